@@ -43,13 +43,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 import real_tasks
 
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.models.load import load_classifier, load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
 from regft_core.training.stream import BatchStream

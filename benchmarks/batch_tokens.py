@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.training import DropoutConfig
 from regft_core.data.batches import collate, evaluation_batches, longest_first, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.sites import classify
 from regft_core.models.source import resolve_model
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import DropoutConfig
 
 COLUMNS = {"sst2": ("sentence", None), "mrpc": ("sentence1", "sentence2"), "qnli": ("sentence1", "sentence2")}
 

@@ -27,14 +27,14 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.evaluate.predict import predict
 from regft_core.models.load import load_tokenizer
 from regft_core.models.source import resolve_model
-from regft_core.run.training_run import prepare
-from regft_core.scoring.predict import predict
+from regft_core.runs.training_run import prepare
+from regft_core.schema.encoder import EncoderConfig
 
 PRECISIONS = ("fp32", "bf16")
 

@@ -40,7 +40,7 @@ def stages_by(script: Path, root: Path) -> None:
 
 def stage_with(name: Any, job: Callable[..., str]) -> None:
     """A stage whose jobs are ``job``; its CPU seconds, with those of its workers, go to ``SECONDS``."""
-    from regft_core.plan import compute
+    from regft_core.grid import compute
 
     def run_on_executor(project: Any, jobs: Any, _: Any, **keywords: Any) -> None:
         queued(project, jobs, job, **keywords)

@@ -28,19 +28,19 @@ from typing import Any
 
 import torch
 
-from regft_core.config.method import Method, Phase
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
-from regft_core.execution.devices import free_memory, take_device
+from regft_core.grid.method_table import all_methods
+from regft_core.grid.pool import KEEP_FREED_MEMORY
 from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
+from regft_core.models.devices import free_memory, take_device
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.plan.method_table import all_methods
-from regft_core.plan.pool import KEEP_FREED_MEMORY
-from regft_core.run.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.runs.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import Method, Phase
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -248,7 +248,7 @@ def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, ste
 
 
 def phase_cost(phase: Phase) -> tuple[float, float]:
-    from regft_core.config.method import declared_cost
+    from regft_core.schema.method import declared_cost
 
     cost = declared_cost(listed.entries(discover(), phase.regularisers))
     return cost.forward, cost.backward

@@ -47,9 +47,9 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
-from regft_core.execution.devices import free_memory, take_device
-from regft_core.execution.executors import run_all
-from regft_core.run.training_run import PhaseInputs
+from regft_core.grid.executors import run_all
+from regft_core.models.devices import free_memory, take_device
+from regft_core.runs.training_run import PhaseInputs
 from regft_core.training.loop import Loop
 
 #: What is timed where no method is named: the five methods and the optimisers that they stand on.
@@ -98,8 +98,8 @@ class Table:
 
 def run_cell(cell: Cell, *, device: str) -> float:
     """Train one cell and predict its rows; seconds of the work itself. Reads the model from disk, as runs do."""
-    from regft_core.run.training_run import train
-    from regft_core.scoring.predict import predict
+    from regft_core.evaluate.predict import predict
+    from regft_core.runs.training_run import train
 
     started = time.perf_counter()
     bench = cost.Bench(cost.source_of(Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device)
@@ -344,7 +344,7 @@ def in_bf16(inputs: PhaseInputs) -> PhaseInputs:
 
 def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace, table: Table) -> None:
     """Adds the rows per second of a whole evaluation (batches made, sent, and logits read back), interleaved."""
-    from regft_core.scoring.predict import predict
+    from regft_core.evaluate.predict import predict
 
     encoded = cost.tokens(options.evaluated, length)
     seconds: dict[str, list[float]] = {"fp32": [], "bf16": []}

@@ -62,7 +62,7 @@ class Counter:
 @cache
 def counter() -> Counter:
     """The counter of this process, with what it counts in place."""
-    from regft_core.run.finished_model import FinishedModel
+    from regft_core.runs.finished_model import FinishedModel
     from regft_core.training.loop import Loop
     from regft_core.training.stack import Stack
 
@@ -75,7 +75,7 @@ def counter() -> Counter:
 
 def counted_job(job: Any, *, device: str) -> str:
     """``run_job``, counted, in whatever process an executor calls it."""
-    from regft_core.plan.compute import run_job
+    from regft_core.grid.compute import run_job
 
     found = counter()
     line = run_job(job, device=device)

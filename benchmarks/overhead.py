@@ -80,8 +80,8 @@ def install_stubs() -> None:
     import numpy as np
     import torch
 
-    from regft_core.run import run_phase, training_run
-    from regft_core.run.finished_model import FinishedModel as Answering
+    from regft_core.runs import run_phase, training_run
+    from regft_core.runs.finished_model import FinishedModel as Answering
     from regft_core.training.loop import Progression
     from regft_core.training.stack import Stack
 
@@ -105,7 +105,7 @@ def install_stubs() -> None:
 
 def stub_job(job: Any, *, device: str) -> str:
     """``run_job`` with stubs, in whatever process an executor calls it."""
-    from regft_core.plan.compute import run_job
+    from regft_core.grid.compute import run_job
 
     install_stubs()
     return run_job(job, device=device)

@@ -25,13 +25,13 @@ import yaml
 from real_tasks import materialise, shrink
 
 from regft_core import progress
+from regft_core.grid.compute import compute
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import write_plan
+from regft_core.grid.time import estimate
 from regft_core.pace import Pace
-from regft_core.plan.compute import compute
-from regft_core.plan.data import prepare
-from regft_core.plan.keys import write_plan
-from regft_core.plan.time import estimate
-from regft_core.run.one_run import STAGES
-from regft_core.run.project import open_project
+from regft_core.runs.one_run import STAGES
+from regft_core.runs.project import open_project
 
 ROOT = Path(__file__).resolve().parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")

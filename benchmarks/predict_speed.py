@@ -26,10 +26,10 @@ from regft_core.data.encode import chosen, encode
 from regft_core.data.examples import Example
 from regft_core.data.rows import open_table
 from regft_core.errors import ModelError
+from regft_core.evaluate.predict import predict
 from regft_core.models.onnx import FILE
-from regft_core.scoring.predict import predict
-from regft_core.serving.model import ServedModel, load_served
-from regft_core.serving.reading import choose_columns, example_of
+from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.reading import choose_columns, example_of
 
 Way = Callable[[], Any]
 

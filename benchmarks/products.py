@@ -22,8 +22,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
-from regft_core.execution.products import fast_products, take_fast_products
-from regft_core.scoring.predict import predict
+from regft_core.evaluate.predict import predict
+from regft_core.models.products import fast_products, take_fast_products
 
 ROUNDS, STEPS = 5, 4
 

@@ -227,8 +227,8 @@ def _environment(rival: str) -> dict[str, str]:
 
 def encoder_folder() -> str:
     """The packaged encoder with its pipeline files."""
-    from regft_core.config.schema.encoder import EncoderConfig
     from regft_core.models.source import resolve_model
+    from regft_core.schema.encoder import EncoderConfig
 
     return str(resolve_model(EncoderConfig(name="minilm"), ROOT).path)
 

@@ -24,8 +24,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from regft_core.store.ledger import LEDGER
-from regft_core.store.run_store import RunStore
+from regft_core.runs.store.ledger import LEDGER
+from regft_core.runs.store.run_store import RunStore
 
 #: Runs that the last measurement prunes; keys that the first looks up.
 PRUNED, LOOKED_UP = 100, 1000

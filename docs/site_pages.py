@@ -81,9 +81,9 @@ def _default(field: Any) -> str:
 
 def settings() -> str:
     """Every key of ``params.yaml``, of a task and of a method, from the schema."""
-    from regft_core.config.schema.methods import MethodConfig
-    from regft_core.config.schema.params import Params
-    from regft_core.config.schema.tasks import TaskConfig
+    from regft_core.schema.methods import MethodConfig
+    from regft_core.schema.params import Params
+    from regft_core.schema.tasks import TaskConfig
 
     parts = ["# Keys of the YAML files", ""]
     parts += ["`params.yaml` is [Params](#params), a task's file [TaskConfig](#taskconfig), a method's file"]

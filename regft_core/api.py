@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regft_core.config.grid import cells
 from regft_core.errors import RunFailed
-from regft_core.plan.compute import compute_only
-from regft_core.plan.keys import read_failures
-from regft_core.reporting import project_report
-from regft_core.reporting.frame import Results
-from regft_core.results.work import Work
-from regft_core.run.project import open_project
+from regft_core.grid.compute import compute_only
+from regft_core.grid.keys import read_failures
+from regft_core.report import project_report
+from regft_core.report.frame import Results
+from regft_core.runs.project import open_project
+from regft_core.runs.results.work import Work
+from regft_core.settings.grid import cells
 
 __all__ = ["Project", "Results", "load"]
 

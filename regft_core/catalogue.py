@@ -181,8 +181,8 @@ def shown(file: Path | str | None) -> str:
 KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
-EVALUATIONS = Catalogue("regft_core.analyses", "evaluation")
-EXECUTORS = Catalogue("regft_core.execution.executors", "executor")
+EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
+EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
 FAMILIES = Catalogue("regft_core.models.families", "encoder family")
 #: Folder beside ``params.yaml`` -> what its files are.

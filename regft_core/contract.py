@@ -18,20 +18,20 @@ from typing import Any
 import yaml
 
 from regft_core.catalogue import OWN, use_project
-from regft_core.config.files import METHODS, find, method_file, task_file
-from regft_core.config.preset import link
-from regft_core.config.yaml.document import load_yaml
 from regft_core.errors import ConfigError, Problem, RegftError, text_of
-from regft_core.exporting.export import export
+from regft_core.grid.compute import compute_only
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import write_plan
 from regft_core.hooks.registry import discover
 from regft_core.names import suggestion
-from regft_core.plan.compute import compute_only
-from regft_core.plan.data import prepare
-from regft_core.plan.keys import write_plan
-from regft_core.run.context import Context
-from regft_core.run.job import Job
-from regft_core.run.one_run import run
-from regft_core.run.project import open_project
+from regft_core.runs.context import Context
+from regft_core.runs.job import Job
+from regft_core.runs.one_run import run
+from regft_core.runs.project import open_project
+from regft_core.serve.export import export
+from regft_core.settings.files import METHODS, find, method_file, task_file
+from regft_core.settings.preset import link
+from regft_core.settings.yaml.document import load_yaml
 
 SIZE = 16
 #: Task of the trial -> the shipped one that it is a few rows of.

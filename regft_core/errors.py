@@ -2,7 +2,6 @@
 
 Each carries what was given, where, what is allowed and what to do next, and a code that stays when
 the wording changes; ``stages`` print ``str(error)`` without a traceback and exit with ``exit_code``.
-``tests/golden/messages.txt`` lists every code with its texts.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
-from regft_core.execution.processes import die_with_parent
+from regft_core.grid.processes import die_with_parent
 
 if TYPE_CHECKING:
-    from regft_core.run.one_run import Stage
+    from regft_core.runs.one_run import Stage
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ GRID = (
 
 def device_of(given: str) -> str:
     """The device that ``--device`` means on this machine. Raises ModelError when it is not there."""
-    from regft_core.execution.executors import visible_devices
+    from regft_core.grid.executors import visible_devices
 
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
         raise ModelError(
@@ -130,7 +130,7 @@ def called_as(program: str) -> str:
 
 def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> None:
     """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 when cells failed."""
-    from regft_core.plan.compute import compute, compute_only
+    from regft_core.grid.compute import compute, compute_only
 
     if arguments.only:
         failures = compute_only(root, stage, arguments.only)

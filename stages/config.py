@@ -16,19 +16,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from regft_core.config.controls import with_controls, write_controls
-from regft_core.config.cost import PlanRow, table
-from regft_core.config.grid import Cell, cells
-from regft_core.config.preset import lay_out, preset_file
-from regft_core.config.project import Project
-from regft_core.config.provenance import settings_lines
-from regft_core.config.settings import all_sizes
-from regft_core.config.store_path import store_path
-from regft_core.config.trial_values import budget_lines
 from regft_core.errors import ConfigError, RegftError
+from regft_core.grid.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.names import plural
-from regft_core.plan.prepared import size_warnings, skew_warnings, undrawn
-from regft_core.run.project import open_project
+from regft_core.runs.project import open_project
+from regft_core.settings.controls import with_controls, write_controls
+from regft_core.settings.cost import PlanRow, table
+from regft_core.settings.grid import Cell, cells
+from regft_core.settings.preset import lay_out, preset_file
+from regft_core.settings.project import Project
+from regft_core.settings.provenance import settings_lines
+from regft_core.settings.settings import all_sizes
+from regft_core.settings.store_path import store_path
+from regft_core.settings.trial_values import budget_lines
 
 from .common import called_as
 
@@ -48,9 +48,9 @@ def validate(root: Path, params_file: str) -> str:
 
 def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: bool = False) -> str:
     """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
-    from regft_core.identity.fingerprint import one_moment
-    from regft_core.plan.in_grid import grid_rows
-    from regft_core.plan.time import estimate, gpu_line
+    from regft_core.grid.in_grid import grid_rows
+    from regft_core.grid.time import estimate, gpu_line
+    from regft_core.runs.identity.fingerprint import one_moment
 
     project = open_project(root, params_file)
     _warn(project)
@@ -75,7 +75,7 @@ def _seeds(
     project: Project, rows: Sequence[PlanRow], seconds: Callable[[Cell], float | None], difference: float
 ) -> str:
     """How many seeds every pair of arms takes to show ``difference``."""
-    from regft_core.reporting import interim, planner
+    from regft_core.report import interim, planner
 
     remembered = store_path(project.root, project.params) / interim.FILE
     return planner.table(planner.needs(project, rows, seconds, difference, remembered), difference)
@@ -93,7 +93,7 @@ def _positive(text: str) -> float:
 def _lengths(project: Project) -> str:
     """Tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
     from regft_core.data import lengths
-    from regft_core.plan.lengths import known_lengths, modes
+    from regft_core.grid.lengths import known_lengths, modes
 
     every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
     found = {task: measured for task, measured in every.items() if measured is not None}

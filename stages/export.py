@@ -11,9 +11,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from regft_core.exporting.export import export
-from regft_core.plan.refit import judged_run, refit
-from regft_core.run.project import open_project
+from regft_core.grid.refit import judged_run, refit
+from regft_core.runs.project import open_project
+from regft_core.serve.export import export
 
 from .common import METHOD, SEED, SIZE, TASK, Argument, run
 

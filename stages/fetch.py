@@ -13,12 +13,12 @@ from pathlib import Path
 
 import yaml
 
-from regft_core.config.aliases import ALIASES
-from regft_core.config.preset import preset_data, preset_file
 from regft_core.errors import ConfigError, Problem
+from regft_core.grid.fetch import fetch_all
+from regft_core.models.aliases import ALIASES
 from regft_core.models.fetch import fetch
-from regft_core.plan.fetch import fetch_all
-from regft_core.run.project import open_project
+from regft_core.runs.project import open_project
+from regft_core.settings.preset import preset_data, preset_file
 
 from .common import CHANGES, Argument, run, told_at_changes
 

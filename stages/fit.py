@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import KINDS
-from regft_core.config.files import RESULTS
 from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.identity.fingerprint import package_root
+from regft_core.grid.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
+from regft_core.grid.own_project import Draft, described
+from regft_core.grid.own_setup import read_preset
 from regft_core.io.reading import read_json
-from regft_core.plan.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
-from regft_core.plan.own_project import Draft, described
-from regft_core.plan.own_setup import read_preset
-from regft_core.run.project import open_project
+from regft_core.runs.identity.fingerprint import package_root
+from regft_core.runs.project import open_project
+from regft_core.settings.files import RESULTS
 
 from .common import Argument, run
 from .run import environment, run_and_show

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from regft_core.data.own_rows import Asked
 from regft_core.errors import ConfigError, Problem
-from regft_core.plan.new_project import make_project
-from regft_core.run.project import open_project
+from regft_core.grid.new_project import make_project
+from regft_core.runs.project import open_project
 
 from .common import Argument, run
 

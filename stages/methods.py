@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
-from regft_core.config.copy_method import copy_method
 from regft_core.errors import RegftError
+from regft_core.grid.method_table import as_markdown, as_text, catalogue, sources_markdown
 from regft_core.names import suggestion
-from regft_core.plan.method_table import as_markdown, as_text, catalogue, sources_markdown
+from regft_core.settings.copy_method import copy_method
 
 from .common import called_as
 

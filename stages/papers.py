@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from regft_core.config.papers.protocols import PROTOCOLS, read_protocols
 from regft_core.errors import ConfigError, RegftError
+from regft_core.grid.paper_table import as_markdown, line_of, problems_of, projects_of
 from regft_core.names import plural, suggestion
-from regft_core.plan.paper_table import as_markdown, line_of, problems_of, projects_of
+from regft_core.settings.papers.protocols import PROTOCOLS, read_protocols
 
 from .common import called_as
 

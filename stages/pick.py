@@ -15,8 +15,8 @@ from .common import SERVING, Argument, device_of, run, whole_number
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write the rows of which the model is unsure and that differ from each other, the most useful one first."""
-    from regft_core.serving.model import load_served
-    from regft_core.serving.pick import pick_file
+    from regft_core.serve.model import load_served
+    from regft_core.serve.pick import pick_file
 
     model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     picked = pick_file(

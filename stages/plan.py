@@ -10,16 +10,16 @@ from .common import run
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write work/datasets, work/subsamples, work/lengths and work/plan; what is up to date is left alone."""
-    from regft_core.plan.data import prepare
-    from regft_core.plan.keys import forget_failures, stale_cells, write_plan
-    from regft_core.run.project import open_project
+    from regft_core.grid.data import prepare
+    from regft_core.grid.keys import forget_failures, stale_cells, write_plan
+    from regft_core.runs.project import open_project
 
     project = open_project(root)
     prepare(project)
     write_plan(project)
     forget_failures(root)
     if stale := stale_cells(root):
-        from regft_core.plan.time import still_to_train  # only here: most calls find nothing to do
+        from regft_core.grid.time import still_to_train  # only here: most calls find nothing to do
 
         if (time := still_to_train(project, stale)) is not None:
             print(time.line())

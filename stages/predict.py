@@ -15,10 +15,10 @@ from typing import IO, Any
 from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
-from regft_core.serving.lines import Counted
-from regft_core.serving.model import ServedAnswers, ServedModel, load_served
-from regft_core.serving.predict import predict_file
-from regft_core.serving.stream import FORMATS, predict_stream
+from regft_core.serve.lines import Counted
+from regft_core.serve.model import ServedAnswers, ServedModel, load_served
+from regft_core.serve.predict import predict_file
+from regft_core.serve.stream import FORMATS, predict_stream
 
 from .common import SERVING, Argument, device_of, run
 

@@ -15,12 +15,12 @@ import shlex
 import sys
 from pathlib import Path
 
-from regft_core.config.papers.protocols import read_protocols
-from regft_core.config.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
-from regft_core.config.project import Project
-from regft_core.plan.needs import describe, require_named_sets
-from regft_core.plan.small import lay_out_small
-from regft_core.run.project import open_project
+from regft_core.grid.needs import describe, require_named_sets
+from regft_core.grid.small import lay_out_small
+from regft_core.runs.project import open_project
+from regft_core.settings.papers.protocols import read_protocols
+from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
+from regft_core.settings.project import Project
 
 from .common import CHANGES, Argument, run, told_at_changes
 from .run import repro

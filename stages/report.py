@@ -12,15 +12,15 @@ import os
 import sys
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD, WIDTHS
-from regft_core.config.grid import cells
 from regft_core.errors import RunFailed
+from regft_core.grid.keys import read_failures
 from regft_core.io.canonical import json_text
 from regft_core.io.files import write_text
 from regft_core.names import plural
-from regft_core.plan.keys import read_failures
-from regft_core.reporting import project_report, show
-from regft_core.run.project import open_project
+from regft_core.report import project_report, show
+from regft_core.runs.project import open_project
+from regft_core.settings.files import LEADERBOARD, WIDTHS
+from regft_core.settings.grid import cells
 
 from .common import PRINTED, Argument, run
 

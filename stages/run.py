@@ -14,9 +14,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from regft_core.config.files import LEADERBOARD, WIDTHS, no_project
 from regft_core.errors import ConfigError, Problem
-from regft_core.identity.fingerprint import package_root
+from regft_core.runs.identity.fingerprint import package_root
+from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
 
 from .common import PRINTED, run
 

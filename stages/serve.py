@@ -17,9 +17,9 @@ from pathlib import Path
 import uvicorn
 
 from regft_core.errors import DataError
-from regft_core.serving.http import LOCAL, Limits, application
-from regft_core.serving.model import load_served
-from regft_core.serving.reading import columns_of_requests
+from regft_core.serve.http import LOCAL, Limits, application
+from regft_core.serve.model import load_served
+from regft_core.serve.reading import columns_of_requests
 
 from .common import SERVING, Argument, device_of, run, whole_number
 

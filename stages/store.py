@@ -12,10 +12,10 @@ import argparse
 import random
 from pathlib import Path
 
-from regft_core.config.project import Project
 from regft_core.errors import ConfigError, Problem, StoreError
 from regft_core.names import gigabytes, plural
-from regft_core.store.run_store import RunStore
+from regft_core.runs.store.run_store import RunStore
+from regft_core.settings.project import Project
 
 from .common import Argument, run, whole_number
 
@@ -41,8 +41,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     prune deletes weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
     """
-    from regft_core.run.context import project_store
-    from regft_core.run.project import open_project
+    from regft_core.runs.context import project_store
+    from regft_core.runs.project import open_project
 
     project = open_project(root)
     store = project_store(project)
@@ -61,10 +61,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
     wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
     if arguments.recompute:
-        from regft_core.execution.executors import visible_devices
-        from regft_core.execution.failures import torch_threads
-        from regft_core.plan.pool import prepared_devices
-        from regft_core.run.recompute import recompute
+        from regft_core.grid.executors import visible_devices
+        from regft_core.grid.failures import torch_threads
+        from regft_core.grid.pool import prepared_devices
+        from regft_core.runs.recompute import recompute
 
         device = visible_devices(prepared_devices(project)[0])[0]
         with torch_threads(project.params.execution.threads):
@@ -86,7 +86,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _rekey(project: Project, store: RunStore) -> None:
-    from regft_core.run.rekey import rekey
+    from regft_core.runs.rekey import rekey
 
     found = rekey(project, store)
     print(f"{store.path}: {plural(len(found.runs), 'run')} of earlier releases rekeyed")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.exporting.submission import write_submission
-from regft_core.run.job import Job
+from regft_core.runs.job import Job
+from regft_core.serve.submission import write_submission
 
 from .common import METHOD, SEED, SIZE, TASK, Argument, run
 

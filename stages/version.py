@@ -15,7 +15,7 @@ from .common import Argument, run
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print one line for each, or one JSON object."""
-    from regft_core.run.project import versions
+    from regft_core.runs.project import versions
 
     found = versions()
     if arguments.json:

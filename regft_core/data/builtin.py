@@ -22,12 +22,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from regft_core.config.schema import StrictModel
 from regft_core.data import builtin_words as words
 from regft_core.data.examples import Example
 from regft_core.data.shuffle import shuffled
 from regft_core.errors import DataError
 from regft_core.rng import derive
+from regft_core.schema import StrictModel
 
 GENERATORS = ("cue_sentence", "cue_pair", "cue_regression")
 SPLITS = ("train", "dev", "no_cue", "reversed")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from regft_core.config.file_format import separator_hint
-from regft_core.config.schema.tasks import ColumnsConfig
 from regft_core.data.examples import Example
+from regft_core.data.file_format import separator_hint
 from regft_core.errors import DataError
 from regft_core.kinds import WrongLabel, find
 from regft_core.kinds._reading import as_text, given, is_nan
+from regft_core.schema.tasks import ColumnsConfig
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5

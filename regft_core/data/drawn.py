@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from regft_core.config.files import TASKS, read
-from regft_core.config.schema.tasks import FoldsConfig, TaskConfig
 from regft_core.data.deal import deal
 from regft_core.data.declare import Split
 from regft_core.data.examples import text_key, to_jsonl
@@ -23,6 +21,8 @@ from regft_core.io.canonical import sha256_text
 from regft_core.kinds import find
 from regft_core.names import plural
 from regft_core.rng import derive
+from regft_core.schema.tasks import FoldsConfig, TaskConfig
+from regft_core.settings.files import TASKS, read
 
 #: All rows of a task whose development set is a share of them.
 WHOLE = "rows.jsonl"

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from regft_core.config.hub import shadow_problem
-from regft_core.config.schema.tasks import HubSource
 from regft_core.data.declare import Row
+from regft_core.data.hub_shadow import shadow_problem
 from regft_core.data.rows import parquet
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.io.canonical import sha256_file
 from regft_core.io.directories import atomic_directory
 from regft_core.io.files import write_json
+from regft_core.schema.tasks import HubSource
 
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.file_format import FileFormat
-from regft_core.config.schema import NAME_LENGTH
-from regft_core.config.schema.tasks import check_encoding
 from regft_core.data.examples import Example
+from regft_core.data.file_format import FileFormat
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError, Problem
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
 from regft_core.names import plural, suggestion
+from regft_core.schema import NAME_LENGTH
+from regft_core.schema.tasks import check_encoding
 
 #: More different numbers than this are values, not classes.
 MOST_LEVELS = 10

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema.tasks import ColumnsConfig, FilesSource, OodConfig, TaskConfig
 from regft_core.data.declare import Declaration, Split
 from regft_core.data.drawn import WHOLE, Part, draw_dev, place, with_draw
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
@@ -20,6 +19,7 @@ from regft_core.io.canonical import sha256_text
 from regft_core.io.directories import atomic_directory
 from regft_core.io.files import write_json
 from regft_core.kinds import find
+from regft_core.schema.tasks import ColumnsConfig, FilesSource, OodConfig, TaskConfig
 
 
 @dataclass(frozen=True)

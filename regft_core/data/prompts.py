@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.schema.prompts import MASK, PLACES
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive
+from regft_core.schema.prompts import MASK, PLACES
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens

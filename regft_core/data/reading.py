@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
+from regft_core.schema.encoder import EncoderConfig
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Tokens

@@ -16,7 +16,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TextIO, cast
 
-from regft_core.config.file_format import (
+from regft_core.data.declare import Row
+from regft_core.data.file_format import (
     MAX_BYTES,
     NAMED,
     NAMES_COLUMNS,
@@ -33,10 +34,9 @@ from regft_core.config.file_format import (
     suffix_of,
     tell,
 )
-from regft_core.config.paths import what_is
-from regft_core.config.workbook import open_sheet
-from regft_core.data.declare import Row
+from regft_core.data.workbook import open_sheet
 from regft_core.errors import DataError
+from regft_core.io.paths import what_is
 
 #: Rows of a Parquet file that are decoded at a time.
 _PARQUET_ROWS = 1_000

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from regft_core.config.schema.tasks import HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
@@ -18,6 +17,7 @@ from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.rng import derive
+from regft_core.schema.tasks import HubSource
 
 #: Rows that a stand-in may be taken from.
 _GENERATED = 400

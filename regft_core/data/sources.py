@@ -5,14 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-from regft_core.config.file_format import NAMED, is_known, suffix_of
-from regft_core.config.paths import what_is
-from regft_core.config.schema.tasks import BuiltinSource, FilesSource, HubSource
 from regft_core.data import builtin
 from regft_core.data.declare import Declaration, Split, check_columns, to_examples
+from regft_core.data.file_format import NAMED, is_known, suffix_of
 from regft_core.data.hub import read_hub
 from regft_core.data.rows import open_table
 from regft_core.errors import DataError
+from regft_core.io.paths import what_is
+from regft_core.schema.tasks import BuiltinSource, FilesSource, HubSource
 
 Source = HubSource | FilesSource | BuiltinSource
 

@@ -40,10 +40,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import (
     Declares,
     Diagnostics,
@@ -54,6 +50,10 @@ from regft_core.hooks.declare import (
     Setting,
 )
 from regft_core.hooks.says import Cost, Flip, Says, Variant
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
+from regft_core.schema.tasks import TaskConfig
+from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,13 +16,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
-from regft_core.config.schema import NAME_PATTERN
-from regft_core.config.schema.sources import source_problem
 from regft_core.errors import Problem
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.names import suggestion
+from regft_core.schema import NAME_PATTERN
+from regft_core.schema.sources import source_problem
 
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.
 ALIKE = 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regft_core.config.method import FINETUNE, Phase
+from regft_core.schema.method import FINETUNE, Phase
 
 
 def takes_no_steps(phase: Phase) -> list[str]:

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from regft_core.config.method import FINETUNE, Method, Phase
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.tasks import FoldsConfig, TaskConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.listed import Entry, active, entries
 from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
 from regft_core.kinds import find
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import FINETUNE, Method, Phase
+from regft_core.schema.tasks import FoldsConfig, TaskConfig
+from regft_core.schema.training import TrainingConfig
 
 #: Spacing of representable numbers just below 1: a smaller change is rounded away.
 PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}

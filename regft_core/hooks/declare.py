@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.says import Says
+from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from regft_core.config.method import Cost
+from regft_core.schema.method import Cost
 
 Variant = Literal["paper", "released"]
 

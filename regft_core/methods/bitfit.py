@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser, Says
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

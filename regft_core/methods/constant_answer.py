@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regft_core.config.method import Phase
 from regft_core.hooks.base import Declares, Handed, NoOptions, Regulariser
 from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt

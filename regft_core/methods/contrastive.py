@@ -34,14 +34,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import FINETUNE, Phase
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
+from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

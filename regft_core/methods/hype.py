@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

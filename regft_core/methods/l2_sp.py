@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
 from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

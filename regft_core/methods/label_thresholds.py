@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import is_last, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
+from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

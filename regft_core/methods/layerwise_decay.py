@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

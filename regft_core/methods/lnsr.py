@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.names import suggestion
+from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

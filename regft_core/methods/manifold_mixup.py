@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
 from regft_core.hooks.checks import reads_labels
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.config.schema import Name, StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says
 from regft_core.hooks.declare import Need
 from regft_core.lazy import torch
 from regft_core.rng import derive
+from regft_core.schema import Name, StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
 from regft_core.lazy import torch
 from regft_core.rng import derive
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     from torch import Tensor

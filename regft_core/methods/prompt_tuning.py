@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Handed, Regulariser, Says
 from regft_core.lazy import torch
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

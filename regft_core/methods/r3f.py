@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
 from regft_core.kinds import find
+from regft_core.schema import StrictModel
+from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

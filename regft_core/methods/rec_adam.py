@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
 from regft_core.rng import derive
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
+from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

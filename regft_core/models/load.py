@@ -15,15 +15,15 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
-from regft_core.execution.alone import computing_alone
-from regft_core.execution.products import take_fast_products
 from regft_core.kinds import find
+from regft_core.models.alone import computing_alone
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
+from regft_core.models.products import take_fast_products
 from regft_core.models.source import ModelSource
+from regft_core.schema import DropoutConfig
 
 #: Name of the attribute of a loaded classifier that lists its newly drawn parameters.
 NEW_PARAMETERS = "regft_new_parameters"

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier, load_masked_lm_head
 from regft_core.models.masks import prepared
+from regft_core.schema import DropoutConfig
 
 if TYPE_CHECKING:
     from regft_core.data.batches import Batch

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.errors import ModelError
-from regft_core.execution.devices import ASKED, multiplies_bf16
+from regft_core.models.devices import ASKED, multiplies_bf16
 
 #: Largest magnitude of a weight or an input as an integer.
 _MOST = 127

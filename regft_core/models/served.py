@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from regft_core.catalogue import KINDS
-from regft_core.config.schema import named_in
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
+from regft_core.schema import named_in
 
 FILE = "regft.json"
 

@@ -16,8 +16,8 @@ from regft_core.errors import RegftError
 
 def sync_project(root: Path) -> str:
     """Sync the cells of the project's grid; returns one line for the screen."""
-    from regft_core.config.grid import cells
-    from regft_core.run.context import open_project
+    from regft_core.runs.context import open_project
+    from regft_core.settings.grid import cells
     from regft_core.tracking.sync import sync
 
     project = open_project(root)

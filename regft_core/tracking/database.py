@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 from regft_core.errors import StoreError
 from regft_core.io.write_errors import explained
-from regft_core.store.locks import KeyLock
+from regft_core.runs.store.locks import KeyLock
 from regft_core.tracking.records import Point
 
 if TYPE_CHECKING:

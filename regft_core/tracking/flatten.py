@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from regft_core.config.grid import Cell
-from regft_core.results.records import Manifest
+from regft_core.runs.results.records import Manifest
+from regft_core.settings.grid import Cell
 
 #: Longer values are in the run's config.yaml only: MLflow refuses very long ones, and nobody filters by them.
 LONGEST_VALUE = 500

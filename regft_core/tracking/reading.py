@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regft_core.config.files import RESULTS
-from regft_core.config.grid import Cell
-from regft_core.config.papers.contamination import Contamination, read_contamination
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import read_json
-from regft_core.results.logs import Log
-from regft_core.results.records import (
+from regft_core.runs.results.logs import Log
+from regft_core.runs.results.records import (
     MARK,
     EvaluationRecord,
     EvaluationResult,
@@ -31,7 +28,10 @@ from regft_core.results.records import (
     TrainingManifest,
     TrainingRecord,
 )
-from regft_core.results.work import Work
+from regft_core.runs.results.work import Work
+from regft_core.settings.files import RESULTS
+from regft_core.settings.grid import Cell
+from regft_core.settings.papers.contamination import Contamination, read_contamination
 from regft_core.tracking.flatten import parameters, regulariser_names
 from regft_core.tracking.records import CellRecord, DatasetRecord, ReportRecord, RunRecord
 from regft_core.tracking.scores import cell_scores, evaluation_scores, run_scores

@@ -17,7 +17,7 @@ import yaml
 
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.write_errors import explained
-from regft_core.results.records import MARK
+from regft_core.runs.results.records import MARK
 from regft_core.tracking.database import CURRENT, SUPERSEDED, Mirror, folder_of, is_active
 from regft_core.tracking.records import CellRecord, DatasetRecord, Point, ReportRecord, RunRecord
 

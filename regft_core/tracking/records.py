@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regft_core.results.logs import CurvePoint, Log, Logged
-from regft_core.results.records import EpochScores
+from regft_core.runs.results.logs import CurvePoint, Log, Logged
+from regft_core.runs.results.records import EpochScores
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regft_core.results.records import EvaluationRecord, FindingRecord, TrainingRecord
+from regft_core.runs.results.records import EvaluationRecord, FindingRecord, TrainingRecord
 from regft_core.tracking.records import RunRecord
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import StoreError
-from regft_core.identity.distributions import installed
 from regft_core.io.canonical import sha256_text
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
+from regft_core.runs.identity.distributions import installed
 from regft_core.tracking.records import CellRecord, ReportRecord
 
 

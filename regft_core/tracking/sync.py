@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regft_core.config.grid import Cell
+from regft_core.settings.grid import Cell
 from regft_core.tracking.database import locked, open_mirror
 from regft_core.tracking.reading import read_grid, read_report
 from regft_core.tracking.reconcile import Reconciliation

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
+from regft_core.schema.training import TrainingConfig
 from regft_core.training import schedule
 from regft_core.training.best import BestState, EpochScores
 from regft_core.training.graphs import Recorder, StepGraphs, recordable

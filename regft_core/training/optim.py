@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.declare import ParameterGroup
+from regft_core.schema.training import TrainingConfig
 
 
 def parameter_groups(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting
 from regft_core.lazy import torch
 from regft_core.names import nearest
+from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     import numpy as np

@@ -153,8 +153,8 @@ def at(moment: str, given: Input) -> Iterator[None]:
     """Within the block, the input changes at ``moment``."""
     from transformers import PreTrainedModel
 
-    from regft_core.scoring import predict
-    from regft_core.store.working_run import WorkingRun
+    from regft_core.evaluate import predict
+    from regft_core.runs.store.working_run import WorkingRun
 
     if moment in ("before planning", "before the start"):
         yield
@@ -175,15 +175,15 @@ def at(moment: str, given: Input) -> Iterator[None]:
 
 
 def job(root: Path, method: str) -> Any:
-    from regft_core.run.job import Job
+    from regft_core.runs.job import Job
 
     return Job(str(root), method, TASK, SIZE, 0)
 
 
 def planned(root: Path, method: str) -> list[str]:
     """The keys of everything that a job asks for, as planning knows them: no torch."""
-    from regft_core.run.project import open_project
-    from regft_core.run.recompute import expected
+    from regft_core.runs.project import open_project
+    from regft_core.runs.recompute import expected
 
     project = open_project(root)
     return sorted(expected(project, jobs(project, root, method)))
@@ -191,7 +191,7 @@ def planned(root: Path, method: str) -> list[str]:
 
 def jobs(project: Any, root: Path, method: str) -> list[Any]:
     """The job, with every value that may have been chosen for it, and its trials."""
-    from regft_core.run.trials import trials_of_run
+    from regft_core.runs.trials import trials_of_run
 
     trials = trials_of_run(project, method, TASK, SIZE, 0)
     return [*trials, *(replace(trial, trial=None) for trial in trials)] or [job(root, method)]
@@ -200,7 +200,7 @@ def jobs(project: Any, root: Path, method: str) -> list[Any]:
 def attack(case: dict[str, str], root: Path) -> dict[str, Any]:
     """Run a job while its input changes."""
     from regft_core.errors import RegftError
-    from regft_core.run.one_run import run
+    from regft_core.runs.one_run import run
 
     given = Input(case["kind"], root)
     before = planned(root, case["method"])
@@ -226,7 +226,7 @@ def attack(case: dict[str, str], root: Path) -> dict[str, Any]:
 
 def judge(case: dict[str, str], root: Path) -> dict[str, Any]:
     """What is in the store that is not what a run gives on the input in its key: as it was before, or is after."""
-    from regft_core.run.context import Context
+    from regft_core.runs.context import Context
 
     store = Context(job(root, case["method"])).store
     left = {key: run for key in list(store.keys()) if (run := store.get(key)) is not None}
@@ -247,8 +247,8 @@ def judge(case: dict[str, str], root: Path) -> dict[str, Any]:
 
 def compared(case: dict[str, str], root: Path, left: dict[str, Any]) -> list[str]:
     """Compute again what this world makes of the runs, and take these out of ``left``; returns what differs."""
-    from regft_core.run.project import open_project
-    from regft_core.run.recompute import differences, expected
+    from regft_core.runs.project import open_project
+    from regft_core.runs.recompute import differences, expected
 
     project = open_project(root)
     asked = jobs(project, root, case["method"])
@@ -269,7 +269,7 @@ _firsts: set[str] = set()
 
 def score_differences(trial: Any, left: dict[str, Any]) -> list[str]:
     """Judge a trial again whose score is in the store."""
-    from regft_core.run.trial_scores import look_up_trial, try_values
+    from regft_core.runs.trial_scores import look_up_trial, try_values
 
     stored = {key: run for key, run in left.items() if run.identity["phase"] == "trial score"}
     if look_up_trial(trial) is None:
@@ -313,7 +313,7 @@ def forked(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def prepare() -> None:
     """Load everything and run every method once; the project of a case is a copy of ``cases/original``."""
-    from regft_core.run.one_run import run
+    from regft_core.runs.one_run import run
 
     original = HOME / "cases" / "original"
     for name in ("models", "work", "pipelines", "data"):

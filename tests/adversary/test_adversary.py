@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from tests.adversary.driver import CHANGES, IN_THE_PROJECT, METHODS
-from tests.run.code_copy import with_code
-from tests.run.conftest import PARAMS, build, write_method
+from tests.runs.code_copy import with_code
+from tests.runs.conftest import PARAMS, build, write_method
 from tests.small_project import REPOSITORY
 
 MOMENTS = (

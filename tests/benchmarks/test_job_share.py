@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.run.finished_model import FinishedModel
+from regft_core.runs.finished_model import FinishedModel
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack
 

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.config.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches, padding_of
 from regft_core.data.builtin import GENERATORS, generate
 from regft_core.data.declare import Declaration
@@ -21,6 +20,7 @@ from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
 from regft_core.data.subsample import draw
 from regft_core.errors import ModelError
+from regft_core.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.shared_data import require_shared_data

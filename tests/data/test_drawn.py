@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.drawn import drawn_line, fold_line, of_seed, rows_file
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
+from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
 
 WORDS = [

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.config.file_format import DELIMITERS, FileFormat
-from regft_core.config.headers import columns_of
-from regft_core.config.schema.tasks import FilesSource
 from regft_core.data.examples import Example
+from regft_core.data.file_format import DELIMITERS, FileFormat
+from regft_core.data.headers import columns_of
 from regft_core.data.rows import open_table
 from regft_core.data.sources import read_split
 from regft_core.errors import DataError
+from regft_core.schema.tasks import FilesSource
 from tests.errors import raises_code
 
 Read = Callable[..., list[Example]]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema.tasks import FilesSource
 from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
 from regft_core.errors import DataError
+from regft_core.schema.tasks import FilesSource
 from tests.errors import raises_code
 
 Read = Callable[..., list[Example]]

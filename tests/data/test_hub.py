@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema.tasks import HubSource
 from regft_core.data import hub
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
 from regft_core.errors import DataError, StoreError
+from regft_core.schema.tasks import HubSource
 from tests.errors import raises_code
 
 SOURCE = HubSource(kind="hub", id="someone/reviews", config="english", revision="0" * 40)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prepare import prepare_dataset, text_key
 from regft_core.errors import DataError
+from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
 
 TRAIN = "text,label\ncafe\u0301,good\n a  b ,bad\na b,bad\nc,good\n"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import collate
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, row_lengths
 from regft_core.data.reading import Reading
 from regft_core.errors import DataError
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS, tiny_tokenizer
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.schema.tasks import FilesSource, HubSource, TaskConfig
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset, resolve_ood
 from regft_core.metrics import names
+from regft_core.schema.tasks import FilesSource, HubSource, TaskConfig
 from tests.shared_data import materialise, real_tasks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.read_project import load_project
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.remarks import remark_warnings
 from regft_core.errors import ConfigError, RegftError
 from regft_core.io.reading import read_json
+from regft_core.settings.read_project import load_project
 
 PARAMS = """\
 model: {name: minilm}

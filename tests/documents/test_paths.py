@@ -1,4 +1,4 @@
-"""Files of the repository that documents and docstrings name are there."""
+"""Files of the repository that documents name are there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from tests.documents.pages import PAGES, ROOT
-from tests.structure.prose import docstrings
 
 #: Generated from YAML, or a history of what is no more.
 NOT_READ = ("docs/sources.md", "CHANGELOG.md")
@@ -19,14 +18,11 @@ FILE = re.compile(
 
 
 def named() -> Iterator[tuple[str, str]]:
-    """(place, path) of every path in code of documents and docstrings."""
+    """(place, path) of every path in code of documents."""
     for page in PAGES:
         if page not in NOT_READ:
             for path in FILE.findall((ROOT / page).read_text(encoding="utf-8")):
                 yield page, path
-    for file, line, text in docstrings():
-        for path in FILE.findall(text):
-            yield f"{file.relative_to(ROOT)}:{line}", path
 
 
 def test_files_that_are_named_are_there() -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import DataError
-from regft_core.execution.executors import JobsFailed, run_all
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.grid.executors import JobsFailed, run_all
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 
 STEPS = 10
 
@@ -58,7 +58,7 @@ def run(job: Job, *, device: str) -> Trained:
         raise DataError("column-missing", "no such column")
     import torch
 
-    from regft_core.run.training_run import outcome_tensors, train
+    from regft_core.runs.training_run import outcome_tensors, train
     from tests.methods.chain import phase, runner
 
     identity: dict[str, Any] = {"seed": job.seed}
@@ -99,8 +99,8 @@ def beside(job: Job, *, device: str) -> Trained | None:
     assert TRAINING.wait(60)
     try:
         if job.what == "loads":
-            from regft_core.config.schema import DropoutConfig
             from regft_core.models.load import load_classifier
+            from regft_core.schema import DropoutConfig
             from tests.methods.chain import runner
 
             source = runner().source

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from regft_core.errors import DataError, StoreError
-from regft_core.execution import bundle as module
-from regft_core.execution.bundle import files_of, materialise, publish
-from regft_core.execution.shared_files import ObjectStorage, Place, SharedFolder
-from regft_core.store.remote import Remote
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.grid import bundle as module
+from regft_core.grid.bundle import files_of, materialise, publish
+from regft_core.grid.shared_files import ObjectStorage, Place, SharedFolder
+from regft_core.runs.store.remote import Remote
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,8 +243,8 @@ def test_pruning_takes_nothing_that_a_late_job_needs(tmp_path: Path) -> None:
 WORKER = """
 import sys, time
 from pathlib import Path
-from regft_core.execution.bundle import materialise
-from regft_core.execution.shared_files import SharedFolder
+from regft_core.grid.bundle import materialise
+from regft_core.grid.shared_files import SharedFolder
 
 class Slow(SharedFolder):
     def get(self, name, path):

@@ -7,8 +7,8 @@ import weakref
 import pytest
 import torch
 
-from regft_core.execution import devices
-from regft_core.execution.devices import free_memory, take_device
+from regft_core.grid import devices
+from regft_core.models.devices import free_memory, take_device
 from tests.methods.harness import Bench
 
 

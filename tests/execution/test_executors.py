@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
-from regft_core.execution.executors import JobsFailed, ray, run_all, visible_devices
-from regft_core.execution.failures import is_machine_fault
-from regft_core.execution.processes import describe_exit
+from regft_core.grid.executors import JobsFailed, ray, run_all, visible_devices
+from regft_core.grid.failures import is_machine_fault
+from regft_core.grid.processes import describe_exit
+from regft_core.schema.execution import ExecutionConfig
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ def test_results_are_those_of_serial_in_the_order_of_jobs(jobs_module: Any) -> N
 #: With one worker it keeps the contract; with more it is refused as soon as two jobs train (test_executor_contract.py).
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
-from regft_core.execution.failures import describe_failure, torch_threads
+from regft_core.grid.failures import describe_failure, torch_threads
 
 def run(queue, function, *, devices, workers_per_device, threads, settings):
     with torch_threads(threads), ThreadPoolExecutor(len(devices) * workers_per_device) as pool:
@@ -220,7 +220,7 @@ def test_named_jobs_are_named_in_errors(jobs_module: Any) -> None:
 def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys, executor_jobs_for_tests as jobs\n"
-        "from regft_core.execution.executors import run_all\n"
+        "from regft_core.grid.executors import run_all\n"
         "if __name__ == '__main__':\n"
         "    run_all(sys.argv[1:], jobs.forever, executor='processes', workers_per_device=2)\n"
     )
@@ -302,7 +302,7 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     assert visible_devices("cpu") == ["cpu"]
-    monkeypatch.setattr("regft_core.execution.devices._accelerator_driver", lambda: True)
+    monkeypatch.setattr("regft_core.models.devices._accelerator_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert visible_devices("auto") == ["cpu"]
     with raises_code(ConfigError, "device-missing", "execution.device: cuda", "no CUDA device"):
@@ -321,7 +321,7 @@ def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_driver_the_parent_needs_no_torch() -> None:
     code = """
 import sys
-from regft_core.execution import devices
+from regft_core.grid import devices
 devices._accelerator_driver = lambda: False
 print(devices.visible_devices("auto"), "torch" in sys.modules)
 """

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from regft_core.config.schema.execution import ExecutionConfig
 from regft_core.errors import ConfigError
-from regft_core.execution.executors import run_all
+from regft_core.grid.executors import run_all
+from regft_core.schema.execution import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.execution.executors import JobsFailed, run_all
-from regft_core.store.run_store import RunStore
+from regft_core.grid.executors import JobsFailed, run_all
+from regft_core.runs.store.run_store import RunStore
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 from tests.extras import needs
@@ -175,7 +175,7 @@ sys.exit(second.returncode)
 """
 DRIVER = """
 import sys
-from regft_core.execution.executors import run_all
+from regft_core.grid.executors import run_all
 from tests.extras import needs
 from tests.execution import cluster_jobs
 store, address = sys.argv[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.execution.executors import JobsFailed, run_all
+from regft_core.grid.executors import JobsFailed, run_all
 from tests.execution import cluster_jobs
 from tests.extras import needs
 
@@ -29,7 +29,7 @@ def test_a_job_that_dies_names_its_log(tmp_path: Path) -> None:
 
 
 def test_a_preempted_job_is_queued_again_as_it_was() -> None:
-    from regft_core.execution.executors.slurm import Task
+    from regft_core.grid.executors.slurm import Task
 
     task = Task(cluster_jobs.square, 7, "cpu", None)
     again = task.checkpoint()

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
-from regft_core.execution.devices import free_memory
-from regft_core.execution.executors import run_all
+from regft_core.evaluate.predict import predict
+from regft_core.grid.executors import run_all
 from regft_core.hooks import compose
-from regft_core.run.training_run import PhaseInputs, TrainedPhase, prepare, train
-from regft_core.scoring.predict import predict
+from regft_core.models.devices import free_memory
+from regft_core.runs.training_run import PhaseInputs, TrainedPhase, prepare, train
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
 from tests.methods.interruption import Killed, Memory
@@ -222,8 +222,8 @@ def test_memory_is_counted_and_freed() -> None:
 
 
 def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
-    from regft_core.config.schema.execution import ExecutionConfig
-    from regft_core.run.environment import environment
+    from regft_core.runs.environment import environment
+    from regft_core.schema.execution import ExecutionConfig
 
     found = environment(DEVICE, ExecutionConfig(tf32=True))
     assert found["tf32"] is True

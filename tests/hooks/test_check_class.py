@@ -14,7 +14,7 @@ from tests.errors import raises_code
 
 RIGHT = """from pydantic import Field
 
-from regft_core.config.schema import StrictModel
+from regft_core.schema import StrictModel
 from regft_core.hooks.base import Declares, Regulariser, Says
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose, ownership
+from regft_core.schema import DropoutConfig
 from tests.methods.harness import entries
 
 HYPE = ("hype", {"scale": 1e-3})

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.identity import file_states
-from regft_core.identity.file_states import Missing, content_sha256
-from regft_core.store import ledger
+from regft_core.io.file_states import Missing, content_sha256
+from regft_core.runs.identity import file_states
+from regft_core.runs.store import ledger
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
-from regft_core.identity import code_graph, distributions, file_states
-from regft_core.identity.distributions import providers, versions
-from regft_core.identity.fingerprint import (
+from regft_core.runs.identity import code_graph, distributions, file_states
+from regft_core.runs.identity.distributions import providers, versions
+from regft_core.runs.identity.fingerprint import (
     EXEMPT,
     STAGES,
     TRAINING,
@@ -26,7 +26,7 @@ from regft_core.identity.fingerprint import (
     stage_code,
     training_scope,
 )
-from regft_core.identity.reach import prefixes
+from regft_core.runs.identity.reach import prefixes
 from tests.errors import raises_code
 
 HYPE = "regft_core.methods.hype"
@@ -158,7 +158,7 @@ def test_the_fingerprint_does_not_depend_on_where_the_code_lies(copy: Path, tmp_
 def test_it_is_taken_without_importing_torch_in_no_time(python: Callable[..., Any]) -> None:
     program = """
 import sys, time
-from regft_core.identity.fingerprint import code_of, training_scope
+from regft_core.runs.identity.fingerprint import code_of, training_scope
 times = []
 for _ in range(3):
     start = time.process_time()
@@ -500,7 +500,7 @@ def test_an_edit_of_equal_size_with_the_old_time_is_seen(
 @pytest.mark.parametrize("name", ["calibration", "mistakes", "per_class"])
 def test_what_an_evaluation_finds_has_numpys_version_in_its_key(name: str) -> None:
     """Also where nothing but numpy computes it; torch's only where the model is asked."""
-    packages = stage_code("evaluation", [f"regft_core.analyses.{name}"])["packages"]
+    packages = stage_code("evaluation", [f"regft_core.evaluate.analyses.{name}"])["packages"]
     assert "numpy" in packages
     assert "torch" not in packages
 

@@ -27,8 +27,8 @@ import os, pathlib, sys, time
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root))
 from regft_core.errors import CodeChanged
-from regft_core.identity.guard import LoadedCode
-from regft_core.identity.fingerprint import Scope
+from regft_core.runs.identity.guard import LoadedCode
+from regft_core.runs.identity.fingerprint import Scope
 
 def load():
     return LoadedCode(Scope(("toy.run",), {"toy.other": "unused"}), root, ["toy"])
@@ -105,7 +105,7 @@ def test_another_version_of_a_package_is_a_change(works: Callable[..., str], pro
     (project / "toy/late.py").write_text("import numpy\nVALUE = 2\n")
     works("""
 code = load()
-from regft_core.identity import distributions
+from regft_core.runs.identity import distributions
 distributions._version = lambda name, state: "0"
 assert "while it was running: numpy" in refused(code.check)
 """)
@@ -126,7 +126,7 @@ def test_what_was_compared_is_not_compared_again_until_a_file_or_a_module_is_ano
 ) -> None:
     works("""
 import importlib
-from regft_core.identity import guard
+from regft_core.runs.identity import guard
 time.sleep(0.2)
 looks = []
 real = guard._verify_origin
@@ -269,8 +269,8 @@ def test_a_real_run_is_loaded_whole_and_checked_cheaply(python: Python) -> None:
     program = """
 import sys, time
 from regft_core.hooks.registry import discover
-from regft_core.identity.fingerprint import STAGES, stage_scope, training_scope
-from regft_core.identity.guard import LoadedCode
+from regft_core.runs.identity.fingerprint import STAGES, stage_scope, training_scope
+from regft_core.runs.identity.guard import LoadedCode
 every = sorted({one.__module__ for one in discover().values()})
 codes = [LoadedCode(training_scope(every)), *(LoadedCode(stage_scope(name)) for name in STAGES)]
 start = time.process_time()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.identity import kept_meanings
-from regft_core.identity.fingerprint import package_root
-from regft_core.identity.kept_meanings import keep, recall
-from regft_core.identity.syntax import Meaning, meaning
+from regft_core.runs.identity import kept_meanings
+from regft_core.runs.identity.fingerprint import package_root
+from regft_core.runs.identity.kept_meanings import keep, recall
+from regft_core.runs.identity.syntax import Meaning, meaning
 
 CODE = 'from os import path\n\nA = "\\ud800"\n\n\ndef f(x: int) -> int:\n    return path.join(A, x)\n'
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.identity.syntax import Meaning, meaning
+from regft_core.runs.identity.syntax import Meaning, meaning
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import regft_core
-from regft_core.identity import taken_in
-from regft_core.identity.file_states import FileState, file_state
-from regft_core.identity.taken_in import other_files, other_packages
 from regft_core.io.canonical import sha256_file
+from regft_core.io.file_states import FileState, file_state
+from regft_core.runs.identity import taken_in
+from regft_core.runs.identity.taken_in import other_files, other_packages
 
 OLD_NS = 1_000_000_000_000_000_000
 

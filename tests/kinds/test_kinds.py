@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.errors import ConfigError
 from regft_core.kinds import find, of_model
+from regft_core.schema.tasks import TaskConfig
 from regft_core.training.divergence import divergence, kl, squared_difference, symmetric_kl
 
 MORE = Path(__file__).parent / "more"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.plan.conftest import reproduce
+from tests.grid.conftest import reproduce
 from tests.small_project import TASK, build, python, review, stage, write_csv
 
 NAMES = ["bad", "good", "film"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.run.code_copy import python, run, with_code
+from tests.runs.code_copy import python, run, with_code
 from tests.small_project import SCORES, TASK, build, review, write_csv
 
 MORE = Path(__file__).parent / "more"
@@ -61,10 +61,10 @@ import json
 from pathlib import Path
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
-from regft_core.run.context import Context
-from regft_core.run.job import Job
-from regft_core.run.evaluation_key import evaluation_key
-from regft_core.run.project import open_project
+from regft_core.runs.context import Context
+from regft_core.runs.job import Job
+from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.project import open_project
 project, found = open_project(Path.cwd()), {}
 for task in ("reviews", "scores"):
     prepare_dataset(Path.cwd(), task, project.tasks)

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from regft_core.config.method import FINETUNE, Phase
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed
 from regft_core.hooks.registry import discover
 from regft_core.hooks.says import Says
+from regft_core.schema.method import FINETUNE, Phase
 from tests.methods.chain import METHODS, method, phase, runner
 from tests.methods.harness import TRAINING, Bench
 
@@ -114,8 +114,8 @@ _DECLARED: dict[str, tuple[Any, Any, str]] = {
 
 def task(kind: str) -> Any:
     """A task of a kind, to ask regularisers about."""
-    from regft_core.config.schema.prompts import PromptConfig
-    from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+    from regft_core.schema.prompts import PromptConfig
+    from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
     labels, limits, metric = _DECLARED[kind]
     words = PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"})

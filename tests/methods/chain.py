@@ -11,14 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
-from regft_core.config.build_method import MethodBuilder
-from regft_core.config.method import FINETUNE, Method, Phase
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.methods import DataConfig, RepeatConfig
-from regft_core.config.schema.params import Params
-from regft_core.config.schema.training import TrainingConfig
-from regft_core.config.yaml.document import Document, load_yaml
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
@@ -27,9 +19,17 @@ from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.run.merge import merge_mean
-from regft_core.run.phase_data import split_rows
-from regft_core.run.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
+from regft_core.runs.merge import merge_mean
+from regft_core.runs.phase_data import split_rows
+from regft_core.runs.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import FINETUNE, Method, Phase
+from regft_core.schema.methods import DataConfig, RepeatConfig
+from regft_core.schema.params import Params
+from regft_core.schema.training import TrainingConfig
+from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.yaml.document import Document, load_yaml
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -25,6 +22,9 @@ from regft_core.hooks.registry import discover
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.rng import derive
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.fitting import FitData
 from regft_core.training.loop import Loop
 from regft_core.training.stack import Stack

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
@@ -157,9 +157,9 @@ def test_a_phase_without_a_mask_is_refused_with_what_to_write() -> None:
 
 
 def test_options_of_drawn_masks_are_refused_beside_a_measured_one() -> None:
-    from regft_core.config.method import Phase
-    from regft_core.config.schema.methods import DataConfig
     from regft_core.methods.child_tuning import ChildTuning, ChildTuningConfig
+    from regft_core.schema.method import Phase
+    from regft_core.schema.methods import DataConfig
 
     phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), TRAINING, {})
     problems = ChildTuning.check_options(ChildTuningConfig(mask="fisher", share=0.2), phase)

@@ -11,15 +11,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from regft_core.config.method import Method, Phase, declared_cost
-from regft_core.config.schema import DropoutConfig, StrictModel
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.methods import DataConfig
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
+from regft_core.schema import DropoutConfig, StrictModel
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import Method, Phase, declared_cost
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.tasks import TaskConfig
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase, runner
@@ -336,10 +336,10 @@ def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
 
 def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:
     """The reason of the class, with its name; per method, since ``model`` can be overridden there."""
-    from regft_core.config.schema.methods import MethodConfig
-    from regft_core.config.schema.params import Params
     from regft_core.hooks.compose import check_method
-    from regft_core.run import project
+    from regft_core.runs import project
+    from regft_core.schema.methods import MethodConfig
+    from regft_core.schema.params import Params
 
     joint = declaring("joint_only", says=Says(refused_separate_pairs="it swaps the two texts of an input"))
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")

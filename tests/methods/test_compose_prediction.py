@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig, RepeatConfig
 from regft_core.hooks import ownership
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig, RepeatConfig
 from tests.methods.harness import TRAINING, entries
 
 

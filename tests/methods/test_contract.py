@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.config.method import declared_cost
-from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import declared_cost
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, REGISTRY, Case, task
@@ -143,7 +143,7 @@ def test_refused_architectures_say_why(case: Case) -> None:
 
 @every
 def test_pairs_as_two_rows_are_refused_with_the_reason_or_accepted(case: Case) -> None:
-    from regft_core.config.schema.encoder import EncoderConfig
+    from regft_core.schema.encoder import EncoderConfig
 
     encoder = EncoderConfig(name="x", pooling="mean", pairs="separately")
     stack = entries([(case.name, case.options.model_dump(exclude_unset=True))])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import RunFailed
 from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
@@ -141,9 +141,9 @@ def test_a_killed_run_continues_with_the_same_bits() -> None:
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    from regft_core.config.method import Phase
-    from regft_core.config.schema.methods import DataConfig
-    from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+    from regft_core.schema.method import Phase
+    from regft_core.schema.methods import DataConfig
+    from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 
     options = ContrastiveConfig()
     phase = Phase("pairs", DataConfig(), "checkpoint", None, None, (("contrastive", options),), TRAINING, {})

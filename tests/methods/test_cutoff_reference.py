@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.cutoff import CUT, Cutoff, CutoffConfig, cut_features, cut_span, cut_tokens
 from regft_core.models.load import load_classifier
+from regft_core.schema import DropoutConfig
 from tests.methods.harness import Bench, entries
 from tests.tiny import ARCHITECTURES
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.config.method import declared_fit
 from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.run.merge import merge_mean
-from regft_core.run.training_run import build
+from regft_core.runs.merge import merge_mean
+from regft_core.runs.training_run import build
+from regft_core.schema.method import declared_fit
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, names_layers, six_layers
 from tests.methods.harness import TRAINING, same, source_of

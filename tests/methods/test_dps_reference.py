@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import RunFailed
 from regft_core.hooks import compose
 from regft_core.methods.dps import Dps
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same
 from tests.methods.interruption import resumed

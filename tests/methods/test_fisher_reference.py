@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.methods import DataConfig, RepeatConfig
 from regft_core.methods.fisher import Fisher, FisherConfig
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.fitting import FitData
 from tests.methods.chain import NO_STEPS, run_phase
 from tests.methods.harness import TRAINING, Bench, same

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose, ownership
 from regft_core.methods.freelb import PASS, FreeLb
+from regft_core.schema import DropoutConfig
 from regft_core.training.perturbation import example_norms, token_draws
 from tests.methods.harness import TRAINING, Bench, entries
 from tests.tiny import ARCHITECTURES

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.methods.r_drop import RDrop
+from regft_core.schema import DropoutConfig
 from tests.methods.chain import method
 from tests.methods.harness import Bench, Listed, same
 

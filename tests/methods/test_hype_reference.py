@@ -115,7 +115,7 @@ def test_only_hidden_dropout_is_switched_off() -> None:
 
 
 def test_scale_zero_equals_vanilla_with_the_same_dropout_policy() -> None:
-    from regft_core.config.schema import DropoutConfig
+    from regft_core.schema import DropoutConfig
 
     off = TRAINING.model_copy(update={"dropout": DropoutConfig(hidden=0.0)})
     assert same(Bench([("hype", {"scale": 0.0})]).train(), Bench(training=off).train())
@@ -150,7 +150,7 @@ def test_noise_changes_nearly_all_entries_in_the_training_precision() -> None:
 
 
 def test_contradicting_dropout_names_both_sides() -> None:
-    from regft_core.config.schema import DropoutConfig
+    from regft_core.schema import DropoutConfig
 
     _, problems = compose.negotiate_dropout(entries([("hype", {})]), DropoutConfig(), DropoutConfig(hidden=0.1))
     assert "'hype' needs 0.0" in problems[0]

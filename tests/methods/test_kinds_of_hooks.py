@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.method import declared_cost
-from regft_core.config.schema import DropoutConfig, StrictModel
 from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Cost, Declares, Handed, Regulariser
 from regft_core.hooks.declare import ClipSide
 from regft_core.hooks.listed import Entry
 from regft_core.hooks.registry import discover
+from regft_core.schema import DropoutConfig, StrictModel
+from regft_core.schema.method import declared_cost
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
 from tests.methods.chain import method

@@ -10,14 +10,14 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig
-from regft_core.config.schema.tasks import TaskConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
+from regft_core.evaluate.predict import predict
 from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
 from regft_core.models.heads import last_linear
-from regft_core.scoring.predict import predict
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.tasks import TaskConfig
 from regft_core.training.linear_solution import regress_linearly
 from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import TRAINING, Bench, same

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import NOISED, Lnsr, movement
+from regft_core.schema import DropoutConfig
 from regft_core.training.perturbation import token_draws
 from tests.errors import raises_code
 from tests.methods.harness import Bench

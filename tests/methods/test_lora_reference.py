@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, ownership
 from regft_core.hooks.base import Setting
 from regft_core.methods.lora import Lora, LoraConfig
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same
 from tests.methods.interruption import resumed
@@ -115,7 +115,7 @@ def test_only_additions_and_head_are_trained() -> None:
 
 def test_dropout_before_a_acts_in_training_only() -> None:
     off = {"hidden": 0.0, "attention": 0.0}
-    from regft_core.config.schema import DropoutConfig
+    from regft_core.schema import DropoutConfig
 
     for dropout, same_draws in ((0.5, False), (0.0, True)):
         run, regulariser = bench({"dropout": dropout}, dropout=DropoutConfig(**off))

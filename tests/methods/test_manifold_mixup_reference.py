@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks import ownership
 from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, ManifoldMixupConfig, rows_of, with_partners
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import Bench, entries, same
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from regft_core.config.method import Phase
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.says import Cost
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
 from regft_core.models.masked_lm import choose_positions
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import Ran, phase, runner
 from tests.methods.harness import TRAINING, Bench, same

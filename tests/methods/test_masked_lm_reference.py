@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.says import Cost
 from regft_core.methods.masked_lm import MaskedLm, MaskedLmConfig
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import TRAINING, Bench, same
@@ -222,7 +222,7 @@ def test_post_training_lowers_the_loss_and_hands_over_encoder_and_head() -> None
 def test_fine_tuning_starts_from_the_post_trained_encoder_with_a_fresh_head() -> None:
     from dataclasses import replace
 
-    from regft_core.config.schema.methods import DataConfig
+    from regft_core.schema.methods import DataConfig
 
     before = replace(phase([("masked_lm", {})], name="before"), data=DataConfig(labels=False))
     final = phase(start="before", epochs=0)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose, ownership
 from regft_core.methods.mixout import Mixout, mask_shape, mixed_weights
 from regft_core.models.views import MixoutView
+from regft_core.schema import DropoutConfig
 from regft_core.training.trainee import Pass
 from tests.methods.harness import TRAINING, Bench, entries, largest_difference, same
 from tests.tiny import ARCHITECTURES

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import declared_fit
 from regft_core.hooks.base import Cost, Declares, Regulariser, Says
 from regft_core.models.sites import classify
+from regft_core.schema.method import declared_fit
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.harness import Bench, Listed, entries

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.methods import pats
 from regft_core.methods.pats import (
@@ -24,6 +23,7 @@ from regft_core.methods.pats import (
     spread_means,
     update_sensitivity,
 )
+from regft_core.schema.training import TrainingConfig
 from tests.methods.chain import phase
 from tests.methods.harness import Bench, entries, largest_difference, same
 from tests.methods.interruption import resumed

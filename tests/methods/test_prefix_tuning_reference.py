@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Setting
 from regft_core.methods.prefix_tuning import PrefixTuning, PrefixTuningConfig
 from regft_core.models.prefixes import FAMILIES
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same

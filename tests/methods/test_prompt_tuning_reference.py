@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
-from regft_core.exporting.export import refuse_kept
 from regft_core.hooks import ownership
 from regft_core.hooks.base import Setting
 from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
+from regft_core.serve.export import refuse_kept
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same

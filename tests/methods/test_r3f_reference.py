@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, ownership
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.r3f import NOISED, R3f, R3fConfig
 from regft_core.methods.r4f import last_projection
+from regft_core.schema import DropoutConfig
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, entries, same

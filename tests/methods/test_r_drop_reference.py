@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.r_drop import RDrop
+from regft_core.schema import DropoutConfig
 from regft_core.training.divergence import (
     jensen_shannon,
     kl,

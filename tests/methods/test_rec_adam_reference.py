@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import ownership
 from regft_core.methods.rec_adam import RecAdam, RecAdamConfig, task_share
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.recall_adam import RecallAdam
 from tests.methods.harness import TRAINING, Bench, entries, largest_difference, same
 from tests.methods.interruption import resumed

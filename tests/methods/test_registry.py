@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from regft_core.config.method import Cost
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
+from regft_core.schema.method import Cost
 from tests.errors import raises_code
 from tests.methods.harness import Bench, same
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.hooks import compose, ownership
 from regft_core.methods.sam import moves
+from regft_core.schema import DropoutConfig
 from tests.methods.cases import task
 from tests.methods.harness import TRAINING, Bench, entries
 from tests.tiny import ARCHITECTURES

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, log_odds_divergence, per_token
+from regft_core.schema import DropoutConfig
 from regft_core.training.averaging import MovingAverage
 from regft_core.training.perturbation import example_maxima
 from tests.errors import raises_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regft_core.run.merge import merge_mean
+from regft_core.runs.merge import merge_mean
 from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import same
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.methods.supervised_contrastive import (
     SupervisedContrastive,
     SupervisedContrastiveConfig,
     head_vectors,
     supervised_contrastive,
 )
+from regft_core.schema import DropoutConfig
 from tests.methods.cases import task
 from tests.methods.harness import TRAINING, Bench, same
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.tasks import TaskConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.data.batches import Batch
 from regft_core.hooks.says import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
+from regft_core.schema import DropoutConfig
+from regft_core.schema.tasks import TaskConfig
+from regft_core.schema.training import TrainingConfig
 from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed

@@ -101,7 +101,7 @@ def _inputs(batch: Any) -> dict[str, torch.Tensor]:
 
 
 def _dropout() -> Any:
-    from regft_core.config.schema import DropoutConfig
+    from regft_core.schema import DropoutConfig
 
     return DropoutConfig(**NO_DROPOUT)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.methods.weight_averaging import WeightAveraging, WeightAveragingConfig
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed

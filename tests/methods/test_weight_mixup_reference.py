@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
-from regft_core.run.phase_data import split_rows
+from regft_core.runs.phase_data import split_rows
+from regft_core.schema import DropoutConfig
 from regft_core.training import bilevel
 from tests.errors import raises_code
 from tests.methods.chain import method, phase, runner
@@ -491,7 +491,7 @@ def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
     search = phase([("weight_mixup", options)], name="search", split=0.8, times=2)
     made = runner()
     merged = made.run_phase(search, {})
-    from regft_core.run.training_run import outcome_tensors
+    from regft_core.runs.training_run import outcome_tensors
 
     alone = [outcome_tensors(made.inputs(search, {}, i), t, weights=True) for i, t in enumerate(merged.members)]
     key = "weight_mixup.attention/bert.encoder.layer.0.attention.self.query.weight/a1"
@@ -507,7 +507,7 @@ def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
     assert not torch.equal(trained[name], pretrained[name])
     for start, weights in (("search", trained), ("checkpoint", pretrained)):
         given = made.inputs(phase([("weight_mixup", FROM_SEARCH)], start=start), {"search": merged})
-        from regft_core.run.training_run import build
+        from regft_core.runs.training_run import build
 
         trainee, stack = build(given)
         stack.prepare(trainee, given.handed)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.config.schema.methods import DataConfig
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks.base import Handed
 from regft_core.methods.wise_ft import WiseFt, WiseFtConfig
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.training import TrainingConfig
 from tests.methods.harness import Bench, same
 from tests.methods.interruption import resumed
 

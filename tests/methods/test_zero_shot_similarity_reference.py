@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema.encoder import EncoderConfig
-from regft_core.config.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
 from regft_core.hooks import compose
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
 from tests.methods.chain import method, phase
 from tests.methods.harness import TRAINING, Bench, entries, examples
 

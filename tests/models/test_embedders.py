@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
@@ -15,6 +14,7 @@ from regft_core.models.load import load_masked_lm_head
 from regft_core.models.pooling import PooledClassifier
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import encoder_problems
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import EMBEDDERS, tiny_model_dir
 

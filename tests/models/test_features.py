@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.data.batches import Batch, collate, padding_of
 from regft_core.data.encode import encode
+from regft_core.evaluate.predict import predict
 from regft_core.models.features import Features, answers, token_means
 from regft_core.models.heads import last_linear
 from regft_core.models.load import NEW_PARAMETERS, load_classifier
 from regft_core.models.sites import classify
-from regft_core.scoring.predict import predict
+from regft_core.schema import DropoutConfig
 from tests.methods.harness import examples, source_of, tokenizer_of
 
 

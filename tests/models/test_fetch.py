@@ -9,9 +9,9 @@ import zipfile
 import pytest
 
 from regft_core import shipped
-from regft_core.config.aliases import ALIASES
 from regft_core.errors import ModelError
 from regft_core.models import fetch as module
+from regft_core.models.aliases import ALIASES
 from regft_core.models.fetch import fetch
 from tests.errors import raises_code
 

@@ -13,10 +13,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError, StoreError
 from regft_core.models import hub
 from regft_core.models.source import encoder_present, resolve_model
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir
 

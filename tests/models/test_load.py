@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModel
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.architectures import apply_dropout, dropout_fields
 from regft_core.models.load import draw_parameters, load_classifier, load_tokenizer
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import resolve_model
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, tiny_config, tiny_model_dir, tiny_tokenizer
 

@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier, load_masked_lm_head
 from regft_core.models.sites import classify
 from regft_core.models.source import resolve_model
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_config, tiny_tokenizer
 

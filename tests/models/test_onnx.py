@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models import onnx
 from regft_core.models.load import load_classifier
 from regft_core.models.onnx import FILE, PACKAGES, card_section, logits_of, require_onnx, write_onnx
 from regft_core.models.source import resolve_model
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.tiny import tiny_model_dir, tiny_tokenizer

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.models.outside import refuse_outside
 from regft_core.models.source import encoder_problems, resolve_model
-from regft_core.serving.model import load_served
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.serve.model import load_served
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir
 

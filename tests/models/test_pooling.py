@@ -6,8 +6,6 @@ from pydantic import ValidationError
 from torch.nn import functional
 from transformers import AutoModel
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
@@ -15,6 +13,8 @@ from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier
 from regft_core.models.pooling import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES

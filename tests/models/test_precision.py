@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier
 from regft_core.models.precision import Int8Linear, in_precision
 from regft_core.models.source import resolve_model
+from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, tiny_model_dir
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.errors import ModelError
 from regft_core.models.sites import SiteHooks, classify, dropout_fields, find_sites
+from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 

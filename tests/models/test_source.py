@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models import source as module
 from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
+from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.tiny import ARCHITECTURES, tiny_model_dir
@@ -129,7 +129,7 @@ def test_files_that_come_or_go_are_seen(own):
 def test_an_encoder_that_was_not_written_is_hashed_once(own, monkeypatch):
     time.sleep(0.2)  # a file that was written a moment ago is read every time
     source = resolve(own)
-    monkeypatch.setattr("regft_core.identity.file_states.sha256_file", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr("regft_core.io.file_states.sha256_file", lambda path: pytest.fail(f"{path} was read"))
     for _ in range(3):
         with source.opened():
             pass
@@ -247,7 +247,7 @@ def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
 def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from regft_core.config.schema.encoder import EncoderConfig\nfrom regft_core.errors import ModelError\n"
+        "from regft_core.schema.encoder import EncoderConfig\nfrom regft_core.errors import ModelError\n"
         "from regft_core.models.source import resolve_model\n"
         "try:\n    resolve_model(EncoderConfig(name='someone/some-model', revision='0' * 40), Path('.'))\n"
         "except ModelError as error:\n    print(error)\n"

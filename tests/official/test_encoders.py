@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.methods.hype import Hype
 from regft_core.methods.tdt import Tdt
+from regft_core.schema import DropoutConfig
 from tests.methods.harness import Bench
 from tests.official.releases import Release, apart, gradients, loaded, old_config
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.config.schema import DropoutConfig
+from regft_core.schema import DropoutConfig
 from regft_core.training import perturbation
 from regft_core.training.step import Step
 from tests.methods.harness import Bench

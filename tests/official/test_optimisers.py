@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.methods.child_tuning import ChildTuning
 from regft_core.methods.fisher import Fisher
+from regft_core.schema import DropoutConfig
 from regft_core.training.fitting import FitData
 from tests.methods.harness import TRAINING, Bench
 from tests.official.releases import Release

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.schema import DropoutConfig
 from regft_core.data.prompts import Prompt, demonstrations, prompted
 from regft_core.methods.verbaliser import Verbaliser
+from regft_core.schema import DropoutConfig
 from tests.methods.harness import TRAINING, Bench, examples
 from tests.official.releases import Release
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.config.schema.encoder import EncoderConfig
 from regft_core.data.batches import padding_of
 from regft_core.data.builtin import generate
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.errors import RegftError
+from regft_core.evaluate.predict import predict
 from regft_core.methods.linear_head import LinearHead
 from regft_core.models.source import resolve_model
-from regft_core.scoring.predict import predict
+from regft_core.schema.encoder import EncoderConfig
 from tests.extras import needs
 from tests.methods.chain import Outcome, Runner, phase, train
 from tests.methods.harness import examples, source_of

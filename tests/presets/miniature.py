@@ -14,19 +14,19 @@ from pathlib import Path
 
 import yaml
 
-from regft_core.config.grid import cells
-from regft_core.config.small import capped
 from regft_core.errors import RegftError
+from regft_core.grid.compute import compute
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import write_plan
+from regft_core.grid.paper_table import MINIATURES, miniature_state, settings_hash
+from regft_core.grid.small import lay_out_small
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
-from regft_core.plan.compute import compute
-from regft_core.plan.data import prepare
-from regft_core.plan.keys import write_plan
-from regft_core.plan.paper_table import MINIATURES, miniature_state, settings_hash
-from regft_core.plan.small import lay_out_small
-from regft_core.reporting import Report, write_report
-from regft_core.run.one_run import STAGES
-from regft_core.run.project import open_project
+from regft_core.report import Report, write_report
+from regft_core.runs.one_run import STAGES
+from regft_core.runs.project import open_project
+from regft_core.settings.grid import cells
+from regft_core.settings.small import capped
 from tests.small_project import REPOSITORY
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
 

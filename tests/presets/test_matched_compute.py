@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from regft_core.config.cost import optimiser_steps, phase_cost
-from regft_core.config.method import Method
-from regft_core.config.papers.public_sizes import TRAINING_ROWS
 from regft_core.hooks.registry import discover
-from regft_core.run.project import open_project
+from regft_core.runs.project import open_project
+from regft_core.schema.method import Method
+from regft_core.settings.cost import optimiser_steps, phase_cost
+from regft_core.settings.papers.public_sizes import TRAINING_ROWS
 from tests.presets.miniature import names
 from tests.small_project import REPOSITORY
 

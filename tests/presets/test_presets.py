@@ -7,8 +7,8 @@ import re
 import pytest
 import yaml
 
-from regft_core.config.papers.published import published_names, read_published
-from regft_core.run.project import open_project
+from regft_core.runs.project import open_project
+from regft_core.settings.papers.published import published_names, read_published
 from tests.presets.miniature import PRESETS, names
 from tests.small_project import REPOSITORY
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from regft_core.api import load
-from regft_core.exporting.export import export
-from regft_core.run.job import Job
+from regft_core.runs.job import Job
+from regft_core.serve.export import export
 from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
 
 #: 800 words are more tokens than any encoder here reads.

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from regft_core.api import load
-from regft_core.exporting.export import export
+from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.token_edits import editable
 from regft_core.models.served import read_served
-from regft_core.run.context import Context
-from regft_core.run.finished_model import FinishedModel
-from regft_core.run.job import Job
-from regft_core.scoring.findings import Unfit
-from regft_core.scoring.token_edits import editable
-from regft_core.serving.model import ServedModel, load_served
-from regft_core.serving.predict import predict_file
+from regft_core.runs.context import Context
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.job import Job
+from regft_core.serve.export import export
+from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.predict import predict_file
 from tests.small_project import PAIRS, TASK, build, review, stage, write_csv
 from tests.tiny import EMBEDDERS, tiny_model_dir
 

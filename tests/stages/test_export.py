@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import ConfigError, DataError, ModelError
-from regft_core.exporting.export import export
 from regft_core.models.card import model_card
-from regft_core.run.job import Job
+from regft_core.runs.job import Job
+from regft_core.serve.export import export
 from tests.errors import raises_code
 from tests.small_project import build, stage, write_csv
 from tests.stages.conftest import LONG

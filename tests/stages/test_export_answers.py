@@ -13,11 +13,11 @@ from torch import Tensor
 
 from regft_core.api import load
 from regft_core.errors import ModelError
-from regft_core.exporting.export import export
-from regft_core.run.job import Job
-from regft_core.scoring.answers import load_answers
-from regft_core.serving.model import load_served
-from regft_core.serving.predict import predict_file
+from regft_core.evaluate.answers import load_answers
+from regft_core.runs.job import Job
+from regft_core.serve.export import export
+from regft_core.serve.model import load_served
+from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
 from tests.small_project import PAIRS, SCORES, TASK, build, stage
 from tests.stages.conftest import LONG
@@ -108,7 +108,7 @@ def test_nothing_is_left_behind_when_it_would_answer_differently(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from regft_core.errors import ExportMismatch
-    from regft_core.scoring import answers
+    from regft_core.evaluate import answers
 
     def other(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: t if name != "bias" else t + 1 for name, t in tensors.items()}, path)

@@ -12,8 +12,8 @@ import yaml
 from regft_core import shipped
 from regft_core.data.own_rows import Asked
 from regft_core.errors import ConfigError
-from regft_core.plan.new_project import make_project
-from regft_core.run.project import open_project
+from regft_core.grid.new_project import make_project
+from regft_core.runs.project import open_project
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, review, write_csv
 from tests.stages.test_cli import regft

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from regft_core.data.prepare import prepare_dataset
-from regft_core.plan import lengths
-from regft_core.plan.data import prepare
-from regft_core.run.project import open_project
+from regft_core.grid import lengths
+from regft_core.grid.data import prepare
+from regft_core.runs.project import open_project
 from stages import config
 from tests.small_project import PAIRS, TASK, build, python
 
@@ -62,7 +62,7 @@ def test_neither_needs_torch(long: Path) -> None:
     prepare_dataset(long, "reviews", open_project(long).tasks)
     code = (
         "import sys; from pathlib import Path; from stages.config import main; "
-        "from regft_core.run.project import open_project; from regft_core.plan.data import prepare; "
+        "from regft_core.runs.project import open_project; from regft_core.grid.data import prepare; "
         "main(['plan']); assert 'numpy' not in sys.modules; prepare(open_project(Path()), ['reviews']); "
         "assert not {'torch', 'transformers'} & set(sys.modules), sys.modules.keys()"
     )

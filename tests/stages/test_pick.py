@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from regft_core.errors import DataError
-from regft_core.serving.model import load_served
-from regft_core.serving.pick import choose, pick_file, uncertainty
+from regft_core.serve.model import load_served
+from regft_core.serve.pick import choose, pick_file, uncertainty
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 

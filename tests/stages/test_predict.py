@@ -17,11 +17,11 @@ from regft_core.data.rows import OpenTable
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.served import Abstain
-from regft_core.serving import partial, progress
-from regft_core.serving import predict as serving
-from regft_core.serving.model import ServedModel, load_served
-from regft_core.serving.predict import predict_file
-from regft_core.serving.writing import safe_cell
+from regft_core.serve import partial, progress
+from regft_core.serve import predict as serving
+from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.predict import predict_file
+from regft_core.serve.writing import safe_cell
 from stages.common import device_of
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
@@ -114,7 +114,7 @@ def test_chunks_change_neither_order_nor_predictions(
     data = write_csv(tmp_path / "new.csv", [("review",), *((review(n, n % 17),) for n in range(50))])
     predict_file(model, data, tmp_path / "whole.jsonl")
     monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
-    monkeypatch.setattr("regft_core.scoring.predict.evaluation_tokens", lambda device: 40)
+    monkeypatch.setattr("regft_core.evaluate.predict.evaluation_tokens", lambda device: 40)
     predict_file(model, data, tmp_path / "chunks.jsonl")
     whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
     assert [row["row"] for row in chunks] == list(range(1, 51))

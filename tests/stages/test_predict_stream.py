@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from regft_core.errors import DataError
-from regft_core.serving.model import ServedModel, load_served
-from regft_core.serving.predict import predict_file
-from regft_core.serving.stream import predict_stream
+from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.predict import predict_file
+from regft_core.serve.stream import predict_stream
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, review, stage, write_csv
 

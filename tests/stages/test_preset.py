@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.config.preset import preset_names
-from regft_core.results.records import MARK
+from regft_core.runs.results.records import MARK
+from regft_core.settings.preset import preset_names
 from stages.preset import listed
 from tests.small_project import PARAMS, build, python, stage
 

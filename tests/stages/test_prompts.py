@@ -14,8 +14,8 @@ import pytest
 
 from regft_core.api import load
 from regft_core.errors import ConfigError
-from regft_core.exporting.export import export
-from regft_core.run.job import Job
+from regft_core.runs.job import Job
+from regft_core.serve.export import export
 from tests.small_project import TASK, build, stage, write_csv
 from tests.tiny import tiny_model_dir
 

@@ -17,18 +17,18 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError, DataError, ModelError
-from regft_core.exporting.export import export, finished_run
-from regft_core.exporting.out_of_fold import OutOfFold
-from regft_core.plan.refit import judged_run, refit
-from regft_core.run.context import Context
-from regft_core.run.evaluation_key import evaluation_key
-from regft_core.run.job import Job
-from regft_core.run.logits import from_npy
-from regft_core.run.outputs import cell_of
-from regft_core.run.project import open_project
+from regft_core.grid.refit import judged_run, refit
+from regft_core.runs.context import Context
+from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.job import Job
+from regft_core.runs.logits import from_npy
+from regft_core.runs.outputs import cell_of
+from regft_core.runs.project import open_project
+from regft_core.serve.export import export, finished_run
+from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
 from tests.errors import raises_code
-from tests.plan.conftest import bits, quiet, reproduce
+from tests.grid.conftest import bits, quiet, reproduce
 from tests.small_project import SCORES, TASK, build, stage, write_csv
 
 FORK = multiprocessing.get_context("fork")

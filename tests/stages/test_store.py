@@ -12,14 +12,14 @@ import torch
 import yaml
 
 from regft_core.errors import DataError, StoreError
-from regft_core.execution.failures import torch_threads
+from regft_core.grid.failures import torch_threads
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.run.context import project_store
-from regft_core.run.project import open_project
-from regft_core.run.recompute import differences, expected, jobs_of, recompute
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
-from regft_core.store.tensors import read_tensors, write_tensors
+from regft_core.io.tensors import read_tensors, write_tensors
+from regft_core.runs.context import project_store
+from regft_core.runs.project import open_project
+from regft_core.runs.recompute import differences, expected, jobs_of, recompute
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 from stages.store import _prune
 from tests.errors import raises_code
 from tests.small_project import stage

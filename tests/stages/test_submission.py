@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from regft_core.config.schema.tasks import SubmissionConfig, TaskConfig
 from regft_core.data.examples import Example
 from regft_core.errors import ConfigError
-from regft_core.exporting.submission import submission_lines, write_submission
-from regft_core.run.job import Job
+from regft_core.runs.job import Job
+from regft_core.schema.tasks import SubmissionConfig, TaskConfig
+from regft_core.serve.submission import submission_lines, write_submission
 from tests.errors import raises_code
 from tests.small_project import review, stage, write_csv
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regft_core.evaluate.metrics import compute
 from regft_core.metrics import names
-from regft_core.scoring.metrics import compute
 from regft_core.statistics.resampling import example_weights, resampled_metric, seed_weights, weighted_metric
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from regft_core.errors import DamagedRun, RegftError, StoreError
-from regft_core.store import killpoints
-from regft_core.store.run_store import RunStore, StoredRun, run_key
+from regft_core.runs.store import killpoints
+from regft_core.runs.store.run_store import RunStore, StoredRun, run_key
 from tests.errors import raises_code
 from tests.store.test_kill import in_child
 from tests.store.test_store import IDENTITY, KEY, commit, flip_byte, tensors

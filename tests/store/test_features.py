@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regft_core.io.canonical import sha256_text
-from regft_core.store import features
-from regft_core.store.features import FeatureFiles, feature_files
-from regft_core.store.run_store import RunStore
+from regft_core.runs.store import features
+from regft_core.runs.store.features import FeatureFiles, feature_files
+from regft_core.runs.store.run_store import RunStore
 from tests.store.test_store import commit, flip_byte
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.store import killpoints
-from regft_core.store.run_store import RunStore, run_key
+from regft_core.runs.store import killpoints
+from regft_core.runs.store.run_store import RunStore, run_key
 
 IDENTITY: dict[str, Any] = {"kill": "test"}
 KEY = run_key(IDENTITY)

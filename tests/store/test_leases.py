@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.store import locks
-from regft_core.store.locks import KeyLock
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.runs.store import locks
+from regft_core.runs.store.locks import KeyLock
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +25,8 @@ KEY = run_key(IDENTITY)
 #: Opens the run, says so, and commits when told to on its standard input.
 HOLDER = """
 import sys
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 import logging; logging.basicConfig(level=logging.WARNING)
 with RunStore(sys.argv[1]).open(run_key({"number": 1}), {"number": 1}) as run:
     print("open", flush=True)
@@ -106,7 +106,7 @@ def test_one_that_lost_its_lock_may_wait_for_the_run_again(tmp_path: Path) -> No
     path = store.directory(KEY).with_name(f"{KEY}.lock")
     path.rename(path.with_name("elsewhere"))  # as one that takes over does
     run.close()
-    ready = "import sys\nfrom regft_core.store.locks import KeyLock\nfrom pathlib import Path\n"
+    ready = "import sys\nfrom regft_core.runs.store.locks import KeyLock\nfrom pathlib import Path\n"
     ready += "KeyLock(Path(sys.argv[1])).acquire()\nprint('has it', flush=True)\nsys.stdin.readline()\n"
     command = [sys.executable, "-c", ready, str(path)]
     other = subprocess.Popen(
@@ -134,7 +134,7 @@ def test_a_holder_that_renews_keeps_its_lock(tmp_path: Path, monkeypatch: pytest
     assert lock.path.stat().st_mtime_ns > before
     assert not lock.lost
     child = (
-        "import sys\nfrom pathlib import Path\nfrom regft_core.store import locks\nlocks.LEASE_SECONDS = 1.0\n"
+        "import sys\nfrom pathlib import Path\nfrom regft_core.runs.store import locks\nlocks.LEASE_SECONDS = 1.0\n"
         "locks.KeyLock(Path(sys.argv[1])).acquire(timeout=3)\n"
     )
     command = [sys.executable, "-c", child, str(lock.path)]

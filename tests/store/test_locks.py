@@ -27,7 +27,7 @@ def test_commands_say_it(python: Callable[..., subprocess.CompletedProcess[str]]
 def test_a_program_gets_an_error_of_regft(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     program = (
         "from regft_core.errors import RegftError\n"
-        "try:\n    import regft_core.store.run_store\n"
+        "try:\n    import regft_core.runs.store.run_store\n"
         "except RegftError as error:\n    print(error)"
     )
     done = python(f"{WITHOUT}\n{program}")

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from regft_core.errors import StoreError
-from regft_core.store import locks
-from regft_core.store.run_store import NEEDED_DAYS, RunStore, run_key
+from regft_core.runs.store import locks
+from regft_core.runs.store.run_store import NEEDED_DAYS, RunStore, run_key
 from tests.store.test_store import IDENTITY, KEY, commit, tensors
 
 FORK = multiprocessing.get_context("fork")

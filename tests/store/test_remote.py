@@ -12,13 +12,13 @@ import fsspec
 import pytest
 import torch
 
-from regft_core.config.schema.execution import StoreConfig
 from regft_core.errors import StoreError
-from regft_core.identity.fingerprint import one_moment
-from regft_core.store.lookup import LookupStore, NotStored
-from regft_core.store.remote import Remote
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.store.lookup import LookupStore, NotStored
+from regft_core.runs.store.remote import Remote
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
+from regft_core.schema.execution import StoreConfig
 from tests.errors import raises_code
 
 IDENTITY = {"number": 1}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from regft_core.errors import StoreError
-from regft_core.store.remote import Remote
-from regft_core.store.run_store import RunStore
-from regft_core.store.stored_run import run_key
+from regft_core.runs.store.remote import Remote
+from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store.stored_run import run_key
 from tests.errors import raises_code
 from tests.extras import needs
 

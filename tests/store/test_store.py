@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.errors import StoreError
-from regft_core.store.run_store import RunStore, StoredRun, run_key
+from regft_core.runs.store.run_store import RunStore, StoredRun, run_key
 from tests.errors import raises_code
 
 IDENTITY: dict[str, Any] = {"method": "vanilla", "seed": 0, "training": {"learning_rate": 2e-5}}
@@ -424,7 +424,7 @@ def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_run_pruned_while_it_is_looked_at_is_not_taken_for_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from regft_core.store import stored_run as module
+    from regft_core.runs.store import stored_run as module
 
     store = RunStore(tmp_path)
     commit(store)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from regft_core.grid.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 from regft_core.hooks import listed, ownership
 from regft_core.hooks.registry import discover
-from regft_core.plan.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 from stages.methods import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.config.messages.explain import validate
-from regft_core.config.schema.methods import MethodConfig
-from regft_core.config.schema.params import Params
-from regft_core.config.schema.tasks import TaskConfig
-from regft_core.config.yaml.document import load_yaml
+from regft_core.schema.methods import MethodConfig
+from regft_core.schema.params import Params
+from regft_core.schema.tasks import TaskConfig
+from regft_core.settings.messages.explain import validate
+from regft_core.settings.yaml.document import load_yaml
 from stages import cli
 
 ROOT = Path(__file__).parents[2]

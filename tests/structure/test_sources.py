@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.config.method_sources import Setting, settings
-from regft_core.config.schema.sources import KINDS, source_problem
+from regft_core.grid.method_table import all_methods, catalogue, sources_markdown
+from regft_core.grid.released_code import COMMITS
 from regft_core.hooks.registry import discover
-from regft_core.plan.method_table import all_methods, catalogue, sources_markdown
-from regft_core.plan.released_code import COMMITS
+from regft_core.schema.sources import KINDS, source_problem
+from regft_core.settings.method_sources import Setting, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = discover()

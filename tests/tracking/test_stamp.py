@@ -19,7 +19,7 @@ from tests.tracking.tree import HYPE, VANILLA, Tree
 SYNC = """
 import sys
 from pathlib import Path
-from regft_core.config.grid import Cell
+from regft_core.settings.grid import Cell
 from regft_core.tracking.sync import sync
 found = sync(Path(sys.argv[1]), [Cell("vanilla", "rte", 300)], [0, 1])
 print(found.created, found.updated, found.unchanged, "mlflow" in sys.modules)

@@ -534,7 +534,7 @@ def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch,
 TWO_SYNCS = """
 import sys
 from pathlib import Path
-from regft_core.config.grid import Cell
+from regft_core.settings.grid import Cell
 from regft_core.tracking.sync import sync
 result = sync(Path(sys.argv[1]), [Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)], [0, 1])
 print(result.created, result.unchanged)

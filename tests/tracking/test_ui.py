@@ -72,7 +72,7 @@ def test_sync_and_errors_of_the_command(
     assert "params.yaml" in capsys.readouterr().err
     grid = SimpleNamespace(tasks=("rte",), sizes=(300,), seeds=(0,))
     project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid, task_settings={}))
-    monkeypatch.setattr("regft_core.run.context.open_project", lambda root: project)
+    monkeypatch.setattr("regft_core.runs.context.open_project", lambda root: project)
     tree.cell(VANILLA, [0])
     assert command.main(["sync", "--root", str(tree.root)]) == 0
     assert "2 runs created" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.config.grid import Cell
+from regft_core.settings.grid import Cell
 
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)
 SEARCHED = Cell("weight_mixup", "rte", 300)

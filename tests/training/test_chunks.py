@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training import bilevel, chunks
 from regft_core.training.chunks import Scratch, chunked, grouped
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.hooks import compose
 from regft_core.kinds import find
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.bag_of_words import classify_words
 from regft_core.training.linear_solution import classify_as_setfit
 from tests.methods.cases import task

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.kinds import find
 from regft_core.rng import derive
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.schedule import factor, warmup_steps
 from regft_core.training.step import repeat_batch
@@ -75,7 +75,7 @@ def test_seeds_differ_and_repeat() -> None:
 
 def test_accumulated_batches_are_one_large_batch() -> None:
     """Weighted by examples: also the last, smaller batch counts for what it is."""
-    from regft_core.config.schema import DropoutConfig
+    from regft_core.schema import DropoutConfig
 
     common = {"dropout": DropoutConfig(hidden=0.0, attention=0.0), "bucket_batches": 1, "epochs": 1, "epsilon": 0.01}
     large = TRAINING.model_copy(update={**common, "batch_size": 12})

@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 
 from regft_core.catalogue import OPTIMISERS
-from regft_core.config.schema.training import TrainingConfig, TrainingOverrides
 from regft_core.hooks.declare import ParameterGroup
+from regft_core.schema.training import TrainingConfig, TrainingOverrides
 from regft_core.training.optim import build_optimizer, load_optimizer_tensors, optimizer_tensors, parameter_groups
 from tests.methods.harness import TRAINING, Bench, same
 

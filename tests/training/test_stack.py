@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 import pytest
 import torch
 
-from regft_core.config.schema import StrictModel
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
 from regft_core.hooks.declare import Anchor, ClipSide, Declares
 from regft_core.hooks.says import Says
+from regft_core.schema import StrictModel
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
@@ -436,7 +436,7 @@ def test_anchors_are_what_was_loaded_and_what_the_phase_found_before_its_own_edi
 
 
 def test_a_phase_builds_its_model_with_the_same_anchors() -> None:
-    from regft_core.run.training_run import PhaseInputs, build
+    from regft_core.runs.training_run import PhaseInputs, build
     from tests.methods.chain import phase, runner
 
     checkpoint = Bench().trainee.trained_weights()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.config.method import Phase
-from regft_core.run.run_phase import WAITING_FAMILIES
+from regft_core.runs.run_phase import WAITING_FAMILIES
+from regft_core.schema.method import Phase
 from regft_core.training.loop import Loop
 from tests.methods.cases import CASES, REGISTRY
 from tests.methods.chain import METHODS, method, names_layers, runner, six_layers

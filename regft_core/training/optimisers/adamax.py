@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regft_core.config.schema.training import TrainingConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.chunks import Scratch, chunked
 
 

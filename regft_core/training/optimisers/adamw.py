@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from regft_core.config.schema.training import TrainingConfig
+from regft_core.schema.training import TrainingConfig
 
 
 def build(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:

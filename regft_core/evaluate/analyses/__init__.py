@@ -1,0 +1,160 @@
+"""Evaluations beyond the scores, one file each, found by their file's name; importing this package needs no torch.
+
+``evaluations:`` in ``params.yaml`` switches them on. They see finished runs only, so switching one on
+trains and scores no run again. An evaluation is a file of this folder. It declares, in capitals,
+
+``DESCRIPTION``
+    one line for the report.
+``NEEDS_MODEL``
+    False when stored logits, gold labels and texts are enough; True; or the names of the options that need
+    the model when they are set (``("temperature",)``).
+``KINDS`` (optional)
+    the kinds of task that it fits, of the files of ``regft_core/kinds``; every kind when absent.
+``MACHINE_DEPENDENT`` (optional)
+    True when it measures the machine as well: what it finds is marked, with the machine.
+``SCORES`` (optional)
+    True when it scores by the task's metric (``run.score``), whose file is then in its key.
+``READS_VIEWS`` (optional)
+    True when it asks the method for confidences of tokens or views of inputs (``run.trained.confidence``,
+    ``run.trained.views``): the files of the methods that have some are then in its key.
+``TASKS`` (optional)
+    the option that lists other tasks whose rows it reads (``run.rows_of``).
+``METHOD`` (optional)
+    the option that names a method of the grid, or is None: it looks into that method's run of the same task, size and
+    seed (``run.model_of``). That run is then in its key, and is trained first where it is missing.
+
+A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
+(``regft_core/evaluate/findings.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
+
+The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluate``), and optionally ``Config``, a
+``StrictModel`` of its options, which ``run.options`` is an instance of. Heavy imports belong into functions
+or come from ``regft_core.lazy``: the validator reads these files too. Draw random numbers from
+``numpy.random.default_rng(regft_core.rng.derive(run.seed, "<name>.<purpose>"))`` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from regft_core.catalogue import EVALUATIONS, KINDS
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import nearest
+from regft_core.schema import StrictModel
+
+if TYPE_CHECKING:
+    from regft_core.evaluate.evaluated import EvaluatedRun
+    from regft_core.evaluate.findings import Findings
+
+_REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
+_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS", "METHOD")
+
+
+class NoOptions(StrictModel):
+    """An evaluation without options."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation, as its file declares it."""
+
+    name: str
+    description: str
+    #: Kinds of task that it fits; None: every one.
+    kinds: tuple[str, ...] | None
+    #: Options that need the model when they are set; True or False: whether it is needed whatever the options.
+    model_for: bool | tuple[str, ...]
+    machine_dependent: bool
+    scores: bool
+    reads_views: bool
+    #: The option that lists tasks whose rows it reads.
+    tasks: str | None
+    #: The option that names a method whose run it looks into.
+    method: str | None
+    Config: type[StrictModel]
+    run: Callable[[EvaluatedRun], Findings]
+
+    def fits(self, kind: str) -> bool:
+        """Whether it has something to say about tasks of this kind."""
+        return self.kinds is None or kind in self.kinds
+
+    def other_tasks(self, options: StrictModel) -> tuple[str, ...]:
+        """Tasks whose rows it reads under these options."""
+        return tuple(getattr(options, self.tasks)) if self.tasks else ()
+
+    def other_method(self, options: StrictModel) -> str | None:
+        """The method whose run it looks into under these options."""
+        return getattr(options, self.method) if self.method else None
+
+    def needs_model(self, options: StrictModel) -> bool:
+        """Whether it needs the model under these options."""
+        if isinstance(self.model_for, bool):
+            return self.model_for
+        return any(bool(getattr(options, name)) for name in self.model_for)
+
+
+def find(name: str) -> Evaluation:
+    """Return the evaluation ``name``.
+
+    Raises:
+        ValueError: there is no such evaluation.
+        ConfigError: its file is not one.
+    """
+    return _read(name, EVALUATIONS.find(name))
+
+
+def _names(model_for: Any) -> set[str]:
+    return set(model_for) if isinstance(model_for, tuple) else set()
+
+
+@lru_cache(maxsize=256)
+def _read(name: str, module: ModuleType) -> Evaluation:
+    """Check what the file of one evaluation declares; raises ConfigError with everything that is wrong."""
+    given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
+    wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
+    if not callable(getattr(module, "run", None)):
+        wrong.append("run(run: EvaluatedRun) -> Findings is missing")
+    for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
+        if near := nearest(key, _REQUIRED + _OPTIONAL):
+            wrong.append(f"{key} is not a declaration; did you mean {near}?")
+    kinds = given.get("KINDS")
+    if kinds is not None and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
+        wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}, or leave it out")
+    config: Any = getattr(module, "Config", NoOptions)
+    if not (isinstance(config, type) and issubclass(config, StrictModel)):
+        wrong.append("Config is not a StrictModel (regft_core.schema)")
+        config = NoOptions
+    model_for = given.get("NEEDS_MODEL", False)
+    if not isinstance(model_for, bool | tuple) or _names(model_for) - set(config.model_fields):
+        options = ", ".join(config.model_fields) or "none"
+        wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options ({options})")
+    tasks, method = given.get("TASKS"), given.get("METHOD")
+    for key, option, what in (("TASKS", tasks, "lists tasks"), ("METHOD", method, "names a method")):
+        if option is not None and option not in config.model_fields:
+            known = ", ".join(config.model_fields) or "none"
+            wrong.append(f"{key} is {option!r}; name the option that {what} ({known})")
+    if given.get("READS_VIEWS") and model_for is not True:
+        wrong.append("READS_VIEWS is True, so NEEDS_MODEL must be: views are read by the model")
+    if method is not None and model_for is not True:
+        wrong.append("METHOD names a run to look into, so NEEDS_MODEL must be True")
+    if wrong:
+        hint = "regft_core/evaluate/analyses/__init__.py says what an evaluation's file declares"
+        raise ConfigError(
+            [Problem("bad-evaluation-file", str(module.__file__), 0, "", message, hint) for message in wrong]
+        )
+    return Evaluation(
+        name=name,
+        description=str(given["DESCRIPTION"]),
+        kinds=kinds,
+        model_for=model_for,
+        machine_dependent=bool(given.get("MACHINE_DEPENDENT", False)),
+        scores=bool(given.get("SCORES", False)),
+        reads_views=bool(given.get("READS_VIEWS", False)),
+        tasks=tasks,
+        method=method,
+        Config=config,
+        run=module.run,
+    )

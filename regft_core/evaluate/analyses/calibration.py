@@ -1,0 +1,110 @@
+"""Whether confidence is right: calibration errors, proper scores and the reliability diagram, per set.
+
+With p the probabilities of a set's labels (softmax, summed over merged labels), c the probability of the
+predicted label and r whether it is right:
+
+- expected calibration error (Naeini et al. 2015; Guo et al. 2017): sum over bins of n_b / n |mean c - mean r|,
+  over ``bins`` bins of equal width on (0, 1] (``ece_width``), and over at most ``bins`` bins with equally many
+  examples (``ece_mass``; Nguyen and O'Connor 2015). Equal confidences share a bin of equal mass, so that nothing
+  depends on the order of the rows. Both are biased upwards on small sets: compare arms on one set, not with 0.
+- Brier score (Brier 1950), the mean of sum_k (p_k - y_k)^2, from 0 to 2.
+- negative log-likelihood, the mean of -log p of the gold label.
+
+``temperature: true`` fits one temperature (Guo et al. 2017) by the likelihood of training rows that were never
+trained on, and adds all numbers at that temperature. It is never fitted on the sets that judge a run; where
+every training row was learned from there is no temperature, and a remark says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from regft_core.evaluate.findings import RUN, Findings, Plot, Table
+from regft_core.lazy import np
+from regft_core.schema import StrictModel
+from regft_core.statistics.temperature import fit_temperature
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
+
+DESCRIPTION = "calibration errors, Brier score, likelihood and reliability of the predicted probabilities"
+KINDS = ("classification",)
+NEEDS_MODEL = ("temperature",)
+
+
+class Config(StrictModel):
+    bins: int = Field(15, ge=2, le=1000, description="bins of both calibration errors and of the diagram")
+    temperature: bool = Field(False, description="also at a temperature fitted on held-out training rows")
+
+
+def run(run: EvaluatedRun) -> Findings:
+    bins = run.options.bins
+    scalars = {name: scores(judged, bins) for name, judged in run.sets.items()}
+    tables = {name: {"reliability": reliability(judged, bins)} for name, judged in run.sets.items()}
+    remarks: tuple[str, ...] = ()
+    if run.options.temperature:
+        share, reason = run.held_out()
+        if share is None:
+            remarks = (f"no temperature was fitted: {reason}",)
+        else:
+            temperature = fit_temperature(share.log_probabilities, share.gold)
+            scalars[RUN] = {"temperature": temperature, "temperature_rows": len(share)}
+            for name, judged in run.sets.items():
+                scaled = scores(judged, bins, temperature)
+                scalars[name] |= {f"{key}_scaled": value for key, value in scaled.items()}
+    unit, above = (0.0, 1.0), (0.0, None)
+    bounds = {"ece_width": unit, "ece_mass": unit, "brier": (0.0, 2.0), "nll": above}
+    ranges = {**bounds, **{f"{name}_scaled": both for name, both in bounds.items()}, "temperature": above}
+    return Findings(scalars, tables, ranges, remarks)
+
+
+def scores(judged: EvaluatedSet, bins: int, temperature: float = 1.0) -> dict[str, float]:
+    """The four numbers of one set."""
+    logs = judged.log_probabilities(temperature)
+    rows = np.arange(len(judged))
+    gold = np.zeros_like(logs)
+    gold[rows, judged.gold] = 1.0
+    confidences = judged.confidences(temperature)
+    right = judged.predictions == judged.gold
+    return {
+        "ece_width": calibration_error(confidences, right, equal_width(confidences, bins)),
+        "ece_mass": calibration_error(confidences, right, equal_mass(confidences, bins)),
+        "brier": float(((np.exp(logs) - gold) ** 2).sum(axis=1).mean()),
+        "nll": float(-logs[rows, judged.gold].mean()),
+    }
+
+
+def equal_width(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+    """[n] bin of each confidence; bin b holds (b / bins, (b + 1) / bins]."""
+    return np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
+
+
+def equal_mass(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+    """[n] bin of each confidence; bins start at the quantiles, ties share the later one."""
+    ordered = np.sort(confidences)
+    starts = ordered[[part[0] for part in np.array_split(np.arange(len(ordered)), bins) if len(part)]]
+    return np.searchsorted(np.unique(starts), confidences, side="right") - 1
+
+
+def calibration_error(confidences: npt.NDArray[Any], right: npt.NDArray[Any], which: npt.NDArray[Any]) -> float:
+    """Mean over examples of their bin's |mean confidence - accuracy|; ``which`` [n] are the bins."""
+    gaps = np.bincount(which, weights=confidences - right)
+    return float(np.abs(gaps).sum() / len(confidences))
+
+
+def reliability(judged: EvaluatedSet, bins: int) -> Table:
+    """Bins of equal width with their number of examples, mean confidence and accuracy; empty ones have neither."""
+    confidences, right = judged.confidences(), judged.predictions == judged.gold
+    which = equal_width(confidences, bins)
+    rows = []
+    for b in range(bins):
+        own = which == b
+        n = int(own.sum())
+        means = (float(confidences[own].mean()), float(right[own].mean())) if n else (None, None)
+        rows.append((f"{b / bins:.3g} to {(b + 1) / bins:.3g}", n, *means))
+    plot = Plot("confidence", "accuracy", diagonal=True)
+    return Table(("probability", "examples", "confidence", "accuracy"), tuple(rows), 1, "examples", plot)

@@ -1,0 +1,148 @@
+"""Scores when the most or the least important tokens are masked (TDT, Zeng et al. 2022, section 4.3 and figure 6).
+
+The paper orders a text's tokens by TDT's confidence, once for all arms, and replaces ``share`` of them by the mask
+token: in descending order of the confidence, and in ascending order. ``confidence_of: tdt`` does that: every run reads
+the texts that the TDT run of its task, size and seed has ordered. Added tokens such as [CLS] stay. Share 0 is the
+stored prediction. The score is the task's primary metric. ``gap`` is the mean over shares of the score without the
+least important tokens minus that without the most important ones: 0 where the order does not matter.
+
+Where the paper is silent: it drops ``round(share * tokens)`` tokens of a text (both texts of a pair together), equal
+values in the order of the text. It turns confidences into a distribution first, which keeps their order.
+
+Ours: without ``confidence_of`` every run has its own order, by the confidence that its method has learned, else by the
+size of gradient times input of the prediction (``scoring/hidden.py``). ``drop: remove`` leaves the tokens out instead
+of masking them. The random order is what both are to be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from regft_core import metrics
+from regft_core.evaluate.findings import Findings, Plot, Table, Unfit, bounds
+from regft_core.lazy import np
+from regft_core.rng import derive
+from regft_core.schema import Name, StrictModel
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.data.encode import Encoded
+    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, TrainedModel
+
+DESCRIPTION = "scores when the most or the least important tokens are masked (TDT, figure 6)"
+NEEDS_MODEL = True
+SCORES = True
+READS_VIEWS = True
+METHOD = "confidence_of"
+
+_ORDERS = ("descending", "ascending", "random")
+#: Example -> for each of its rows of tokens ``[n]``.
+PerToken = Sequence[Sequence["npt.NDArray[Any]"]]
+
+
+class Config(StrictModel):
+    confidence_of: Name | None = Field(
+        None, description="method whose confidence orders the tokens for all arms (paper: tdt); null: each run's own"
+    )
+    drop: Literal["mask", "remove"] = Field("mask", description="mask (paper), or leave out (ours)")
+    shares: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(strict=False, min_length=1)] = Field(
+        (0.1, 0.3, 0.5), description="of a text's tokens that are dropped"
+    )
+    sets: Literal["dev", "all"] = Field("dev", description="the development set, or all sets")
+    rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
+
+
+def run(run: EvaluatedRun) -> Findings:
+    options, primary = run.options, run.task["primary"]
+    mask = run.trained.tokenizer.mask_token_id if options.drop == "mask" else None
+    if options.drop == "mask" and mask is None:
+        raise Unfit("the tokenizer has no mask token, so none was masked; `drop: remove` leaves tokens out")
+    scalars: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, Table]] = {}
+    by = ""
+    for judged in run.chosen_sets(options.sets):
+        part = run.some(judged, options.rows)
+        encoded = run.trained.encode(part.examples)
+        by, scores = order_of(run, part, encoded)
+        drawn = np.random.default_rng(derive(run.seed, "deletion.random", part.name))
+        chance = [[drawn.random(len(row)) for row in rows] for rows in scores]
+        of = {"descending": scores, "ascending": [[-row for row in rows] for rows in scores], "random": chance}
+        found = {(order, 0.0): run.score(part) for order in _ORDERS}
+        for order in _ORDERS:
+            for share in sorted(set(options.shares)):
+                dropped = without(encoded, of[order], share, mask)
+                found[order, share] = run.score(part.with_logits(run.trained.predict(dropped)))
+        gaps = [found["ascending", share] - found["descending", share] for share in options.shares]
+        plot = Plot("share", primary, group="order", paired=True, one_scale=True)
+        rows = tuple((order, share, value) for (order, share), value in found.items())
+        tables[part.name] = {"deletion": Table(("order", "share", primary), rows, keys=2, plot=plot)}
+        scalars[part.name] = {f"{order}_{share:g}": value for (order, share), value in found.items() if share}
+        scalars[part.name] |= {"clean": found["random", 0.0], "gap": float(np.mean(gaps))}
+    metric = metrics.find(primary)
+    ranges = {name: bounds(metric.range) for named in scalars.values() for name in named if name != "gap"}
+    ranges["gap"] = bounds((-metric.largest_difference, metric.largest_difference))
+    return Findings(scalars, tables, ranges, (f"tokens are ordered by {by}",))
+
+
+def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[str, PerToken]:
+    """What tokens of a set are ordered by, and its value for every token; Unfit where the named run has none."""
+    method = run.options.confidence_of
+    if method is None:
+        return importance(run.trained, encoded)
+    other = run.model_of(method)
+    theirs = other.encode(part.examples)
+    if (theirs.input_ids, theirs.second) != (encoded.input_ids, encoded.second):
+        raise Unfit(f"'{method}' reads other tokens than this run, so its confidence orders none of them")
+    found = learned(other, theirs)
+    if found is None:
+        raise Unfit(f"'{method}' learns no confidence per token")
+    return f"the confidence that '{method}' has learned", found
+
+
+def importance(trained: TrainedModel, encoded: Encoded) -> tuple[str, PerToken]:
+    """What a run's own order is by, and its value for every token of every row."""
+    from regft_core.evaluate.hidden import gradient_times_input, per_example
+
+    own = learned(trained, encoded)
+    if own is not None:
+        return "the confidence that the method has learned", own
+    found: list[list[Any]] = [[] for _ in range(len(encoded))]
+    for batch in trained.batches(encoded):
+        per_example(gradient_times_input(trained.model, batch), batch, found)
+    return "gradient times input", found
+
+
+def learned(trained: TrainedModel, encoded: Encoded) -> PerToken | None:
+    """The confidence of every token of every row; None where no method has learned one."""
+    from regft_core.evaluate.hidden import embedding_output, per_example
+
+    found: list[list[Any]] = [[] for _ in range(len(encoded))]
+    for batch in trained.batches(encoded):
+        values = trained.confidence(embedding_output(trained.model, batch))
+        if values is None:
+            return None
+        per_example(values, batch, found)
+    return found
+
+
+def without(encoded: Encoded, order: PerToken, share: float, mask: int | None) -> Encoded:
+    """``encoded`` without ``share`` of each example's text tokens, those with the largest values first.
+
+    They become ``mask``, or are left out where it is None. Equal values go in the order of the text. The rows of an
+    example are one text here.
+    """
+    from regft_core.evaluate.token_edits import editable, with_kept, with_masked
+
+    kept = []
+    for rows, values in zip(editable(encoded), order, strict=True):
+        free, flat = np.concatenate(rows), np.concatenate(list(values))
+        places = np.flatnonzero(free)
+        ranked = places[np.argsort(-flat[places], kind="stable")]
+        keep = np.ones(len(free), dtype=bool)
+        keep[ranked[: round(share * len(places))]] = False
+        kept.append(np.split(keep, np.cumsum([len(row) for row in rows])[:-1]))
+    return with_kept(encoded, kept) if mask is None else with_masked(encoded, kept, mask)

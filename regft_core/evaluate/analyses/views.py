@@ -1,0 +1,122 @@
+"""Inputs as the encoder represents them, in two dimensions (TDT, Zeng et al. 2022, section 4.1 and figure 3).
+
+One vector per example, pooled from the last layer (``model.pooling``; the summary token where the family's own head
+is used), for the original input and for the views that the method makes of it: TDT's positive and negative inputs.
+All vectors of one run are projected together by t-SNE, as in the paper. A marker is a view and a colour a class; a
+regression's values have two halves instead of classes.
+
+Where the paper is silent: t-SNE has a perplexity of 30 (a third of the vectors where there are fewer than 90) and
+starts from the principal components. Its picture can differ between machines in more than the last bits.
+
+Ours: ``projection: pca`` takes the two principal components, whose signs are fixed (the largest loading is positive),
+and ``explained`` is their share of the variance. Methods that make no views show the original inputs.
+``cosine_<view>`` is the mean cosine between an input's vector and that of its view, before any projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from regft_core.evaluate.findings import Findings, Plot, Table
+from regft_core.kinds import find
+from regft_core.lazy import np
+from regft_core.rng import derive
+from regft_core.schema import StrictModel
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
+
+DESCRIPTION = "inputs and the views that a method contrasts with them, by class, in two dimensions (TDT, figure 3)"
+KINDS = ("classification", "regression")
+NEEDS_MODEL = True
+READS_VIEWS = True
+
+
+class Config(StrictModel):
+    rows: int = Field(100, ge=3, description="examples of the development set, the same for all runs")
+    projection: Literal["tsne", "pca"] = Field("tsne", description="t-SNE (paper), or principal components (ours)")
+
+
+def run(run: EvaluatedRun) -> Findings:
+    part = run.some(run.sets["dev"], run.options.rows)
+    vectors = by_view(run, part)
+    together = np.concatenate(list(vectors.values()))
+    pca = run.options.projection == "pca"
+    points, shares = projection(together) if pca else (tsne(together, run.seed), None)
+    rows = []
+    for view, own in zip(vectors, np.split(points, len(vectors)), strict=True):
+        for i, (x, y) in enumerate(own):
+            rows.append((part.examples[i].idx, view, label_of(part, i), float(x), float(y)))
+    axes = ("first component", "second component") if pca else ("first axis of t-SNE", "second axis of t-SNE")
+    plot = Plot(*axes, points=True, group="view", colour="label")
+    table = Table(("idx", "view", "label", plot.x, plot.y), tuple(rows), plot=plot, listed=False)
+    original = vectors["original"]
+    scalars = {f"cosine_{view}": cosine(original, own) for view, own in vectors.items() if view != "original"}
+    if shares is not None:
+        scalars["explained"] = float(shares.sum())
+    ranges = dict.fromkeys(scalars, (-1.0, 1.0)) | {"explained": (0.0, 1.0)}
+    return Findings({"dev": scalars}, {"dev": {"views": table}}, ranges)
+
+
+def label_of(judged: EvaluatedSet, index: int) -> str:
+    """Name of the gold label; the half of the values that a regression's lies in."""
+    if find(judged.kind).has_labels:
+        return judged.labels[int(judged.gold[index])]
+    return "upper half" if judged.gold[index] > np.median(judged.gold) else "lower half"
+
+
+def by_view(run: EvaluatedRun, judged: EvaluatedSet) -> dict[str, npt.NDArray[Any]]:
+    """View -> [n, F] vectors in the order of the set; ``original`` first."""
+    from regft_core.evaluate.hidden import embedding_output, summaries
+
+    trained, encoded = run.trained, run.trained.encode(judged.examples)
+    found: dict[str, list[Any]] = {}
+    for batch in trained.batches(encoded):
+        names: Mapping[str, Any] = (
+            trained.views(embedding_output(trained.model, batch), batch.attention_mask, batch.segment) or {}
+        )
+        for name in ("original", *names):
+
+            def shown(rows: Tensor, mask: Tensor, segment: Tensor, stack: str, name: str = name) -> Tensor:
+                made = trained.views(rows.float(), mask, segment)
+                assert made is not None
+                return made[name]
+
+            replace = None if name == "original" else shown
+            vectors = summaries(trained.model, batch, trained.pooling, replace).cpu().numpy().astype(np.float64)
+            own = found.setdefault(name, [None] * len(judged))
+            for index, vector in zip(batch.indices.tolist(), vectors, strict=True):
+                own[index] = vector
+    return {name: np.stack(own) for name, own in found.items()}
+
+
+def tsne(vectors: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
+    """[n, 2] coordinates of ``[n, F]`` by t-SNE."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, len(vectors) / 3)
+    fitted = TSNE(perplexity=perplexity, init="pca", random_state=derive(seed, "views.tsne") % 2**32)
+    points: npt.NDArray[Any] = fitted.fit_transform(vectors)
+    return points
+
+
+def projection(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """[n, 2] coordinates of ``[n, F]`` on its two principal components, and the share of the variance of each."""
+    from sklearn.decomposition import PCA
+
+    fitted = PCA(n_components=2, svd_solver="full").fit(vectors)
+    loadings = fitted.components_
+    signs = np.sign(loadings[np.arange(2), np.abs(loadings).argmax(axis=1)])
+    return fitted.transform(vectors) * signs, np.nan_to_num(fitted.explained_variance_ratio_)
+
+
+def cosine(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """Mean over rows of the cosine of ``[n, F]`` vectors."""
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(axis=1) / np.maximum(norms, 1e-12)).mean())

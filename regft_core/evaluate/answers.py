@@ -1,0 +1,124 @@
+"""An exported run that reads no encoder (a bag of words, a constant): what was fitted, and how to ask it.
+
+``regft.json`` names the regulariser and its options, ``kept.safetensors`` holds what it kept: terms and numbers, from
+which loading runs no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from regft_core.data.examples import Example
+from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.listed import Entry
+from regft_core.hooks.registry import discover
+from regft_core.io.directories import atomic_directory
+from regft_core.io.tensors import read_tensors, write_tensors
+from regft_core.kinds import find
+from regft_core.models.served import Served, read_served, write_served
+from regft_core.schema.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KEPT = "kept.safetensors"
+
+
+class Answers:
+    """A fitted regulariser that answers by itself.
+
+    Attributes:
+        served: how its inputs are read, and its labels.
+    """
+
+    def __init__(self, regulariser: Regulariser, kept: Mapping[str, Tensor], served: Served) -> None:
+        self.served = served
+        self._regulariser, self._kept = regulariser, kept
+
+    def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
+        found = self._regulariser.predict(None, self._kept, examples)
+        if not np.isfinite(found).all():
+            raise RunFailed(
+                "not-finite",
+                f"{self._regulariser.name}: answers that are not finite numbers\n"
+                "    -> check the rows for texts without words, or use another method",
+            )
+        return found.astype(np.float64)
+
+
+def write_answers(
+    directory: Path,
+    served: Served,
+    kept: Mapping[str, Tensor],
+    card: str,
+    check: Sequence[Example],
+    expected: npt.NDArray[Any],
+) -> Path:
+    """Write what a run's regulariser kept, and a model card; returns ``directory``.
+
+    The directory appears complete or not at all, after it was loaded again and gave ``expected`` [n, K] for the
+    examples ``check``.
+
+    Args:
+        served: content of ``regft.json``, with ``answered_by``.
+        kept: tensors of that regulariser, under its own names.
+
+    Raises:
+        ExportMismatch: the written directory answers differently; nothing is left behind.
+        ModelError: ``directory`` holds something else.
+        StoreError: it cannot be written.
+    """
+    own = (directory / KEPT).is_file()
+    if directory.exists() and not own and not (directory.is_dir() and not any(directory.iterdir())):
+        raise ModelError(
+            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
+        )
+    with atomic_directory(directory) as temporary:
+        write_tensors(temporary / KEPT, kept)
+        write_served(temporary, served)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+        if not np.array_equal(load_answers(temporary).logits(check), expected):
+            raise ExportMismatch(
+                "export-differs",
+                f"export to {directory}: what was written answers differently; nothing was written\n"
+                "    -> report it: the method's fitted tensors do not survive being written",
+            )
+    return directory
+
+
+def load_answers(directory: Path) -> Answers:
+    """What ``write_answers`` wrote.
+
+    Raises ModelError when a file is missing, damaged, or of another version.
+    """
+    served = read_served(directory)
+    if served is None or served.answered_by is None:
+        raise _wrong(directory, "regft.json does not say what answers")
+    name = served.answered_by.regulariser
+    cls = discover().get(name)
+    if cls is None:
+        raise _wrong(directory, f"there is no regulariser '{name}' in this version")
+    try:
+        options = cls.Config.model_validate(served.answered_by.options)
+        kept = read_tensors(directory / KEPT)
+    except (ValidationError, StoreError) as error:
+        raise _wrong(directory, text_of(error)) from error
+    if answers_without_encoder([Entry(cls, options)]) is None:
+        raise _wrong(directory, f"'{name}' does not answer by itself")
+    classes = len(find(served.kind).output_names(served.labels))
+    setting = Setting(kind=served.kind, num_labels=classes, seed=0, training=TrainingConfig())
+    return Answers(cls(options, setting), kept, served)
+
+
+def _wrong(directory: Path, why: str) -> ModelError:
+    return ModelError("bad-export", f"{directory}: cannot be loaded: {why}\n    -> export it again")

@@ -1,0 +1,275 @@
+"""What an evaluation sees of one finished run: logits and gold labels of every set, and the model if it asks for it.
+
+Numpy is imported here for real, not at first use: so its version is in the key of what every evaluation finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core import metrics
+from regft_core.evaluate.ood import positive_index
+from regft_core.kinds import find
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from regft_core.data.batches import Batch
+    from regft_core.data.encode import Encoded
+    from regft_core.data.examples import Example
+    from regft_core.training.trainee import Trainee
+
+
+@dataclass(frozen=True)
+class EvaluatedSet:
+    """One set with what the run said about it, in the order of its file.
+
+    Attributes:
+        kind: a file of ``regft_core/kinds``.
+        logits: [n, K] as the model gave them, over its own K labels; [n, 1] in the labels' unit for a value.
+        gold: [n] indices into ``labels``, or values.
+        examples: [n] with texts and ids.
+        labels: names of the set's labels; empty for values.
+        to_set: [K] index of the set's label that each of the model's own labels counts as; empty for values.
+    """
+
+    name: str
+    kind: str
+    logits: npt.NDArray[Any]
+    gold: npt.NDArray[Any]
+    examples: Sequence[Example]
+    labels: tuple[str, ...]
+    to_set: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def take(self, indices: Sequence[int]) -> EvaluatedSet:
+        """The set with these examples only, in this order."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        examples = [self.examples[index] for index in indices]
+        return replace(self, logits=self.logits[chosen], gold=self.gold[chosen], examples=examples)
+
+    def with_logits(self, logits: npt.NDArray[Any]) -> EvaluatedSet:
+        """The same examples under other logits [n, K]."""
+        return replace(self, logits=logits)
+
+    @cached_property
+    def predictions(self) -> npt.NDArray[Any]:
+        """[n] indices into ``labels``, as they were scored, or values."""
+        return find(self.kind).predictions(self.logits, self.to_set)
+
+    def log_probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+        """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.
+
+        Minus infinity for labels that none of the model's own counts as. Raises ValueError where an example has not
+        exactly one label.
+        """
+        if not find(self.kind).one_label:
+            raise ValueError(f"kind {self.kind}: an example has not exactly one label, so there is no distribution")
+        scaled = self.logits.astype(np.float64) / temperature
+        scaled = scaled - scaled.max(axis=1, keepdims=True)
+        own = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        found = np.full((len(own), len(self.labels)), -np.inf)
+        for column, target in enumerate(self.to_set):
+            found[:, target] = np.logaddexp(found[:, target], own[:, column])
+        return found
+
+    def probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+        """[n, L], rows sum to 1; see ``log_probabilities``."""
+        return np.exp(self.log_probabilities(temperature))
+
+    def confidences(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+        """[n] probability of the prediction; of a set of labels the product over all labels of being in it or not."""
+        kind = find(self.kind)
+        if not kind.one_label:
+            there = kind.scores(self.logits / temperature, self.to_set, len(self.labels))
+            decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
+            return decided.prod(axis=1)
+        rows = np.arange(len(self))
+        confidences: npt.NDArray[Any] = self.probabilities(temperature)[rows, self.predictions]
+        return confidences
+
+
+class TrainedModel(Protocol):
+    """The finished run's model; made when it is first asked for."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The plain model, with what it needs for inference put back in, on its device, in evaluation mode."""
+
+    @property
+    def trainee(self) -> Trainee:
+        """The same model with its sites and hooks."""
+
+    @property
+    def kept(self) -> Mapping[str, Tensor]:
+        """What the regularisers kept for inference and figures, as ``<regulariser>.<name>``; mostly nothing."""
+
+    @property
+    def pretrained(self) -> nn.Module:
+        """The classifier as it was loaded, before any phase; its head is newly drawn. On the same device."""
+
+    def training_rows(self) -> Sequence[Example]:
+        """The rows that fine-tuning trained on, before any of them is set aside.
+
+        Raises Unfit where those are another task's or have no labels.
+        """
+
+    @property
+    def handed(self) -> Mapping[str, Tensor]:
+        """What earlier phases handed to fine-tuning, as ``<regulariser>.<name>``; mostly nothing."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+
+    @property
+    def pooling(self) -> str:
+        """``model.pooling``: head, cls, mean or unit_mean."""
+
+    def batches(self, encoded: Encoded) -> Iterator[Batch]:
+        """The batches of evaluation, on the model's device; ``indices`` are positions in ``encoded``."""
+
+    def confidence(self, embedding: Tensor) -> Tensor | None:
+        """[B, n] confidence of embedding outputs [B, n, H] that a method has learned; None where none has.
+
+        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
+        """
+
+    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
+        """Other views ``[B, n, H]`` of embedding outputs (positive, negative); None where no method makes any.
+
+        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
+        """
+
+    def encode(self, examples: Sequence[Example]) -> Encoded:
+        """Tokens of the examples, as training and evaluation read them."""
+
+    def predict(self, encoded: Encoded) -> npt.NDArray[Any]:
+        """[n, K] logits; raises RunFailed when one is not finite."""
+
+    def held_out(self) -> tuple[list[Example], str]:
+        """Training rows that were set aside and never learned from; else none, and why there are none."""
+
+
+@dataclass(frozen=True)
+class OtherRows:
+    """Rows of another task, and how it is judged.
+
+    Attributes:
+        kind: a file of ``regft_core/kinds``.
+        labels: its names, empty for values.
+        examples: training rows.
+        dev: of its development set.
+        primary: the metric that its papers judge by; ``positive_label`` is what F1 counts.
+    """
+
+    task: str
+    kind: str
+    labels: tuple[str, ...]
+    examples: Sequence[Example]
+    dev: Sequence[Example]
+    primary: str
+    positive_label: str | None = None
+
+    def score(self, gold: npt.NDArray[Any], logits: npt.NDArray[Any]) -> float:
+        """Its primary metric of ``logits`` [n, K] against ``gold`` [n]; needs ``SCORES = True`` in the file."""
+        own = np.arange(len(self.labels))
+        positive = positive_index(list(self.labels), self.positive_label, own)
+        return float(metrics.find(self.primary).score(gold, find(self.kind).predictions(logits, own), positive))
+
+
+class EvaluatedRun:
+    """One finished run.
+
+    Attributes:
+        task: of ``task.json``: ``kind``, ``labels`` (the model's own, in the order of its outputs),
+            ``positive_label``, ``primary`` and ``sets``.
+        seed: of the run.
+        options: of the evaluation, an instance of its ``Config``.
+        sets: ``dev`` and the out-of-distribution sets by name.
+    """
+
+    def __init__(
+        self,
+        task: Mapping[str, Any],
+        seed: int,
+        options: Any,
+        sets: Mapping[str, EvaluatedSet],
+        trained: TrainedModel | None,
+        others: Callable[[str], OtherRows] | None = None,
+        models: Callable[[str], TrainedModel] | None = None,
+    ) -> None:
+        self.task = task
+        self.seed = seed
+        self.options = options
+        self.sets = sets
+        self._trained = trained
+        self._others = others
+        self._models = models
+
+    @property
+    def kind(self) -> str:
+        """A file of ``regft_core/kinds``."""
+        return str(self.task["kind"])
+
+    @property
+    def trained(self) -> TrainedModel:
+        """The model and what can be done with it.
+
+        Raises RuntimeError when the evaluation's file says that it does not need the model: its code, and the
+        version of torch, would be missing from the key of what it finds.
+        """
+        if self._trained is None:
+            raise RuntimeError("this evaluation uses the model; say so in its file: NEEDS_MODEL = True")
+        return self._trained
+
+    def rows_of(self, task: str) -> OtherRows:
+        """Rows of another task; only one that an option named by ``TASKS`` lists, else RuntimeError."""
+        if self._others is None:
+            raise RuntimeError('this evaluation reads other tasks; name the option that lists them: TASKS = "tasks"')
+        return self._others(task)
+
+    def model_of(self, method: str) -> TrainedModel:
+        """The finished model of another method's run of the same task, size and seed.
+
+        Only of the method that the option named by ``METHOD`` has, else RuntimeError. Raises Unfit where that run
+        failed or has no model.
+        """
+        if self._models is None:
+            raise RuntimeError('this evaluation looks into another run; name the option that says which: METHOD = "of"')
+        return self._models(method)
+
+    def score(self, judged: EvaluatedSet) -> float:
+        """The task's primary metric of a set, as the scores have it; needs ``SCORES = True`` in the file."""
+        positive = positive_index(list(self.task["labels"] or ()), self.task.get("positive_label"), judged.to_set)
+        return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
+
+    def chosen_sets(self, which: str) -> list[EvaluatedSet]:
+        """The development set alone (``dev``) or all sets (``all``)."""
+        return [judged for name, judged in self.sets.items() if which == "all" or name == "dev"]
+
+    def some(self, judged: EvaluatedSet, rows: int) -> EvaluatedSet:
+        """At most ``rows`` examples of a set: all, or a draw that is the same for all runs, in their order."""
+        if len(judged) <= rows:
+            return judged
+        draw = np.random.default_rng(derive(0, "evaluation.rows", judged.name)).permutation(len(judged))[:rows]
+        return judged.take([int(index) for index in np.sort(draw)])
+
+    def held_out(self) -> tuple[EvaluatedSet | None, str]:
+        """The held-out share of the training rows with the model's logits, or None and why there is none."""
+        examples, reason = self.trained.held_out()
+        if not examples:
+            return None, reason
+        labels = tuple(self.task["labels"] or ())
+        gold = np.asarray([example.label for example in examples])
+        logits = self.trained.predict(self.trained.encode(examples))
+        return EvaluatedSet("held-out", self.kind, logits, gold, examples, labels, np.arange(len(labels))), ""

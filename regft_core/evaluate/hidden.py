@@ -1,0 +1,162 @@
+"""What goes on inside a finished model: embedding outputs, states of every layer, gradients of a prediction.
+
+All functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
+``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens;
+BART's decoder, which reads its input moved right by one start token, comes with the mask moved likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regft_core.data.batches import Batch
+from regft_core.evaluate.findings import Unfit
+from regft_core.models.architectures import architecture_of
+from regft_core.models.pooling import pair_features, pool
+from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types
+
+#: ([rows, n, H], mask [rows, n], segment [rows, n], stack) -> what the encoder reads instead
+Replace = Callable[[Tensor, Tensor, Tensor, str], Tensor]
+
+
+@dataclass(frozen=True)
+class States:
+    """Hidden states of one layer: ``values`` [rows, n, H], ``mask`` [rows, n] is 1 on real tokens.
+
+    ``name`` is ``0`` for what the first layer reads (the embedding output), then the number of the layer that
+    wrote them; the last one is what the head reads.
+    """
+
+    layer: int
+    values: Tensor
+    mask: Tensor
+
+
+@contextmanager
+def _hooked(model: Any) -> Iterator[SiteHooks]:
+    hooks = SiteHooks(model, find_sites(model))
+    try:
+        yield hooks
+    finally:
+        hooks.remove()
+
+
+def _rows(tensor: Tensor, batch: Batch, site: LayerSite) -> Tensor:
+    """``[rows, n, H]`` at the positions of the batch; raises Unfit where there are other positions (prompts)."""
+    rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
+    if rows.shape[1] != batch.input_ids.shape[1]:
+        raise Unfit("the model reads virtual tokens, so its hidden states have other positions than the input's tokens")
+    return rows
+
+
+def _moved(mask: Tensor, stack: str, first: int) -> Tensor:
+    """``mask`` [rows, n] as the stack sees it: a decoder reads the input behind one start token."""
+    return torch.cat([torch.full_like(mask[:, :1], first), mask[:, :-1]], dim=1) if stack == "decoder" else mask
+
+
+@torch.inference_mode()
+def layer_states(model: Any, batch: Batch) -> list[States]:
+    """States of every layer, from the embedding output to what the head reads.
+
+    The head is not asked: rows may be single texts where it reads pairs of rows.
+    """
+    found: list[States] = []
+
+    def see(tensor: Tensor, site: LayerSite) -> Tensor:
+        rows = _rows(tensor, batch, site)
+        found.append(States(len(found), rows.float(), _moved(batch.attention_mask, site.stack, 1)))
+        return tensor
+
+    with _hooked(model) as hooks:
+        hooks.on_layer_input(see, always=True)
+        inputs = batch.model_inputs()
+        if not takes_token_types(model):
+            inputs.pop("token_type_ids", None)
+        last = model.base_model(**inputs)[0]
+    if last.shape[1] != batch.input_ids.shape[1]:
+        raise Unfit("the model reads virtual tokens, so its hidden states have other positions than the input's tokens")
+    return [*found, States(len(found), last.float(), found[-1].mask)]
+
+
+@torch.inference_mode()
+def embedding_output(model: Any, batch: Batch) -> Tensor:
+    """``[rows, n, H]``: what the first layer of the encoder reads."""
+    seen: list[Tensor] = []
+
+    def see(tensor: Tensor, site: LayerSite) -> Tensor:
+        seen.append(_rows(tensor, batch, site).float())
+        return tensor
+
+    with _hooked(model) as hooks:
+        hooks.on_embedding_output(see, always=True)
+        classify(model, batch.model_inputs())
+    return seen[0]
+
+
+@torch.inference_mode()
+def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = None) -> Tensor:
+    """``[B, F]``: one vector per example, pooled from what the head reads.
+
+    Args:
+        pooling: ``mean``, ``unit_mean`` or ``last``, or anything else for the family's summary token.
+        replace: gives the embedding output that the encoder reads in place of its own.
+    """
+
+    def put(tensor: Tensor, site: LayerSite) -> Tensor:
+        assert replace is not None
+        rows = _rows(tensor, batch, site)
+        mask, segment = _moved(batch.attention_mask, site.stack, 1), _moved(batch.segment, site.stack, -1)
+        given = replace(rows, mask, segment, site.stack).to(tensor.dtype)
+        return given.transpose(0, 1) if site.batch_dim == 1 else given
+
+    with _hooked(model) as hooks:
+        if replace is not None:
+            hooks.on_embedding_output(put, always=True)
+        _, last = classify(model, batch.model_inputs(), need_hidden=True)
+    assert last is not None
+    return pooled(model, States(0, last.float(), batch.attention_mask), pooling, batch.rows_per_example)
+
+
+def pooled(model: Any, states: States, pooling: str, rows_per_example: int) -> Tensor:
+    """``[B, F]`` of one layer's states; of a pair in two rows the features that a head for pairs reads."""
+    summary = "last" if pooling == "last" else architecture_of(model.config.model_type).summary
+    vectors = pool(states.values, states.mask, pooling if pooling in ("mean", "unit_mean") else "cls", summary)
+    return pair_features(vectors) if rows_per_example == 2 else vectors
+
+
+def gradient_times_input(model: Any, batch: Batch) -> Tensor:
+    """``[rows, n]``: size of the product of embedding output and gradient of the predicted output, per position.
+
+    The predicted output is the largest logit of a classification and the value of a regression. The product is
+    summed over the dimensions of the embedding and its sign dropped: how far the output moves, to first order,
+    when the position's embedding goes to zero.
+    """
+    leaves: list[Tensor] = []
+
+    def see(tensor: Tensor, site: LayerSite) -> Tensor:
+        _rows(tensor, batch, site)
+        leaf = tensor.detach().requires_grad_()
+        leaves.append(leaf)
+        return leaf
+
+    with torch.enable_grad(), _hooked(model) as hooks:
+        hooks.on_embedding_output(see, always=True)
+        logits, _ = classify(model, batch.model_inputs())
+        (gradient,) = torch.autograd.grad(logits.max(dim=1).values.sum(), leaves[:1])
+    product = (gradient * leaves[0].detach()).float().sum(-1).abs()
+    return product.transpose(0, 1) if find_sites(model).layers[0].batch_dim == 1 else product
+
+
+def per_example(values: Tensor, batch: Batch, into: list[list[Any]]) -> None:
+    """Put ``values`` [rows, n] at real positions into ``into``: example -> one array per row of tokens."""
+    per = batch.rows_per_example
+    plain, mask = values.detach().cpu().numpy(), batch.attention_mask.cpu().numpy().astype(bool)
+    for position, index in enumerate(batch.indices.tolist()):
+        rows: Sequence[int] = range(position * per, (position + 1) * per)
+        into[index] = [plain[row][mask[row]] for row in rows]

@@ -1,0 +1,137 @@
+"""One run's part of ``result.json`` and its prediction rows, from logits: numpy, no files, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.errors import DataError, RunFailed
+from regft_core.evaluate import metrics, ood
+from regft_core.kinds import Kind, find
+
+
+@dataclass(frozen=True)
+class SetInfo:
+    """The gold side of one set, in the order of its logits."""
+
+    #: [n] indices into ``label_names``, or values.
+    labels: Sequence[int] | Sequence[float] | npt.NDArray[Any]
+    #: [n] identifiers, unique in the set.
+    ids: Sequence[str]
+    #: The task's own label -> this set's label; None when the names are the same.
+    label_map: Mapping[str, str] | None = None
+    #: This set's labels; None when there are none, or when they are the task's own in the same order.
+    label_names: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one run scored, ready for JSON."""
+
+    #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
+    #: "positive_label_index": int | None (what F1 counts, in the set's label space)}
+    sets: dict[str, dict[str, Any]]
+    #: set -> None, "constant" or "majority" (see ``Kind.collapsed``)
+    collapsed: dict[str, str | None]
+    #: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space
+    rows: dict[str, list[dict[str, Any]]]
+
+
+def evaluate_run(
+    logits_by_set: Mapping[str, npt.NDArray[Any]], sets: Mapping[str, SetInfo], task: Mapping[str, Any]
+) -> Evaluation:
+    """Score one run on every set.
+
+    ``logits_by_set`` holds [n, K] per set (K outputs; a value is in the labels' unit).
+    ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none),
+    ``metrics`` and ``positive_label`` (own name; the last label when None) are read.
+    ``majority`` in the result is the score of ``Kind.constant`` on the same set.
+
+    Raises:
+        DataError: logits, labels or ids do not fit each other, or labels cannot be mapped.
+        RunFailed: a logit is NaN or infinite.
+    """
+    missing = sorted(set(sets) ^ set(logits_by_set))
+    if missing:
+        raise DataError(
+            "sets-differ",
+            f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}",
+        )
+    result = Evaluation({}, {}, {})
+    for name, info in sets.items():
+        _evaluate_set(name, logits_by_set[name], info, task, result)
+    return result
+
+
+def _evaluate_set(
+    name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any], result: Evaluation
+) -> None:
+    kind = find(task["kind"])
+    own = list(task["labels"] or [])
+    gold = _check(name, logits, info, len(kind.output_names(own))).astype(kind.dtype, copy=False)
+    set_labels = list(info.label_names) if info.label_names is not None else own
+    to_set = ood.label_indices(own, set_labels, info.label_map, name)
+    _check_reachable(name, kind, gold, to_set, set_labels)
+    predictions, scores = kind.predictions(logits, to_set), kind.scores(logits, to_set, len(set_labels))
+    positive = ood.positive_index(own, task.get("positive_label"), to_set)
+
+    def score(values: npt.NDArray[Any]) -> dict[str, float]:
+        return metrics.compute(
+            task["metrics"], kind=task["kind"], labels=gold, predictions=values, positive_label_index=positive
+        )
+
+    result.sets[name] = {
+        "n": int(gold.size),
+        "metrics": score(predictions),
+        "majority": score(kind.constant(gold)),
+        "warning": kind.warning(gold, predictions, set_labels),
+        "positive_label_index": positive,
+    }
+    result.collapsed[name] = kind.collapsed(gold, predictions)
+    result.rows[name] = [
+        {"idx": idx, "label": label, "prediction": prediction, "scores": row}
+        for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
+    ]
+
+
+def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> npt.NDArray[Any]:
+    """Return the gold labels as an array after checking all shapes."""
+    gold = np.asarray(info.labels)
+    if logits.ndim != 2 or logits.shape[1] != width:
+        raise DataError("wrong-shape", f"set '{name}': logits have shape {logits.shape}, not [n, {width}]")
+    if not len(logits) == len(gold) == len(info.ids):
+        raise DataError(
+            "counts-differ", f"set '{name}': {len(logits)} logits, {len(gold)} labels and {len(info.ids)} ids"
+        )
+    if len(set(info.ids)) != len(info.ids):
+        raise DataError(
+            "index-twice", f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired"
+        )
+    bad = ~np.isfinite(logits).all(axis=1)
+    if bad.any():
+        raise RunFailed(
+            "not-finite",
+            f"set '{name}': logits of {int(bad.sum())} of {bad.size} examples are NaN or infinite\n"
+            "    -> lower training.learning_rate, or use precision: fp32",
+        )
+    return gold
+
+
+def _check_reachable(
+    name: str, kind: Kind, gold: npt.NDArray[Any], to_set: npt.NDArray[np.int64], set_labels: Sequence[str]
+) -> None:
+    """Refuse gold labels that no own label maps to: every such row would count as wrong for any model."""
+    try:
+        lost = kind.unreachable(gold, to_set, set_labels)
+    except ValueError as error:
+        raise DataError("not-class-indices", f"set '{name}': {error}") from error
+    if lost:
+        raise DataError(
+            "label-unreached",
+            f"set '{name}': no label of the task maps to {lost}, so no model could be right on those rows. "
+            f"Map a label to each under 'ood.{name}.label_map', or leave these rows out of the set.",
+        )

@@ -1,0 +1,241 @@
+"""A stage of the whole grid: what its plan asks for and ``work/`` does not have, through one pool of workers.
+
+Runs live in the run store; a stage looks up the keys of its cells there, sends what is missing to the executor, and
+writes the folder of every cell whose runs are all there. Killed at any moment, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regft_core.errors import PlanOutdated, RegftError, StoreError
+from regft_core.grid.data import prepare
+from regft_core.grid.executors import JobsFailed
+from regft_core.grid.jobs import Jobs, Planner, jobs_of
+from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
+from regft_core.grid.lines import describe, describe_refit, describe_trial
+from regft_core.grid.pool import run_on_executor, settle_kernels
+from regft_core.io.files import write_json
+from regft_core.io.owned_names import remove
+from regft_core.names import plural
+from regft_core.progress import ProgressBoard
+from regft_core.runs.context import Context, project_store
+from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.job import Job
+from regft_core.runs.keyed import is_current
+from regft_core.runs.one_run import STAGES, Record, Stage, look_up, run
+from regft_core.runs.outputs import write_evaluation, write_training
+from regft_core.runs.project import check_listed, kept_open, open_project
+from regft_core.runs.results.work import Work
+from regft_core.runs.run_phase import produce
+from regft_core.runs.trial_scores import try_values
+from regft_core.settings.grid import Cell, parse_size
+from regft_core.settings.project import Project
+from regft_core.settings.provenance import described
+
+log = logging.getLogger(__name__)
+
+#: Cell -> why it has no output.
+Failures = dict[str, str]
+BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
+
+
+def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[str], None] = print) -> Failures:
+    """Bring ``work/<stage>`` up to date with the plan; returns the cells that failed, with the reasons.
+
+    Args:
+        only: ``METHOD/TASK`` of the cells to compute; by default all. The others are left as they are.
+
+    Raises:
+        PlanOutdated: configuration, code, rows or packages are not those of the plan.
+    """
+    engine = _Engine(root, stage, say)
+    planned = read_plan(root, stage)
+    if only:
+        planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
+    else:
+        engine.drop_others(planned)
+    stale = {name: keys for name, keys in planned.items() if not is_current(engine.folder / name, keys)}
+    return engine.compute(stale)
+
+
+def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
+    """Compute some cells (``METHOD/TASK``) up to a stage, from their rows on; returns those that failed.
+
+    Raises ConfigError for a method or a task that ``params.yaml`` does not list.
+    """
+    project = open_project(root)
+    for name in only:
+        method, _, task = name.partition("/")
+        check_listed(project, method=method, task=task)
+    prepare(project)
+    write_plan(project)
+    failures: Failures = {}
+    for stage in STAGES[: STAGES.index(until) + 1]:
+        failures |= compute(root, stage, only, say)
+    return failures
+
+
+def run_job(job: Job, *, device: str) -> str:
+    """Do one job; returns the line to print for it. All else is in the run store."""
+    settle_kernels(job, device)
+    if job.phase is not None:
+        context = Context(job, device)
+        stored = produce(context, context.phase(job.phase), "weights" if job.weights else "result")
+        if stored.result["status"] != "ok":
+            return f"  {job.name}: FAILED: {stored.result['error']}"
+        return f"  {job.name}: {stored.result['steps']} steps in {stored.result['seconds']:.0f} s"
+    where = f"  {job.method} {job.task},"
+    if job.trial is not None:
+        return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
+    found = run(job, device=device, until=job.until)
+    if job.refit:
+        return f"{where} {describe_refit(found['finetune'])}"
+    tuned = found["search"].get("tuned")
+    chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
+    if job.until == "search":
+        return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
+    return f"{where} {describe(found['evaluate']).strip()}{chosen}"
+
+
+class _Engine:
+    """One stage of one project."""
+
+    def __init__(self, root: Path, stage: Stage, say: Callable[[str], None]) -> None:
+        self.root, self.stage, self.say = root, stage, say
+        self.folder = root / "work" / stage
+
+    def drop_others(self, planned: Collection[str]) -> None:
+        """Remove the outputs of cells that are no longer in the grid."""
+        wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
+        for path in sorted(self.folder.glob("*")) + sorted(self.folder.glob("*/*")) + sorted(self.folder.glob("*/*/*")):
+            if path.is_dir() and path.relative_to(self.folder) not in wanted:
+                remove(path)
+
+    def compute(self, stale: dict[str, Keys]) -> Failures:
+        """Compute the ``stale`` cells; those that have failed before are among them."""
+        failures, waiting = dict[str, str](), dict[str, set[int]]()
+        with one_moment(), kept_open():
+            project = open_project(self.root)
+            planner = Planner(project)
+            for name, keys in stale.items():
+                cell = _cell(name)
+                if cell_keys(project, cell).get(self.stage) != keys:
+                    raise PlanOutdated(
+                        "plan-outdated",
+                        f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
+                        f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
+                    )
+                try:
+                    before = self._before(cell)
+                except RegftError as error:
+                    failures[name] = str(error)
+                    continue
+                jobs = jobs_of(project, cell)
+                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs]
+                missing = [job for job, record in zip(jobs, records) if record is None]
+                if missing:
+                    added = [planner.add(job, self.stage, before.get(job.seed)) for job in missing]
+                    waiting[name] = set().union(*added)
+                else:
+                    self._write(project, cell, [record for record in records if record is not None], keys)
+        if waiting:
+            failures |= self._compute(project, planner.jobs, waiting, stale)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / FAILURES, failures)
+        told = {name for name, reason in read_failures(self.root).items() if not reason.startswith(f"{self.stage}: ")}
+        for name, reason in failures.items():
+            if name not in told:
+                self.say(f"FAILED: {name}: {reason}")
+        if again := [name for name in failures if name in told]:
+            self.say(f"{self.stage}: {plural(len(again), 'cell')} failed in a stage before: {', '.join(again)}")
+        return failures
+
+    def _compute(self, project: Project, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
+        store, execution = project_store(project), project.params.execution
+        names = [job.name for job in work.jobs]
+        failures: Failures = {}
+        cells: dict[int, list[str]] = {}
+        for name, indices in waiting.items():
+            for index in indices:
+                cells.setdefault(index, []).append(name)
+        self.say(f"{self.stage}: {work.counted()}, {plural(len(names), 'job')} on the executor '{execution.executor}'")
+        # What the stage search makes is read by the stage after it, so it is needed until the end.
+        kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
+        read = [key for keys in work.keys.values() for key in keys]
+        board = ProgressBoard(self.stage, names, each=work.shares, called="jobs")
+        with store.needed(read) as needed, board:
+
+            def ended(index: int, line: str) -> None:
+                self.say(line)
+                for name in cells.get(index, ()):
+                    waiting[name].discard(index)
+                    if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
+                        failures[name] = reason
+                board.ended(names[index])  # after its cell is written, which takes time, too
+                if index not in kept:
+                    needed.done(work.keys[index])
+                try:
+                    store.prune()
+                except StoreError as error:
+                    log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
+
+            jobs = [replace(job, progress=board.folder) for job in work.jobs]
+            sys.stdout.flush()
+            try:
+                run_on_executor(project, jobs, run_job, after=work.after, costs=work.costs, on_result=ended)
+            except JobsFailed as error:
+                for failure in error.failures:
+                    if failure.trace:
+                        print(failure.trace, file=sys.stderr)
+                    for name in cells.get(failure.index, ()):
+                        # What comes after this stage may have failed: then its own result is there.
+                        if name not in failures and self._collect(name, stale[name]) is not None:
+                            failures[name] = f"{failure.job}: {failure.message}"
+        return failures
+
+    def _before(self, cell: Cell) -> dict[int, Record]:
+        """Seed -> record of the stage before; empty where there is none. Raises StoreError, PlanOutdated."""
+        before = BEFORE.get(self.stage)
+        if before is None or cell.directory not in read_plan(self.root, before):
+            return {}
+        work = Work(self.root)
+        if not work.manifest_file(before, cell).is_file():
+            raise PlanOutdated(
+                "not-computed", f"stage {before} has no result\n    -> run `dvc repro`, which computes it first"
+            )
+        runs = work.search(cell).runs if before == "search" else work.finetune(cell).runs
+        return {record.seed: record.plain() for record in runs}
+
+    def _collect(self, name: str, keys: Keys) -> str | None:
+        """Write a cell whose jobs have ended; returns why it cannot be written."""
+        cell = _cell(name)
+        try:
+            with one_moment(), kept_open():
+                project = open_project(self.root)
+                if cell_keys(project, cell).get(self.stage) != keys:
+                    return "configuration, code, data or packages changed meanwhile; run `dvc repro` again"
+                before = self._before(cell)
+                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs_of(project, cell)]
+                if None in records:
+                    return "its runs are not in the run store any more; run `dvc repro` again"
+                self._write(project, cell, [record for record in records if record is not None], keys)
+        except RegftError as error:
+            return str(error)
+        return None
+
+    def _write(self, project: Project, cell: Cell, records: Sequence[Record], keys: Keys) -> None:
+        context = Context(replace(jobs_of(project, cell)[0], stored_only=True), project=project)
+        if self.stage == "evaluate":
+            write_evaluation(context, records, keys)
+        else:
+            write_training(context, self.stage, records, keys)
+
+
+def _cell(name: str) -> Cell:
+    method, task, size = name.split("/")
+    return Cell(method, task, parse_size(size))

@@ -1,0 +1,216 @@
+"""The plan: the keys of every cell of the grid, for each stage, as ``work/plan/<stage>.json``.
+
+``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
+files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
+DVC runs a stage when its file of the plan changes, and the stage leaves every cell alone whose keys are as planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import DataError
+from regft_core.grid.jobs import jobs_of
+from regft_core.hooks import compose
+from regft_core.hooks.registry import discover
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.files import write_json
+from regft_core.io.owned_names import remove
+from regft_core.io.reading import read_json
+from regft_core.models.source import resolve_model
+from regft_core.runs.context import Context
+from regft_core.runs.enabled_evaluations import enabled, evaluations_inputs
+from regft_core.runs.evaluation_key import evaluation_settings
+from regft_core.runs.identity.fingerprint import once, one_moment
+from regft_core.runs.inputs import training_set_inputs
+from regft_core.runs.keyed import is_current
+from regft_core.runs.one_run import STAGES, Stage
+from regft_core.runs.outputs import manifest_head
+from regft_core.runs.project import kept_open
+from regft_core.runs.scopes import report_scope, scope_sha256
+from regft_core.runs.trial_scores import judging_rows, score_identity
+from regft_core.runs.trials import trials_that_choose
+from regft_core.schema.method import FINETUNE
+from regft_core.schema.methods import WORDS
+from regft_core.settings.grid import Cell, cells
+from regft_core.settings.method_sources import settings
+from regft_core.settings.papers.contamination import read_contamination, to_json
+from regft_core.settings.papers.published import read_published
+from regft_core.settings.project import Project
+
+FOLDER = Path("work") / "plan"
+#: In the output of a stage: cell -> why it is not there.
+FAILURES = "failures.json"
+#: Keys of one cell in one stage.
+Keys = dict[str, Any]
+
+
+def write_plan(project: Project) -> None:
+    """Write ``work/plan``: the keys of the three stages, and what the report shows."""
+    with one_moment(), kept_open():
+        every = {cell.directory: cell_keys(project, cell) for cell in cells(project)}
+        plan: dict[str, Any] = {
+            stage: {name: keys[stage] for name, keys in every.items() if stage in keys} for stage in STAGES
+        }
+        plan["report"] = report_inputs(project)
+    for name, content in plan.items():
+        write_json(project.root / FOLDER / f"{name}.json", content)
+
+
+def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
+    """The keys of a stage by cell, as planned. Raises DataError when there is no plan."""
+    path = root / FOLDER / f"{stage}.json"
+    if not path.is_file():
+        raise DataError(
+            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage plan writes it"
+        )
+    return dict(read_json(path))
+
+
+def stale_cells(root: Path) -> set[str]:
+    """``method/task/size`` of the cells of which some stage has not what ``work/plan`` asks for."""
+    return {
+        name
+        for stage in STAGES
+        for name, keys in read_plan(root, stage).items()
+        if not is_current(root / "work" / stage / name, keys)
+    }
+
+
+def forget_failures(root: Path) -> None:
+    """Remove what the stages wrote of cells that failed: DVC then runs these stages again."""
+    for stage in STAGES:
+        path = root / "work" / stage / FAILURES
+        if path.is_file() and read_json(path):
+            remove(path)
+
+
+def read_failures(root: Path) -> dict[str, str]:
+    """Cell -> why it has no result, of the first stage that failed it."""
+    found: dict[str, str] = {}
+    for stage in STAGES:
+        path = root / "work" / stage / FAILURES
+        for name, reason in (read_json(path) if path.is_file() else {}).items():
+            found.setdefault(name, f"{stage}: {reason}")
+    return found
+
+
+def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
+    """The keys of a cell by stage; without ``search`` where nothing is tuned and no phase comes before fine-tuning."""
+    contexts = [Context(job, project=project) for job in jobs_of(project, cell)]
+    first, tuned = contexts[0], bool(project.trials(cell.method))
+    settings = _hash([_described(first), _costs(first), _marks(first)])
+    found: dict[Stage, Keys] = {}
+    if tuned or first.method.earlier:
+        of = _tuned_search if tuned else _search
+        found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
+    runs = {str(one.job.seed): _tuned(one) if tuned else one.keys.of(FINETUNE) for one in contexts}
+    found["finetune"] = {"runs": runs, "with": settings}
+    # With folds each seed is judged on rows of its own.
+    sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
+    judged = [
+        *sets,
+        once(("evaluations", project.root), lambda: evaluations(project)),
+        _runs_beside(project, contexts),
+    ]
+    found["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
+    return found
+
+
+def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, list[str]]:
+    """Method -> the keys of its runs beside these, for evaluations that look into them."""
+    asked = {one.other_method(options) for one, options in enabled(project.params).values()}
+    found: dict[str, list[str]] = {}
+    for method in sorted(filter(None, asked)):
+        others = [Context(replace(one.job, method=method), project=project) for one in contexts]
+        found[method] = [_tuned(one) if project.trials(method) else one.keys.of(FINETUNE) for one in others]
+    return found
+
+
+def _hash(value: Any) -> str:
+    return sha256_text(canonical_json(value))
+
+
+def _described(context: Context) -> dict[str, Any]:
+    """What a manifest says of the method, but for what the method says about itself."""
+    head = manifest_head(context)
+    return head | {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
+
+
+def _search(context: Context) -> str:
+    return _hash({phase.name: context.keys.of(phase.name) for phase in context.method.earlier})
+
+
+def _tuned_search(context: Context) -> str:
+    """Hash of the trials, of the rule that chooses among them, and of what each choice would train."""
+    project, tuning = context.project, context.project.params.tuning
+    assert tuning is not None
+    trials = []
+    for job in trials_that_choose(project, context.job):
+        trial = Context(job, project=project)
+        identity = score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial))
+        trials.append([job.values, trial.store.run_key(identity)])
+    choices = [_search(Context(context.job.with_values(values), project=project)) for values in _values(context)]
+    rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
+    return _hash({"trials": trials, "rule": rule, "choices": choices})
+
+
+def _tuned(context: Context) -> str:
+    choices = [
+        Context(context.job.with_values(values), project=context.project).keys.of(FINETUNE)
+        for values in _values(context)
+    ]
+    return _hash({"search": _tuned_search(context), "choices": choices})
+
+
+def _values(context: Context) -> list[Any]:
+    return list(context.project.trials(context.job.method))
+
+
+def _costs(context: Context) -> dict[str, Any]:
+    """What the methods declare of their cost, beside the steps that they are counted in."""
+    shared = context.shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"})
+    phases = [[p.name, p.ratio(context.registry), p.fit_ratio(context.registry)] for p in context.method.phases]
+    return {"shared": shared, "phases": phases}
+
+
+def _marks(context: Context) -> list[str]:
+    tf32 = context.params.execution.tf32
+    tasks = context.project.tasks
+    return compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks, tf32=tf32)
+
+
+def evaluations(project: Project) -> dict[str, Any]:
+    """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
+    source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
+    others = {name: one.other_tasks(options) for name, (one, options) in enabled(project.params).items()}
+    read = [*tasks, *(task for own in others.values() for task in own)]
+    kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
+    found = evaluations_inputs(project.params, source, kinds, sorted(primary))
+    for name, own in others.items():
+        if own:
+            found[name]["tasks"] = {task: training_set_inputs(project, task) for task in own}
+    return found
+
+
+def report_inputs(project: Project) -> dict[str, Any]:
+    """What the report shows beside results: the grid, what methods say about themselves, papers; and its code."""
+    params = project.params
+    metrics = {metric for task in params.grid.tasks for metric in project.tasks[task].metrics}
+    return {
+        "code": scope_sha256(report_scope(metrics)),
+        "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
+        "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
+        "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},
+        "sources": {
+            name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
+        },
+        "evaluations": evaluations(project),
+        "contamination": to_json(read_contamination(project.root)),
+        "published": {
+            name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published
+        },
+    }

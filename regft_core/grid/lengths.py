@@ -1,0 +1,126 @@
+"""Token lengths of a task's sets under the project's encoder: ``work/lengths/<task>.json``. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from regft_core.data import lengths
+from regft_core.data.examples import read_jsonl
+from regft_core.data.reading import Reading
+from regft_core.errors import DataError, ModelError, StoreError
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
+from regft_core.models.source import ModelSource, longest_input, resolve_model
+from regft_core.runs.identity.fingerprint import stage_code
+from regft_core.runs.inputs import content_of
+from regft_core.settings.project import Project
+
+#: Raise it when the content of the file changes.
+FORMAT = 2
+
+
+def lengths_file(root: Path, task: str) -> Path:
+    """Where the token lengths of a task are."""
+    return root / "work" / "lengths" / f"{task}.json"
+
+
+def settings(project: Project, task: str) -> dict[str, Any]:
+    """What of the encoder decides the token lengths of a task."""
+    model = project.model(task)
+    source = resolve_model(model, project.root)
+    return {
+        "format": FORMAT,
+        "encoder": source.name,
+        "tokenizer": source.tokenizer_sha256,
+        "max_length": model.max_length,
+        **asdict(Reading.of(model) or Reading()),
+        "limit": longest_input(source, model),
+    }
+
+
+def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
+    """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
+    return settings(project, task) | {"content": content_of(project, task), "code": stage_code("lengths")["sha256"]}
+
+
+def measure_task(project: Project, task: str) -> dict[str, Any]:
+    """Tokenise every set of a prepared task once.
+
+    Raises:
+        DataError: the task is not prepared.
+        ModelError: the encoder or its tokenizer cannot be read.
+    """
+    folder = project.root / "work" / "datasets" / task
+    if not (folder / "task.json").is_file():
+        raise DataError(
+            "not-prepared", f"{folder} has no task.json\n    -> run `dvc repro`, whose stage plan writes it"
+        )
+    found = lengths_inputs(project, task)
+    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
+    described = read_json(folder / "task.json")
+    folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge
+    names = [name for name in described["sets"] if name != "dev"]
+    files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
+    files |= {name: f"ood/{name}.jsonl" for name in names}
+    reading = Reading.of(project.model(task))
+    sets = {
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"], reading)
+        for name, file in files.items()
+    }
+    return found | {"sets": sets}
+
+
+def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a prepared task as its file has them, if that is of this encoder, these rows and this code."""
+    wanted = lengths_inputs(project, task)
+    try:
+        found: dict[str, Any] = read_json(lengths_file(project.root, task))
+    except StoreError:
+        return None  # not counted yet
+    return found if all(found.get(key) == value for key, value in wanted.items()) else None
+
+
+def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
+    """The lengths of a task: from its file where that is up to date, else measured now.
+
+    None when the task is not prepared.
+    """
+    if not (project.root / "work" / "datasets" / task / "task.json").is_file():
+        return None
+    return up_to_date_lengths(project, task) or measure_task(project, task)
+
+
+def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
+    """Write the token lengths of a task."""
+    write_json(lengths_file(project.root, task), found)
+
+
+def modes(project: Project) -> list[str]:
+    """How the listed methods read pairs."""
+    return list(dict.fromkeys(method.encoder(project.params.model).pairs for method in project.methods.values()))
+
+
+def fast_tokenizer(source: ModelSource) -> Any:
+    """The encoder's ``tokenizers.Tokenizer``.
+
+    From ``tokenizer.json``; where there is none, transformers builds it from the vocabulary. Raises ModelError
+    for a file that cannot be read as a tokenizer.
+    """
+    path = source.path / "tokenizer.json"
+    if not path.is_file():
+        from regft_core.models.load import load_tokenizer
+
+        return load_tokenizer(source).backend_tokenizer
+    from tokenizers import Tokenizer
+
+    with source.opened():
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise ModelError(
+                "cannot-load",
+                f"model '{source.name}': {path} cannot be read as a tokenizer: {error}\n"
+                "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
+            ) from error

@@ -1,0 +1,286 @@
+"""The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
+
+``regft methods`` prints it; docs/methods.md is made of it, and a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic_core import to_jsonable_python
+
+from regft_core.grid.released_code import COMMITS
+from regft_core.hooks import compose, listed, ownership
+from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.registry import discover
+from regft_core.runs.project import open_project
+from regft_core.schema.method import Method
+from regft_core.settings.checks.methods import method_factor
+from regft_core.settings.files import METHODS, names
+from regft_core.settings.method_sources import Setting, settings
+from regft_core.settings.project import Project
+
+#: What a method touches, by the hooks that its regularisers implement, in the order of a step.
+TOUCHES = {
+    "edit_weights": "starting weights",
+    "prepare": "modules, sites or views",
+    "fit": "fits without steps",
+    "learning_rate_factors": "learning rates",
+    "change_batch": "batch",
+    "task_loss": "loss",
+    "terms": "loss",
+    "penalty": "loss",
+    "backward": "step program",
+    "change_gradients": "gradient",
+    "gradient_masks": "gradient",
+    "clip_gradients": "gradient",
+    "build_optimizer": "optimiser",
+    "pull_weights": "update",
+    "perturb_weights": "update",
+    "finish": "final weights",
+    "export": "exported weights",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of the catalogue."""
+
+    name: str
+    description: str
+    paper: str
+    phases: str
+    touches: str
+    cost: float | None
+    variant: str
+    variants: str
+    controls: str
+    combined: str
+    not_with: str
+    settings: tuple[Setting, ...]
+
+
+def catalogue(root: Path) -> list[Line]:
+    """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
+    project, registry = _project(root), discover()
+    assert project.builder is not None
+    found = []
+    for name, method in project.methods.items():
+        own = [other for other, one in project.methods.items() if name in one.config.control_for]
+        twins = [other for of, other in project.controls.twins if of == name]
+        declared = [f"{name}_{end}" for end in project.builder.controls(name)]
+        controls = [*declared, *(one for one in own if one not in twins), *method.config.combines]
+        found.append(_line(project, method, registry, controls))
+    return found
+
+
+def _naming(project: Project, key: str, name: str) -> str:
+    """The methods whose ``variant_of`` or ``combines`` names a method."""
+    return ", ".join(other for other, method in project.methods.items() if name in getattr(method.config, key))
+
+
+def all_methods(root: Path) -> dict[str, Method]:
+    """Every shipped method by name; raises ConfigError when one of them is wrong."""
+    return dict(_project(root).methods)
+
+
+def _project(root: Path) -> Project:
+    """A project that lists every shipped method, on built-in tasks that suit most of them."""
+    listed = names(root, METHODS)
+    listed.insert(0, listed.pop(listed.index("vanilla")))
+    params = {
+        "model": {"name": "minilm"},
+        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "methods": listed,
+        "subsample": {},
+        "training": {"epochs": 4},
+        "report": {},
+    }
+    return open_project(root, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+
+
+def _line(project: Project, method: Method, registry: dict[str, type[Regulariser]], controls: list[str]) -> Line:
+    entries = [
+        entry for phase in method.phases for entry in listed.active(listed.entries(registry, phase.regularisers))
+    ]
+    other_rows = any(phase.data.task is not None or phase.data.size is not None for phase in method.phases)
+    factor = None if other_rows else method_factor(method, project.params.training, registry)
+    return Line(
+        method.name,
+        method.config.description,
+        method.config.paper,
+        ", ".join(f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases),
+        ", ".join(touched(entries)) or _settings(method),
+        factor,
+        compose.variants(method, registry) or "",
+        _naming(project, "variant_of", method.name),
+        ", ".join(controls),
+        _naming(project, "combines", method.name),
+        _not_with(method, registry),
+        tuple(settings(method, registry)),
+    )
+
+
+def touched(entries: Sequence[listed.Entry]) -> list[str]:
+    """Where regularisers act, as the hooks show that they implement.
+
+    Most prepare something; it is told of those that change the structure or act nowhere else.
+    """
+    found: set[str] = set()
+    for entry in entries:
+        own = {hook for hook in TOUCHES if implements(entry.cls, hook)}
+        if "prepare" in own and own != {"prepare"} and "structure" not in entry.declares.edits:
+            own.remove("prepare")
+        found |= {TOUCHES[hook] for hook in own}
+    return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
+
+
+def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
+    """What no phase of a method can have beside it; phases are named where they differ."""
+    found = {
+        phase.name: "; ".join(exclusive(listed.active(listed.entries(registry, phase.regularisers))))
+        for phase in method.phases
+    }
+    if len(set(found.values())) == 1:
+        return found[method.finetune.name]
+    return " | ".join(f"{name}: {text}" for name, text in found.items() if text)
+
+
+def exclusive(entries: Sequence[listed.Entry]) -> list[str]:
+    """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
+    declared = [entry.declares for entry in entries]
+    if any(declares.owns_prediction for declares in declared):
+        return ["anything else"]
+    owned = []
+    if any(declares.program for declares in declared):
+        owned.append("another step program or added loss")
+    elif any(declares.adds_terms for declares in declared):
+        owned.append("a step program")
+    if any(map(ownership.transforms_loss, entries)):
+        owned.append("another task loss")
+    if any(declares.program and not declares.trains_on_task for declares in declared):
+        owned.append("what transforms the task loss")
+    if any(declares.virtual_step for declares in declared):
+        owned.append("what changes the update of the weights")
+    if any(declares.owns_weights for declares in declared):
+        owned.append("another weight view")
+    if any(declares.optimizer for declares in declared):
+        owned.append("another optimiser")
+    if any(declares.freezes_encoder for declares in declared):
+        owned.append("what works on trained encoder weights")
+    elif any(map(ownership.works_on_encoder, entries)):
+        owned.append("a frozen encoder")
+    if any(map(ownership.solves_head, entries)):
+        owned.append("a view of the head")
+    elif any(map(ownership.views_head, entries)):
+        owned.append("a solved head")
+    if any(declares.moves_tokens for declares in declared):
+        owned.append("what reads hidden states by position")
+    elif any(declares.reads_positions for declares in declared):
+        owned.append("virtual tokens that move the text")
+    if any(declares.answers_at_mask for declares in declared):
+        owned.append("what needs another head")
+    elif any(declares.says.refused_at_mask for declares in declared):
+        owned.append("answers at a mask")
+    return owned
+
+
+def _settings(method: Method) -> str:
+    changed = sorted({key for phase in method.phases for key in phase.explicit})
+    if method.config.model is not None:
+        changed.append("model")
+    return "settings: " + ", ".join(changed) if changed else ("phases" if len(method.phases) > 1 else "nothing")
+
+
+def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
+    """The catalogue for a terminal: a block a method; ``values``: with its settings and their sources."""
+    blocks = []
+    for line in lines:
+        cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
+        facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
+        facts += [f"variant: {line.variant}"] if line.variant else []
+        facts += [f"has variants: {line.variants}"] if line.variants else []
+        facts += [f"controls: {line.controls}"] if line.controls else []
+        facts += [f"combined in: {line.combined}"] if line.combined else []
+        facts += [f"not with: {line.not_with}"] if line.not_with else []
+        facts += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
+        paper = f" ({line.paper})" if line.paper else ""
+        blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))
+    return "\n".join(blocks)
+
+
+_METHODS_PAGE = """\
+# Methods
+
+<!-- made by regft methods --markdown -->
+
+`regft methods NAME` prints more about one method: phases, values with their sources, controls.
+
+- **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
+  count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
+  passes.
+- **Controls** that start with `_` need no file. List `tdt_random_confidence` for `_random_confidence` of `tdt`. A
+  control is the listed method with one ingredient changed, also where tuning, a preset or a task changes the
+  method. The report names the difference. `_matched_compute` is plain fine-tuning with the method's own compute.
+- **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of
+  its file in `regft_core/methods/` lists the differences.
+- **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
+  meaning. A combination without a meaning is refused with the reason.
+- **Left out**: Bi-Drop. No public text that could be read gives its formula, and its repository holds none.
+"""
+
+
+def as_markdown(lines: Sequence[Line]) -> str:
+    """The page docs/methods.md."""
+    head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
+    rows = [
+        f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
+        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(_ends(line)) or '-'} |"
+        for line in lines
+    ]
+    return "\n".join([_METHODS_PAGE, head, *rows])
+
+
+def _ends(line: Line) -> str:
+    """The controls; those that the method declares by the end of their name."""
+    return ", ".join(one.removeprefix(line.name) for one in line.controls.split(", "))
+
+
+def sources_markdown(lines: Sequence[Line]) -> str:
+    """Where every default of an option is from, and every other value that a method's file sets."""
+    parts = [
+        "# Where the values are from\n",
+        "<!-- made by regft methods --sources -->\n",
+        "Each value is from a paper, from released code (repository, file, line), or it is ours, with the reason.",
+        "`regft methods NAME` prints all values of one method.\n",
+        "## Defaults of options\n",
+        "| option | default | source |\n|---|---|---|",
+    ]
+    for name, cls in discover().items():
+        defaults = {option: field.get_default() for option, field in cls.Config.model_fields.items()}
+        parts += [f"| `{name}.{key}` | {_plain(defaults[key])} | {_cell(said)} |" for key, said in cls.sources.items()]
+    parts += ["\n## Values of methods", "\nA value that is the option's default is not repeated here.\n"]
+    parts.append("| method | value | source |\n|---|---|---|")
+    for line in lines:
+        own = [one for one in line.settings if one.own]
+        parts += [f"| `{line.name}` | `{one.path}` {_cell(_plain(one.value))} | {_cell(one.source)} |" for one in own]
+    parts += [
+        "\n## Commits of released code",
+        "\nLines are those of these commits.\n",
+        "| repository | commit |\n|---|---|",
+    ]
+    parts += [f"| {repository} | {commit} |" for repository, commit in COMMITS.items()]
+    return "\n".join(parts)
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(to_jsonable_python(value)).strip('"')
+
+
+def _cell(text: Any) -> str:
+    return str(text).replace("|", "\\|")

@@ -1,0 +1,154 @@
+"""The files of a new project: few, and each says what it is for. ``regft init``.
+
+``dvc.yaml``, ``.dvcignore``, ``.gitignore`` and ``params.yaml`` are those of the package's own repository
+(``shipped.PROJECT``), so there is one text of each; of ``params.yaml`` the values that depend on the rows are set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from regft_core import __version__, shipped
+from regft_core.data.own_rows import Asked, read_own
+from regft_core.errors import ConfigError, Problem
+from regft_core.io.files import write_text
+from regft_core.io.write_errors import explained
+from regft_core.names import listing
+from regft_core.settings.files import TASKS, names, task_file
+
+EXAMPLE = "cue_sentence"
+#: What may lie in the folder already.
+ALLOWED = (".git", ".venv", ".DS_Store")
+WITHOUT_GIT = (
+    "git is not on the PATH, so DVC works without it (no_scm in .dvc/config). Runs, reports and the run store are the "
+    "same. There is no history: no `dvc params diff`, `dvc metrics diff` or `dvc exp`."
+)
+README = """\
+# {name}
+
+Made by `regft init` (regft {version}).
+
+| file | what it is |
+|---|---|
+| `params.yaml` | what to run: encoder, tasks, sizes, seeds, methods. The file that you edit |
+| `pipelines/tasks/{task}.yaml` | where the rows of `{task}` are, what their columns and labels mean |
+| `pipelines/methods/` | own methods as YAML; `regft methods` lists those that regft ships |
+| `methods/` | own regularisers in Python, one file each; `regft test-method NAME` tries their contract |
+| `data/` | files of rows |
+| `dvc.yaml` | the pipeline, the same in every project |
+| `work/`, `reports/`, `.regft/` | results; `.regft` is the run store. All are made again, none is for git |
+
+```
+regft check     # is everything right?
+regft plan      # what would be trained, and how long does it take?
+regft run       # train what is missing, show the leaderboard; reports/report.html has everything
+regft export --method NAME --task {task} --size {size} --seed 0
+regft predict --model exports/NAME-{task}-{size}-seed-0 --data new.csv --out predictions.csv
+```
+"""
+
+
+def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]:
+    """Make a project in a folder that is not there, or is empty; returns what the user should know.
+
+    Args:
+        rows: the first task; a generated example without it.
+        model: the encoder; minilm when empty.
+
+    Raises:
+        ConfigError: the folder is in use; the file or its columns are not there. Nothing is written then.
+        StoreError: the folder cannot be written.
+    """
+    problems = [*_in_use(folder)]
+    task, declared = "example", None
+    if rows is not None:
+        task = rows.task_name
+        declared, wrong = declare(rows)
+        problems += wrong
+    if problems:
+        raise ConfigError(problems)
+    size = "128" if rows is None else "full"
+    files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
+    files["params.yaml"] = params_text(files["params.yaml"], task, own=rows is not None, model=model)
+    files["README.md"] = README.format(name=folder.resolve().name, version=__version__, task=task, size=size)
+    files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
+    git, said = _git(folder)
+    files[".dvc/config"] = "[core]\n    analytics = false\n" + ("" if git else "    no_scm = true\n")
+    example = (shipped.FOLDER / task_file(EXAMPLE)).read_text(encoding="utf-8")
+    files[task_file(task)] = example if declared is None else declared
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".regft-init-") as beside:
+            for name, text in files.items():
+                (Path(beside) / name).parent.mkdir(parents=True, exist_ok=True)
+                write_text(Path(beside) / name, text)
+            (Path(beside) / "data" / task).mkdir(parents=True)
+            if rows is not None:
+                shutil.copyfile(rows.file, Path(beside) / "data" / task / rows.file.name)
+            else:
+                (Path(beside) / "data" / task).rmdir()
+            for entry in sorted(os.listdir(beside)):
+                os.rename(Path(beside) / entry, folder / entry)
+    return said
+
+
+def _in_use(folder: Path) -> list[Problem]:
+    if not folder.exists():
+        return []
+    if not folder.is_dir():
+        return [Problem("in-the-way", str(folder), 0, "", "is not a folder", "give the name of a new one")]
+    there = sorted(set(os.listdir(folder)) - set(ALLOWED))
+    hint = "give the name of a folder that is not there, or is empty; a project is run with `regft run`"
+    return [Problem("folder-in-use", str(folder), 0, "", f"holds {listing(there[:5])}", hint)] if there else []
+
+
+def _git(folder: Path) -> tuple[bool, list[str]]:
+    """Whether DVC has git for the folder, which is made a repository if it is in none; and what to tell."""
+    if shutil.which("git") is None:
+        return False, [WITHOUT_GIT]
+    near = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    inside = subprocess.run(["git", "rev-parse", "--is-inside-work-tree"], cwd=near, capture_output=True, text=True)
+    if inside.stdout.strip() == "true":
+        return True, []
+    folder.mkdir(parents=True, exist_ok=True)
+    made = subprocess.run(["git", "init", "-q"], cwd=folder, capture_output=True, text=True)
+    return (True, []) if made.returncode == 0 else (False, [f"git init failed: {made.stderr.strip()}", WITHOUT_GIT])
+
+
+def params_text(template: str, task: str, *, own: bool, model: str) -> str:
+    """``params.yaml`` of a new project; with rows of one's own every row trains and judges in turn."""
+    values = {"tasks": f"[{task}]"}
+    if own:
+        values |= {"sizes": "[full]", "seeds": str(list(range(10)))}
+    if model:
+        values["name"] = yaml.safe_dump(model).splitlines()[0]
+    for key, value in values.items():
+        old = re.search(rf"(?m)^  {key}: (\[[^]]*\]|\S+)", template)
+        assert old is not None, key
+        template = template[: old.start(1)] + value + template[old.end(1) :]
+    return template
+
+
+def declare(asked: Asked) -> tuple[str | None, list[Problem]]:
+    """The YAML of a task that reads these rows; or the errors in them."""
+    where, problems, task = str(asked.file), list[Problem](), asked.task_name
+    if task in names(Path(), TASKS):
+        hint = "rename the file: the task gets its name"
+        problems.append(Problem("name-taken", where, 0, "", f"there is a task '{task}' already", hint))
+    rows, wrong = read_own(asked)
+    if rows is None or problems or wrong:
+        return None, [*problems, *wrong]
+    head = (
+        f"# {rows.why}.\n"
+        f"# Rows of data/{task}. `folds`: all rows train and judge in turn, so a seed is one fold of one repeat.\n"
+        "# `columns: {group: ...}` keeps rows of one author or product together.\n"
+    )
+    data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110), []

@@ -1,0 +1,137 @@
+"""``docs/papers.md``: every table and figure of the papers, what makes it here, and how far that is the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from regft_core.errors import Problem
+from regft_core.grid.time import gpu_hours, shown
+from regft_core.hooks.registry import discover
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.reading import read_json
+from regft_core.runs.project import open_project
+from regft_core.settings.checks.params import moves
+from regft_core.settings.cost import plan_rows
+from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper
+from regft_core.settings.papers.published import read_published
+from regft_core.settings.papers.resolved import check_preset, origins, unknown_settings
+from regft_core.settings.preset import preset_file
+from regft_core.settings.project import Project
+
+PAGE = "docs/papers.md"
+#: Preset -> hash of its settings when its miniature last finished (``python -m tests.presets.miniature``).
+MINIATURES = "docs/miniatures.json"
+COLUMNS = (
+    *("item", "what it shows", "made by", "compared"),
+    *("stated / ours / differs", "what differs", "GPU hours", "miniature"),
+)
+HEAD = f"""\
+<!-- made by regft papers --markdown from {PROTOCOLS}; tested -->
+# Tables and figures of the five papers
+
+`regft preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
+every setting with the section that states it, or with the reason for ours. A test compares protocols with presets.
+
+- *Stated / ours / differs*: settings that the paper states, that it leaves open, and that run otherwise. The next
+  column names the last, and what differs apart from settings.
+- *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
+  has the assumptions. Equal runs of several presets are trained once.
+- *Miniature*: whether every method of the presets last finished with a tiny encoder on a few rows, with the settings
+  of now.
+
+[benchmarks/README.md](../benchmarks/README.md) tells which claims a small encoder shows on real rows.
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One table or figure on the page."""
+
+    item: Item
+    compared: str
+    origins: Mapping[str, Sequence[str]]
+    differs: str
+    cost: str
+    miniature: str
+
+
+def projects_of(root: Path, item: Item) -> dict[str, Project]:
+    """The presets of an item, opened; raises ConfigError."""
+    return {name: open_project(root, preset_file(root, name)) for name in item.config.presets}
+
+
+def problems_of(paper: Paper, item: Item, projects: Mapping[str, Project]) -> list[Problem]:
+    """Where the presets of an item and its protocol disagree."""
+    found = [problem for name, project in projects.items() for problem in check_preset(paper, item, name, project)]
+    return found + unknown_settings(paper, item, projects)
+
+
+def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project]) -> Line:
+    """What the page says of an item."""
+    settings = origins(paper, item, projects)
+    differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
+    revisions = {name: project.params.model.revision for name, project in projects.items()}
+    loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
+    differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
+    compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
+    state = sorted({miniature_state(root, name) for name in projects}) or ["-"]
+    text = "; ".join([item.config.blocked, *differs] if item.config.blocked else differs)
+    return Line(item, compared, settings, text, _cost(root, projects), ", ".join(state))
+
+
+def _compared(project: Project) -> str:
+    """The means that a preset puts beside ours, by table; empty where it names none."""
+    found = []
+    for name in project.params.report.published:
+        means = sum(len(row.scores) for row in read_published(project.root, name).config.rows if row.arm)
+        found.append(f"[{means} means](../published/{name}.yaml)")
+    return ", ".join(found)
+
+
+def _cost(root: Path, projects: Mapping[str, Project]) -> str:
+    """GPU hours of all presets from nothing, by the declared passes and the published sizes of the sets."""
+    total, unknown = 0.0, 0
+    for project in projects.values():
+        bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
+        found, left_out = gpu_hours(bare, plan_rows(bare, discover(), cached=lambda cell: set()))
+        total, unknown = total + found, unknown + left_out
+    if not projects:
+        return "-"
+    return shown(total).removeprefix("about ") + (f", and {unknown} runs of unknown length" if unknown else "")
+
+
+def settings_hash(root: Path, preset: str) -> str:
+    """Hash of what a preset's file sets; comments do not count."""
+    data = yaml.safe_load((root / preset_file(root, preset)).read_text(encoding="utf-8"))
+    return sha256_text(canonical_json(data))[:16]
+
+
+def miniature_state(root: Path, preset: str) -> str:
+    """Whether the miniature of a preset has finished with the settings that the preset has now."""
+    recorded = read_json(root / MINIATURES) if (root / MINIATURES).is_file() else {}
+    if preset not in recorded:
+        return "not run"
+    return "finished" if recorded[preset] == settings_hash(root, preset) else "changed since"
+
+
+def as_markdown(papers: Sequence[tuple[Paper, Sequence[Line]]]) -> str:
+    """The page."""
+    text = HEAD.splitlines()
+    for paper, lines in papers:
+        text += ["", f"## {paper.config.title}", ""]
+        text += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+        text += [f"| {' | '.join(_cells(line))} |" for line in lines]
+    return "\n".join(text) + "\n"
+
+
+def _cells(line: Line) -> list[str]:
+    config = line.item.config
+    makers = [f"`{name}`" for name in config.presets] + [f"evaluation `{name}`" for name in config.evaluations]
+    counts = " / ".join(str(len(paths)) for paths in line.origins.values()) if config.presets else "-"
+    link = f"[{config.item}](../{PROTOCOLS}/{line.item.name}.yaml)"
+    made = ", ".join(makers) or "blocked"
+    return [link, config.shows, made, line.compared or "-", counts, line.differs or "-", line.cost, line.miniature]

@@ -1,0 +1,91 @@
+"""Jobs to processes: the executor of ``params.yaml``, the environment of its workers, what they find there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regft_core.grid.executors import is_remote, run_all, visible_devices
+from regft_core.models.devices import refuse_slow_bf16, take_device
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.shipping import carry, run_where_found
+from regft_core.settings.project import Project
+
+#: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
+#: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
+KEEP_FREED_MEMORY = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_TRIM_THRESHOLD_": "2147483647",
+    "MALLOC_MMAP_MAX_": "0",
+}
+
+#: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
+THREADS = "OMP_NUM_THREADS"
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+def settle_kernels(job: Job, device: str) -> None:
+    """Let a GPU compute as ``execution`` says, whatever ran in this process before; none of that stays.
+
+    Else an evaluation would have other bits in a process of its own than right after its training.
+    """
+    if device.startswith("cuda"):
+        from regft_core.runs import training_run
+
+        take_device(device)
+        execution = open_project(Path(job.root)).params.execution
+        training_run.make_deterministic(device, execution.deterministic, execution.tf32)
+
+
+def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..., R], **order: Any) -> None:
+    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
+
+    For workers that may be on other machines, what the jobs read is published first (``shipping.py``).
+    """
+    execution = project.params.execution
+    settings = execution.settings()
+    work: Callable[..., R] = function
+    if is_remote(execution.executor):
+        shipped = carry(project, jobs)
+        work = partial(run_where_found, function, shipped)
+        settings |= {"shared": shipped.store}
+    run_all(
+        jobs,
+        work,
+        executor=execution.executor,
+        workers_per_device=execution.workers,
+        devices=prepared_devices(project),
+        threads=execution.threads,
+        settings=settings,
+        **order,
+    )
+
+
+def prepared_devices(project: Project) -> list[str]:
+    """The devices of ``params.yaml``, with the environment set up for the processes that train on them.
+
+    Raises ConfigError where one is missing, or is slower in the precision that is asked for.
+    """
+    execution = project.params.execution
+    # On other machines the devices are asked for where a run starts.
+    remote = is_remote(execution.executor)
+    devices = [execution.device] if remote else visible_devices(execution.device)
+    phases = [phase for method in project.methods.values() for phase in method.phases]
+    refuse_slow_bf16(devices, [project.params.training.precision, *(phase.training.precision for phase in phases)])
+    # Libraries that read these at import, and an allocator that reads them at the start of a
+    # process, must find them before the workers start.
+    wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
+        os.environ.setdefault(name, value)
+    threads, given = str(execution.threads), os.environ.get(THREADS)
+    if given not in (None, threads):
+        log.warning(f"{THREADS}={given} does not count: workers have execution.threads, which is {threads}")
+    os.environ[THREADS] = threads
+    return devices

@@ -1,0 +1,95 @@
+"""What the prepared datasets say of a grid: sizes that they cannot give, rare classes, rows that are not drawn yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from regft_core.errors import StoreError
+from regft_core.io.reading import read_json
+from regft_core.kinds import find
+from regft_core.names import listing, plural
+from regft_core.settings.cost import prepared_rows
+from regft_core.settings.project import Project
+from regft_core.settings.settings import sizes_of, training_of
+
+#: A class with a smaller share of the training rows is called rare; of many classes, with less than that part of an
+#: equal share.
+RARE, OF_EQUAL = 0.2, 0.6
+
+
+def size_warnings(project: Project) -> list[str]:
+    """Sizes of the grid above the training rows of a task as last prepared; none for tasks that never were.
+
+    Warnings, since the rows may have changed after; the stage ``subsample`` refuses such a size.
+    """
+    found = []
+    for task in project.params.grid.tasks:
+        rows = prepared_rows(project.root, task)
+        if rows is None:
+            continue
+        large = [str(size) for size in sizes_of(project.params, task) if size != "full" and size > rows]
+        if large:
+            found.append(
+                f"sizes: {listing(large)} is more than the {plural(rows, 'training row')} of '{task}' when it was "
+                f"last prepared; take at most {rows}, or 'full'"
+            )
+    return found
+
+
+def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[str]:
+    """Tasks that accuracy ranks methods on, although a class is rare in the rows drawn at the largest size.
+
+    One line a task; ``tasks``: only of these.
+    """
+    found = []
+    for name in project.params.grid.tasks if tasks is None else tasks:
+        task = project.tasks[name]
+        if not find(task.kind).one_label or task.primary != "accuracy":
+            continue
+        counts = _drawn(project, name)
+        total = sum(counts.values())
+        limit = min(RARE, OF_EQUAL / len(counts)) if total else 0.0
+        if rare := [
+            f"'{label}' {count / total:.0%}" for label, count in counts.items() if total and count < limit * total
+        ]:
+            remedy = "metrics: [accuracy, f1_macro] and primary: f1_macro"
+            if training_of(project.params, project.tasks, name).class_weights == "none":
+                remedy += ", perhaps with training: {class_weights: balanced}"
+            found.append(
+                f"task '{name}': few training rows are {listing(rare)}, and accuracy hardly counts them; set {remedy}"
+            )
+    return found
+
+
+def _drawn(project: Project, task: str) -> dict[str, int]:
+    """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
+    sizes = sorted(sizes_of(project.params, task), key=lambda size: float("inf") if size == "full" else size)
+    for size in reversed(sizes):
+        try:
+            manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
+        except StoreError:
+            continue
+        return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
+    return {}
+
+
+def undrawn(project: Project) -> str:
+    """A line on cells of prepared tasks whose rows are not drawn for every seed; empty when there are none.
+
+    Without its rows a run has no key, so that the plan counts it as one to train.
+    """
+    grid, missing = project.params.grid, []
+    for task in grid.tasks:
+        if prepared_rows(project.root, task) is None:
+            continue
+        for size in sizes_of(project.params, task):
+            folder = project.root / "work" / "subsamples" / task / str(size)
+            seeds = [str(seed) for seed in grid.seeds if not (folder / f"seed-{seed}.jsonl").is_file()]
+            if seeds:
+                missing.append(f"{task}-{size} (seeds {listing(seeds)})")
+    if not missing:
+        return ""
+    return (
+        f"rows not drawn yet: {listing(missing)}; their runs count as to train even where the run store has them. "
+        "`dvc repro plan` draws them"
+    )

@@ -1,0 +1,139 @@
+"""The final model: a method trained on all labelled rows, with the settings of the runs that were judged.
+
+It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. Nothing
+judges it; what is said of its score comes from the judged runs (``exporting/out_of_fold.py``).
+
+Tuned values are those of the trial with the best mean score over all judged seeds. Each seed's trials read training
+rows of that seed only, so the mean reads every labelled row without another search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.errors import ConfigError, DataError, Problem
+from regft_core.grid.compute import run_job
+from regft_core.grid.data import prepare
+from regft_core.grid.jobs import Planner
+from regft_core.grid.keys import cell_keys
+from regft_core.grid.pool import run_on_executor
+from regft_core.progress import ProgressBoard
+from regft_core.runs.choice import choose
+from regft_core.runs.context import Context
+from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.job import Job
+from regft_core.runs.keyed import is_current
+from regft_core.runs.outputs import cell_of
+from regft_core.runs.project import check_listed, kept_open, open_project
+from regft_core.runs.results.work import Work
+from regft_core.settings.grid import Cell
+from regft_core.settings.project import Project
+from regft_core.settings.settings import sizes_of
+
+
+def refit(
+    root: Path,
+    method: str,
+    task: str | None = None,
+    size: str | None = None,
+    seed: int | None = None,
+    say: Callable[[str], None] = print,
+) -> Job:
+    """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
+
+    Args:
+        task, size: of the judged runs; the only one of the grid when absent.
+        seed: of the new run; the grid's first when absent.
+
+    Raises:
+        ConfigError: a name is not listed, several tasks or sizes leave it open which one is meant, or the development
+            set chose the epoch of the judged runs and trains now.
+        DataError: the cell was not judged, or not as it is configured now.
+        JobsFailed: the run could not be started or was interrupted.
+    """
+    project = open_project(root)
+    job = judged_run(project, method, task, size, seed)
+    prepare(project, [job.task])
+    _require_judged(project, cell_of(job))
+    job = replace(job, refit=True, until="finetune", values=_values(project, cell_of(job)))
+    _refuse_choice_on_dev(Context(job, project=project))
+    _train(project, job, say)
+    return job
+
+
+def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
+    context, planner = Context(job, project=project), Planner(project)
+    phases = [context.phase(phase.name) for phase in context.method.phases]
+    shares = {label: share for phase in phases for label, share in planner.seconds(job, phase).items()}
+    with ProgressBoard("refit", [job.name], each={job.name: shares}) as board:
+
+        def ended(_: int, line: str) -> None:
+            board.ended(job.name)
+            say(line)
+
+        shown = replace(job, shown=job.name, progress=board.folder)
+        run_on_executor(project, [shown], run_job, on_result=ended)
+
+
+def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
+    """A run of the grid, with what a command left out: the only task and size, the first seed.
+
+    Raises ConfigError as ``refit``.
+    """
+    grid = project.params.grid
+    task = _only("task", task, grid.tasks)
+    size = _only("size", size, [str(one) for one in sizes_of(project.params, task)])
+    seed = grid.seeds[0] if seed is None else seed
+    check_listed(project, method=method, task=task, size=size, seed=seed)
+    return Job(str(project.root), method, task, size, seed)
+
+
+def _only(what: str, given: str | None, listed: Sequence[str]) -> str:
+    if given is not None:
+        return given
+    if len(listed) > 1:
+        message = f"the grid has several {what}s ({', '.join(listed)}), and --{what} names none"
+        hint = f"add --{what} {listed[0]}, or another of them"
+        raise ConfigError([Problem("which-one", "params.yaml", 0, f"grid.{what}s", message, hint)])
+    return listed[0]
+
+
+def _require_judged(project: Project, cell: Cell) -> None:
+    """Raise DataError unless the cell was evaluated as it is configured now."""
+    with one_moment(), kept_open():
+        keys = cell_keys(project, cell)["evaluate"]
+    folder = Work(project.root).folder("evaluate", cell)
+    if not is_current(folder, keys):
+        why = "was not judged yet" if not folder.is_dir() else "was judged with other settings, code, rows or packages"
+        raise DataError(
+            "not-judged",
+            f"--refit: {cell.directory} {why}, so nothing is known of the score of a final model"
+            "\n    -> run `dvc repro`, then this again",
+        )
+
+
+def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
+    """The values of the trial with the best mean score over the judged seeds; None where nothing is tuned."""
+    tuning = project.params.tuning
+    if tuning is None or not project.trials(cell.method):
+        return None
+    together = tuning.model_copy(update={"per": "cell"})
+    records = [
+        {"size": str(cell.size), "seed": run.seed, **trial.model_dump()}
+        for run in Work(project.root).finetune(cell).runs
+        if run.tuned is not None
+        for trial in run.tuned.trials
+    ]
+    found = choose(records, together, project.tasks[cell.task].primary)
+    return dict(next(iter(found.values()))["values"])
+
+
+def _refuse_choice_on_dev(context: Context) -> None:
+    own = "best_on_dev_as_published" in {context.phase(one.name).training.checkpoint for one in context.method.phases}
+    if own and "dev" not in context.task["sets"]:
+        message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
+        hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
+        raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])

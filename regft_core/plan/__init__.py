@@ -1,1 +1,0 @@
-"""The whole grid: its keys, its jobs, its rows, and what is there already."""

@@ -1,0 +1,198 @@
+"""What is compared with what in one block, and the verdict on it. The words come from ``statistics.verdict``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from regft_core import metrics
+from regft_core.report.costs import declared
+from regft_core.report.interim import Looked, Looks
+from regft_core.report.model import Block, Comparison, Opponents, Role
+from regft_core.report.read_grid import BlockData
+from regft_core.schema.methods import MethodConfig
+from regft_core.schema.report import ReportConfig
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import bounded
+from regft_core.statistics.sequential import shares
+from regft_core.statistics.verdict import Verdict, judge
+
+
+class MethodMeta(Protocol):
+    """What the report reads of a method; ``config.method.Method`` has it."""
+
+    @property
+    def config(self) -> MethodConfig:
+        """Its YAML."""
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """All phases; the last one is fine-tuning."""
+
+    @property
+    def earlier(self) -> Sequence[Any]:
+        """The phases before fine-tuning."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A method and what it is compared with."""
+
+    method: str
+    other: str
+    role: Role
+    #: What distinguishes the control from the method, in its YAML's words.
+    differs_by: str = ""
+
+
+def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> list[str]:
+    """The methods that ``method`` controls for, as far as they are part of the grid.
+
+    A variant (``variant_of``) without controls of its own has those of the method that it is a variant of.
+    """
+    known = [name for name in present if name != method]
+    own = set(methods[method].config.control_for)
+    having_own = {target for name in (*known, method) for target in methods[name].config.control_for}
+    return [
+        name
+        for name in known
+        if name in own or (name not in having_own and own.intersection(methods[name].config.variant_of))
+    ]
+
+
+def opposites(method: str, methods: Mapping[str, MethodMeta], names: Sequence[str], reference: str) -> list[Pair]:
+    """What ``method`` is compared with among ``names``."""
+    controls = [other for other in names if method in controlled_methods(other, methods, names)]
+    ingredients = {one: "one ingredient alone" for one in methods[method].config.combines if one in names}
+    pairs = [Pair(method, reference, "reference")] if reference in names and method != reference else []
+    differs = {c: methods[c].config.differs_by for c in controls} | ingredients
+    return pairs + [Pair(method, c, "control", text) for c, text in differs.items() if c != reference]
+
+
+def point_of(metric: str, scores: Iterable[float]) -> float:
+    """One shown point in the metric's unit; of a metric without bounds one per cent of the median score."""
+    described = metrics.find(metric)
+    if math.isinf(described.largest_difference):
+        return 0.01 * (abs(float(np.median(list(scores) or [1.0]))) or 1.0)
+    return 1 / described.factor
+
+
+def compared(
+    data: BlockData,
+    arms: Mapping[str, Arms],
+    pairs: Sequence[Pair],
+    looks: Looks | None,
+    config: ReportConfig,
+    candidates: int = 1,
+) -> list[Comparison]:
+    """Judge ``pairs`` on every set, each role of a set as one family.
+
+    Args:
+        arms: set -> its primary metric.
+        candidates: arms that the other side was picked from, which share the error.
+    """
+    metric = data.described.primary
+    point = point_of(metric, (arms["dev"].one(name).mean for name in data.cells)) if "dev" in arms else 1.0
+    found = []
+    for role in dict.fromkeys(pair.role for pair in pairs):
+        family = [pair for pair in pairs if pair.role == role]
+        looked = [_looked(data, pair, looks, config) for pair in family]
+        parts = max((shares(one.number) for one in looked if one is not None), default=1)
+        for name, one in arms.items():
+            verdicts = judge(
+                [one.sample(pair.method, pair.other) for pair in family],
+                role,
+                confidence=config.confidence,
+                point=point,
+                higher_is_better=metrics.higher_is_better(metric),
+                shares=parts * candidates,
+            )
+            found += [
+                _comparison(data, name, one, pair, verdict, look)
+                for pair, verdict, look in zip(family, verdicts, looked, strict=True)
+            ]
+    return found
+
+
+def below_chance(
+    data: BlockData, arms: Mapping[str, Arms], majority: Mapping[str, float], config: ReportConfig
+) -> dict[str, dict[str, Verdict]]:
+    """Set -> method -> its score against a constant answer's (``majority`` of the set)."""
+    metric, found = data.described.primary, {}
+    names = [name for name, cell in data.cells.items() if any(run.ok for run in cell.runs)]
+    for name, one in arms.items():
+        verdicts = judge(
+            [one.sample(method, less=majority[name]) for method in names],
+            "chance",
+            confidence=config.confidence,
+            point=point_of(metric, (one.one(method).mean for method in names)),
+            higher_is_better=metrics.higher_is_better(metric),
+        )
+        found[name] = dict(zip(names, verdicts, strict=True))
+    return found
+
+
+def opponents(
+    data: BlockData, block: Block, arms: Mapping[str, Arms], looks: Looks | None, config: ReportConfig
+) -> Opponents | None:
+    """The arms that train the encoder against the best that does not; None without such an arm.
+
+    A pair that is compared already, as with the reference, keeps its verdict: one pair has one.
+    """
+    frozen = [row for row in block.rows if not data.cells[row.method].trains_encoder and row.n_ok]
+    if not frozen:
+        return None
+    sign = 1.0 if metrics.higher_is_better(block.primary) else -1.0
+    best = max(frozen, key=lambda row: sign * row.scores["dev"][block.primary].estimate.mean).method
+    training = [row for row in block.rows if data.cells[row.method].trains_encoder and row.n_ok]
+    known = {row.method: [c for c in row.comparisons if c.other == best] for row in training}
+    # The best is picked by its score: the error is shared by all that might have been.
+    pairs = [Pair(method, best, "opponent") for method, own in known.items() if not own]
+    judged = compared(data, arms, pairs, looks, config, candidates=len(frozen))
+    found = [c for row in training for c in known[row.method] or [one for one in judged if one.method == row.method]]
+    return Opponents(best, len(frozen), tuple(c for c in found if c.estimate.n))
+
+
+def same_runs(data: BlockData, name: str, above: Sequence[str]) -> str | None:
+    """The first arm ``above`` whose runs are those of ``name``, seed by seed."""
+    keys = {run.seed: run.key for run in data.cells[name].runs}
+    same = (other for other in above if {run.seed: run.key for run in data.cells[other].runs} == keys)
+    return next(same, None) if keys else None
+
+
+def _looked(data: BlockData, pair: Pair, looks: Looks | None, config: ReportConfig) -> Looked | None:
+    """Which look this is, remembered; None for the one that was planned."""
+    found = looks.at(data, pair.method, pair.other) if looks is not None else None
+    if found is None or found.seeds == (0,) or (len(found.seeds) == 1 and config.looks == "planned"):
+        return None
+    return found
+
+
+def _comparison(
+    data: BlockData, set_name: str, arms: Arms, pair: Pair, verdict: Verdict, look: Looked | None
+) -> Comparison:
+    metric = data.described.primary
+    described = metrics.find(metric)
+    reach = described.largest_difference
+    estimate = bounded(arms.difference(pair.method, pair.other), -reach, reach)
+    mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
+    n = len(data.gold[set_name])
+    return Comparison(
+        method=pair.method,
+        other=pair.other,
+        role=pair.role,
+        differs_by=pair.differs_by,
+        set=set_name,
+        metric=metric,
+        estimate=estimate,
+        verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
+        n_examples=n,
+        identical=arms.identical(pair.method, pair.other),
+        examples=estimate.mean * n if described.counts_examples and estimate.n else None,
+        compute_ratio=mine / theirs if mine and theirs else None,
+        look=look,
+    )

@@ -1,0 +1,123 @@
+"""What methods cost next to plain fine-tuning, and what they change in the shared training protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from regft_core.report.model import Cost
+from regft_core.report.read_grid import CellData, Run
+
+
+def _mean(runs: Sequence[Run], name: str) -> float | None:
+    values = [float(value) for run in runs if (value := getattr(run.cost, name)) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _seconds(run: Run) -> float:
+    """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
+    return sum(seconds or 0.0 for seconds in (run.cost.train_seconds, run.cost.fit_seconds, run.cost.search_seconds))
+
+
+def _peak(runs: Sequence[Run]) -> int | None:
+    """Largest peak memory in bytes; None on a CPU, where it is not measured."""
+    return max((run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes), default=None)
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b is not None and b > 0 else None
+
+
+def devices(cell: CellData) -> tuple[str, ...]:
+    """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
+    environments = (run.environment or {} for run in cell.finetune.runs)
+    return tuple(sorted({str(environment.get("device") or "unknown").split(":")[0] for environment in environments}))
+
+
+def declared(cell: CellData) -> float | None:
+    """Mean declared ratio to plain fine-tuning over the runs that finished."""
+    return _mean([run for run in cell.runs if run.ok], "declared_ratio")
+
+
+def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None:
+    """The cell of plain fine-tuning, whose cost is 1: one phase that trains the encoder without any regulariser.
+
+    Of several the reference, else ``vanilla``, else the first.
+    """
+    found = {
+        name: cell
+        for name, cell in cells.items()
+        if cell.trains_encoder
+        and len(cell.finetune.phases) == 1
+        and not any(cell.finetune.regularisers.values())
+        and declared(cell) == 1.0
+    }
+    return found.get(reference) or found.get("vanilla") or next(iter(found.values()), None)
+
+
+def cost_of(cell: CellData, plain: CellData | None) -> Cost:
+    """Cost of a cell, as ratios over the seeds that ran to the end in both cells.
+
+    Seconds of different kinds of device are not compared; the note says so.
+    """
+    ok = {run.seed: run for run in cell.runs if run.ok and run.cost.train_seconds is not None}
+    theirs = plain.runs if plain else ()
+    base = {run.seed: run for run in theirs if run.ok and run.cost.train_seconds is not None}
+    own = devices(cell)
+    both = sorted(ok.keys() & base.keys())
+    note, measured, per_step, spread, memory = "", None, None, None, None
+    if not ok:
+        note = "no run finished"
+    elif plain is None:
+        note = "no plain fine-tuning in the grid"
+    elif not both:
+        note = "no seed of both methods finished"
+    elif own != devices(plain) or len(own) > 1:
+        note = f"measured on {', '.join(own)}, plain fine-tuning on {', '.join(devices(plain))}"
+    else:
+        mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
+        measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, others)))
+        ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
+        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
+        per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step"))
+        memory = _ratio(_peak(mine), _peak(others))
+    runs = list(ok.values())
+    real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
+    return Cost(
+        declared=declared(cell),
+        measured=measured,
+        per_step=per_step,
+        train_seconds=_mean(runs, "train_seconds"),
+        search_seconds=_mean(runs, "search_seconds"),
+        seconds_per_step=_mean(runs, "seconds_per_step"),
+        forward_passes=_mean(runs, "forward_passes_per_step"),
+        backward_passes=_mean(runs, "backward_passes_per_step"),
+        token_share=_ratio(real, padded),
+        peak_memory_bytes=_peak(runs),
+        memory=memory,
+        devices=own,
+        note=note,
+        spread=spread,
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+    """Values of the training protocol that differ, as ``name -> (shared, own)``; nested names are dotted."""
+    if shared is None:
+        return {}
+    a, b = _flat(shared), _flat(own)
+    for values in (a, b):
+        values.pop("epoch_scores", None)  # switched off where there is nothing to score; no setting of the training
+    return {name: (a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)}

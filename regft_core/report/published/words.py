@@ -1,0 +1,138 @@
+"""How tables and verdicts read, on the page and in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from regft_core.names import plural
+from regft_core.report.page.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity
+from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
+from regft_core.statistics.reproduction import Bounds
+
+#: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.
+OTHER, NONE = "†", "–"
+SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", "not tested here": "∅"}
+RULE = (
+    "reproduced: our interval lies above zero and our gain is not below the printed one; smaller: above zero and below "
+    "the printed one; contradicted: below zero, or without a shown gain and below half of the printed one; not shown: "
+    "anything else, with the gain that this run finds four times in five"
+)
+
+
+class Head(NamedTuple):
+    """Head of a row or column: its name, and smaller print."""
+
+    name: str
+    small: tuple[str, ...]
+
+
+def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell]]]]:
+    """The heads of the columns and the rows with their cells, turned as the paper prints them."""
+    heads = [Head(column.key, (column.metric,)) for column in table.columns]
+    lines = [(_head(row, table), list(row.cells)) for row in table.rows]
+    if not table.transposed:
+        return heads, lines
+    turned = [(head, [cells[i] for _, cells in lines]) for i, head in enumerate(heads)]
+    return [head for head, _ in lines], turned
+
+
+def _head(row: PrintedRow, table: PublishedTable) -> Head:
+    small = [row.encoder] if len({one.encoder for one in table.rows}) > 1 else []
+    if len({one.size for one in table.rows}) > 1:
+        small.append("all rows" if row.size == "full" else f"{row.size} rows")
+    small += [row.setting] if row.setting and row.setting not in row.method else []
+    if row.copied_from:
+        small.append("copied")
+    elif row.arm is None:
+        small.append("not in regft")
+    elif not row.ran:
+        small.append(f"{row.arm}: not run here")
+    else:
+        small.append(f"here {row.arm}")
+    return Head(row.method, tuple(small))
+
+
+def mean(value: Mean | None) -> str:
+    """``90.07 ± 0.67 (3)``: a mean, its deviation over seeds and their number, as far as they are known."""
+    if value is None:
+        return NONE
+    shown = number(value.value, 2) if abs(value.value) < 1000 else quantity(value.value)
+    deviation = "" if value.deviation is None else f" ± {number(value.deviation, 2)}"
+    return f"{shown}{deviation}" + (f" ({value.seeds})" if value.seeds is not None else "")
+
+
+def published(cell: PrintedCell) -> str:
+    """What the paper prints in a cell, a gain too; nothing where it prints nothing."""
+    return _with_gain(cell, cell.published, cell.published_gain) if cell.printed else ""
+
+
+def ours(cell: PrintedCell) -> str:
+    """Our number of a cell with what the paper prints, marked where it is from another experiment."""
+    return _with_gain(cell, cell.ours, cell.our_gain) + (OTHER if cell.otherwise else "") if cell.printed else ""
+
+
+def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
+    shown = [mean(value)] if cell.published is not None or value is None else []
+    gains = [number(gain, 2, signed=True)] if cell.gain_printed and gain is not None else []
+    return " ".join((shown if shown != [NONE] or not gains else []) + gains)
+
+
+def bounds(found: Bounds | None, digits: int = 2) -> str:
+    """``+1.2 [-0.3, +2.7]``; the interval only where there is one."""
+    if found is None or math.isnan(found.value):
+        return NOT_AVAILABLE
+    value, low, high = (number(one, digits, signed=True) for one in (found.value, found.low, found.high))
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
+
+
+def _ratio(found: Bounds | None) -> str:
+    """A logarithm of how many times smaller a deviation is, as the ratio to the other: ``0.60× [0.40×, 0.90×]``."""
+    if found is None or math.isnan(found.value):
+        return NOT_AVAILABLE
+    value, low, high = (f"{math.exp(-one):.2f}×" for one in (found.value, found.high, found.low))
+    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
+
+
+def remarks(cell: PrintedCell) -> str:
+    """What a cell's numbers need said, for the hover text."""
+    found = [*cell.notes, *cell.otherwise, *([f"ours: {cell.why}"] if cell.why else [])]
+    if not cell.gain_printed and cell.published_gain is not None and cell.our_gain is not None:
+        gains = [number(gain, 2, signed=True) for gain in (cell.published_gain, cell.our_gain)]
+        found.append(f"gain over the reference: published {gains[0]}, ours {gains[1]}")
+    return "; ".join(found)
+
+
+def claimed(verdict: ClaimVerdict) -> str:
+    """The claim with its place in the paper, and what of it was tested."""
+    tested = sum(one.word != "not tested here" for one in verdict.tested)
+    size = "all rows" if verdict.size == "full" else f"{verdict.size} rows"
+    parts = [f"{verdict.where}; {verdict.encoder}, {size}"]
+    if 0 < tested < len(verdict.tested):
+        parts.append(f"{tested} of its {plural(len(verdict.tested), 'comparison')} tested here")
+    if verdict.elsewhere:
+        parts.append(f"also claimed of {listed(list(verdict.elsewhere))}, not judged here")
+    return f"{verdict.says} ({'; '.join(parts)})"
+
+
+def judged(one: Tested, verdict: ClaimVerdict) -> str:
+    """One column against one opponent, in a line."""
+    ratio = verdict.measure == "deviation"
+    show = _ratio if ratio else bounds
+    what = f"{one.key}, {'deviation relative to' if ratio else 'gain over'} {one.over}"
+    text = f"{what}: printed {show(one.printed)}, ours {show(one.ours)}"
+    if one.seeds:
+        text += f", {plural(one.seeds, 'seed')}"
+    if one.word != "not tested here" and not math.isnan(one.detectable):
+        text += f", 80% power from {_ratio(Bounds(one.detectable)) if ratio else number(one.detectable, 2)}"
+    return text + "".join(f"; {part}" for part in (one.why, *one.notes) if part)
+
+
+def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
+    """How the words of one table hold together."""
+    count = sum(one.word != "not tested here" for one in verdicts)
+    if count == 0:
+        return ""
+    shared = "" if count == 1 else f"; the words of all {count} hold together (Holm), so intervals may be wider"
+    return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "."

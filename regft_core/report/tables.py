@@ -1,0 +1,193 @@
+"""The numbers of one block: scores, paired comparisons, failures, cost. Statistics come from ``statistics``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from regft_core import metrics as known_metrics
+from regft_core.errors import DataError
+from regft_core.hooks.exports import in_the_way_of_export
+from regft_core.hooks.registry import discover
+from regft_core.report.compare import (
+    MethodMeta,
+    below_chance,
+    compared,
+    controlled_methods,
+    opponents,
+    opposites,
+    same_runs,
+)
+from regft_core.report.costs import cost_of, overrides, plain_cell
+from regft_core.report.decide import decide
+from regft_core.report.interim import Looks
+from regft_core.report.model import Block, Row, Score
+from regft_core.report.read_grid import BlockData, CellData
+from regft_core.schema.report import ReportConfig
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import bounded
+from regft_core.statistics.ranks import RankSet, rank_sets
+
+#: Recorded and recomputed metrics may differ by rounding only.
+TOLERANCE = 1e-6
+
+
+def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
+    """The reference first, then methods in the order of the grid, each followed by its controls."""
+    targets = {name: controlled_methods(name, methods, names) for name in names}
+    parents = {name: found[0] if found else None for name, found in targets.items()}
+    found: list[str] = []
+
+    def add(name: str) -> None:
+        if name not in found:
+            found.append(name)
+            for other in names:
+                if parents[other] == name:
+                    add(other)
+
+    if reference in names:
+        found.append(reference)
+    for name in names:
+        if parents[name] is None:
+            add(name)
+    for name in names:  # methods that name each other as controls have no root
+        add(name)
+    return found
+
+
+def build_block(
+    data: BlockData,
+    methods: Mapping[str, MethodMeta],
+    config: ReportConfig,
+    seeds: Sequence[int],
+    shared_training: Mapping[str, Any] | None,
+    *,
+    looks: Looks | None = None,
+    blocks: int = 1,
+) -> Block:
+    """Compute one block of ``blocks``; ``looks`` counts how often its comparisons were looked at.
+
+    Raises:
+        DataError: predictions do not give the recorded metrics.
+    """
+    described = data.described
+    sets = {name: described.sets[name].n for name in ["dev", *described.sets]}
+    metrics = tuple(described.metrics)
+    # A set without any finished run has no gold labels here, and no scores.
+    arms = {
+        (name, metric): arms_of(data, name, metric, config, seeds)
+        for name in sets
+        if name in data.gold
+        for metric in metrics
+    }
+    reference = data.cells.get(config.reference)
+    if shared_training is None and reference is not None:
+        shared_training = reference.finetune.training
+    names = ordered(list(data.cells), methods, config.reference)
+    judging = {name: found for (name, metric), found in arms.items() if metric == described.primary}
+    pairs = [pair for name in names for pair in opposites(name, methods, names, config.reference)]
+    comparisons = compared(data, judging, pairs, looks, config)
+    runs = [run for cell in data.cells.values() for run in cell.runs if run.ok]
+    majority = {name: runs[0].sets[name].majority[described.primary] for name in judging}
+    chance = below_chance(data, judging, majority, config)
+    plain = plain_cell(data.cells, config.reference)
+    rows: list[Row] = []
+    for name in names:
+        cell = data.cells[name]
+        targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
+        scores = {s: {m: _score(data, cell, s, m, arms[s, m]) for m in metrics} for s in sets if s in data.gold}
+        for s, own in scores.items():
+            own[described.primary] = replace(own[described.primary], chance=chance[s].get(name))
+        rows.append(
+            Row(
+                method=name,
+                control_for=", ".join(targets) or None,
+                differs_by=methods[name].config.differs_by,
+                scores=scores,
+                failed=tuple((run.seed, run.error or "no error recorded") for run in cell.runs if not run.ok),
+                collapsed=tuple(
+                    (run.seed, s, what) for run in cell.runs for s in sets if (what := run.collapsed.get(s)) is not None
+                ),
+                n_expected=len(seeds),
+                cost=cost_of(cell, plain),
+                variants=tuple(sorted({run.variant for run in cell.runs if run.variant})),
+                degraded=tuple(dict.fromkeys(text for run in cell.runs for text in run.degraded)),
+                overrides=overrides(cell.finetune.training, shared_training),
+                comparisons=tuple(c for c in comparisons if c.method == name),
+                same_runs_as=same_runs(data, name, [row.method for row in rows]),
+                still="dev" in judging and judging["dev"].still(name),
+            )
+        )
+    block = Block(
+        data.task,
+        data.size,
+        described.kind,
+        described.primary,
+        metrics,
+        sets,
+        tuple(rows),
+        folded=described.folded,
+        absent=data.absent,
+    )
+    if "dev" not in judging:  # no run of the block finished
+        return block
+    block = replace(block, opponents=opponents(data, block, judging, looks, config))
+    registry = discover()
+    in_the_way = {
+        row.method: in_the_way_of_export(registry, methods[row.method].phases[-1].regularisers) for row in rows
+    }
+    kept_back = {method: name for method, name in in_the_way.items() if name is not None}
+    decision = decide(block, judging, config, seeds, kept_back)
+    return replace(block, decision=decision, ranks=_ranks(block, judging["dev"], config, blocks))
+
+
+def _ranks(block: Block, arms: Arms, config: ReportConfig, blocks: int) -> dict[str, RankSet]:
+    """Empty for a single block, over which nothing is averaged."""
+    finished = [row.method for row in block.rows if row.n_ok]
+    if blocks < 2:
+        return {}
+    upwards = not known_metrics.find(block.primary).lower_is_better
+    return rank_sets(arms, finished, confidence=config.confidence, higher_is_better=upwards, sets=blocks)
+
+
+def arms_of(
+    data: BlockData,
+    set_name: str,
+    metric: str,
+    config: ReportConfig,
+    seeds: Sequence[int],
+    names: Sequence[str] | None = None,
+) -> Arms:
+    """The block's methods (those of ``names``; None: all) on one set, resampled."""
+    return Arms(
+        {
+            name: {run.seed: run.predictions[set_name] for run in data.cells[name].runs if run.ok}
+            for name in (data.cells if names is None else names)
+        },
+        data.gold[set_name],
+        metric,
+        samples=config.bootstrap_samples,
+        confidence=config.confidence,
+        positive_label_index=data.positive[set_name],
+        expected_seeds=seeds,
+        judged=data.judged.get(set_name),
+        groups=data.groups.get(set_name),
+    )
+
+
+def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
+    estimate = bounded(arms.one(cell.method), *known_metrics.find(metric).range)
+    ok = {run.seed: run for run in cell.runs if run.ok}
+    for seed, value in zip(estimate.seeds, estimate.values, strict=True):
+        recorded = ok[seed].sets[set_name].metrics[metric]
+        if abs(recorded - value) > TOLERANCE:
+            raise DataError(
+                "scores-differ",
+                f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "
+                f"but result.json records {recorded:.6f}"
+                f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
+            )
+    majority = next((run.sets[set_name].majority[metric] for run in ok.values()), math.nan)
+    return Score(set_name, metric, estimate, majority)

@@ -1,9 +1,0 @@
-"""Reads what the stages left in ``work/`` and says what it shows: numbers, figures, one HTML file."""
-
-from __future__ import annotations
-
-from regft_core.reporting.model import Report
-from regft_core.reporting.terminal import show, summary_table
-from regft_core.reporting.write import project_report, write_report
-
-__all__ = ["Report", "project_report", "show", "summary_table", "write_report"]

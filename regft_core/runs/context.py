@@ -1,0 +1,405 @@
+"""What one job needs, found once: configuration, paths, store, encoder, rows, phases, keys."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regft_core.data.deal import deal
+from regft_core.data.drawn import of_refit, of_seed, rows_file
+from regft_core.data.examples import Example, read_jsonl, text_key
+from regft_core.data.prompts import Prompt
+from regft_core.errors import DataError
+from regft_core.hooks import listed
+from regft_core.hooks.declare import Setting
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.registry import discover
+from regft_core.io.canonical import canonical_json
+from regft_core.io.reading import read_json
+from regft_core.kinds import find
+from regft_core.rng import derive
+from regft_core.runs.environment import environment
+from regft_core.runs.identity.fingerprint import once
+from regft_core.runs.inputs import settled_training
+from regft_core.runs.job import Job
+from regft_core.runs.keys import Keys
+from regft_core.runs.more_rows import with_more_rows
+from regft_core.runs.other_task import training_rows
+from regft_core.runs.phase_data import (
+    PhaseData,
+    groups_of,
+    read_phase_data,
+    rows_of,
+    run_rows,
+    split_rows,
+    without_texts,
+    without_units,
+)
+from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.scopes import TOKENISER, feature_scope, scope_sha256
+from regft_core.runs.shipping import encoder_source
+from regft_core.runs.store.features import FeatureFiles
+from regft_core.runs.store.lookup import LookupStore
+from regft_core.runs.store.run_store import RunStore
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.tuning import TuningConfig
+from regft_core.settings.cost import optimiser_steps
+from regft_core.settings.project import Project
+from regft_core.settings.store_path import store_path
+
+if TYPE_CHECKING:
+    from regft_core.data.encode import Encoded
+    from regft_core.models.features import Features
+    from regft_core.models.source import ModelSource
+    from regft_core.runs.identity.guard import LoadedCode
+
+
+class Context:
+    """Everything one job needs, loaded when first asked for.
+
+    Args:
+        job: the cell and seed.
+        device: where tensors live, e.g. ``cpu`` or ``cuda:0``.
+        project: the loaded project, if the caller has it.
+    """
+
+    def __init__(self, job: Job, device: str = "cpu", project: Project | None = None) -> None:
+        self.job = job
+        self.device = device
+        self.root = Path(job.root)
+        self.project = open_project(self.root) if project is None else project
+        self.params = self.project.params
+        check_listed(self.project, method=job.method, task=job.task, size=job.size, seed=job.seed)
+        self.method, self.shared = self.project.method(job.method, job.task), self.project.shared(job.task)
+        if job.values is not None:
+            self.method, self._start = self.project.tuned(job.method, job.task, job.values)
+        else:
+            self._start = self.shared
+        self.task_config = self.project.tasks[job.task]
+        self.registry = discover()
+        self._data: dict[str, PhaseData] = {}
+        #: Whether vectors of a frozen encoder are read where they are kept, and kept.
+        self.keeps_vectors = True
+        self._feature_files: FeatureFiles | None = None
+
+    @cached_property
+    def alike(self) -> tuple[Any, ...]:
+        """What phases are settled from: equal for the jobs, of one moment, that have the same ones."""
+        values = None if self.job.values is None else canonical_json(self.job.values)
+        changed = (
+            self.method is not self.project.methods[self.job.method]
+            or self.shared != self.params.training
+            or self.project.model(self.job.task) != self.params.model
+        )
+        # How many rows there are sets the steps of a refit, and those of a phase that takes as many as on all rows.
+        counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
+        rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
+        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev, rows
+
+    # -------------------------------------------------------------------------------- paths
+
+    @property
+    def dataset(self) -> Path:
+        """Folder of the task's prepared rows."""
+        return self.root / "work" / "datasets" / self.job.task
+
+    @property
+    def rows_file(self) -> Path:
+        """The training rows of the run."""
+        if self.job.refit:
+            return self.dataset / rows_file(self.task, "train")
+        folder = self.root / "work" / "subsamples" / self.job.task / self.job.size
+        return folder / f"seed-{self.job.seed}.jsonl"
+
+    @cached_property
+    def store(self) -> RunStore:
+        """The run store."""
+        return project_store(self.project, stored_only=self.job.stored_only, path=self.job.store)
+
+    # ------------------------------------------------------------------------------ encoder
+
+    @cached_property
+    def encoder(self) -> EncoderConfig:
+        """The encoder's section of ``params.yaml`` with what the task and the method override."""
+        return self.method.encoder(self.project.model(self.job.task))
+
+    @cached_property
+    def source(self) -> ModelSource:
+        """The encoder."""
+        return once(("encoder", self.root, self.encoder), lambda: encoder_source(self.encoder, self.root))
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The encoder's tokenizer."""
+        return _tokenizer(self.source)
+
+    def rows_per_example(self, examples: list[Example]) -> int:
+        """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
+        return self.encoder.rows_per_example(bool(examples) and examples[0].text_pair is not None)
+
+    def prompt(self, phase: Phase) -> Prompt | None:
+        """The prompt of the task whose labels a phase learns, where the phase answers at a mask; else None."""
+        if self.encoder.pooling != "mask" or not phase.data.labels:
+            return None
+        name = phase.data.task or self.job.task
+        found, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
+        assert found is not None  # the configuration is refused without
+        demonstrated = any(e.declares.demonstration_sets for e in listed.active(self.entries(phase)))
+        return Prompt(found.template, tuple(found.words[label] for label in labels), demonstrated)
+
+    def encode(self, examples: list[Example], phase: Phase) -> Encoded:
+        """Tokenise as ``phase`` reads texts, or read the tokens from the cache beside the run store."""
+        from regft_core.data.encode import encode
+        from regft_core.data.reading import Reading
+
+        return encode(
+            examples,
+            self.tokenizer,
+            self.encoder.max_length,
+            cache_dir=self.store.path / "tokens",
+            # Another version of the tokenizer's package, or of our code, may cut a text in another way.
+            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
+            rows_per_example=self.rows_per_example(examples),
+            prompt=self.prompt(phase),
+            reading=Reading.of(self.encoder),
+        )
+
+    @cached_property
+    def features(self) -> Features:
+        """Kept vectors of the encoder; for who knows that it is as its checkpoint has it.
+
+        Those that are computed are written with the next result, after code and encoder were checked once more.
+        """
+        from regft_core.models.features import Features, NothingKept
+        from regft_core.runs.identity.guard import LoadedCode
+
+        if not self.keeps_vectors:
+            return Features(NothingKept(), {}, self.rows_alone)
+        self._feature_files = FeatureFiles(self.store.path)
+        about = {
+            "encoder": self.source.content_sha256,
+            "code": LoadedCode(feature_scope(self.source)).sha256,
+            "environment": environment(self.device),
+        }
+        return Features(self._feature_files, about, self.rows_alone)
+
+    # --------------------------------------------------------------------------------- data
+
+    @cached_property
+    def task(self) -> dict[str, Any]:
+        """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows.
+
+        Raises DataError where the stage plan has not written it.
+        """
+        return of_refit(self._described) if self.job.refit else of_seed(self._described, self.job.seed)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        path = self.dataset / "task.json"
+        if not path.is_file():
+            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
+        described: dict[str, Any] = read_json(path)
+        return described
+
+    @property
+    def rows_alone(self) -> bool:
+        """Whether a frozen encoder reads every row by itself: rows of folds, which are those of one file."""
+        return "folds" in (self._described.get("drawn") or {})
+
+    def data(self, phase: Phase) -> PhaseData:
+        """The rows that a phase trains on."""
+        if phase.name not in self._data:
+            other = phase.data.task
+            own = other in (None, self.job.task)
+            dataset = self.dataset if own else training_rows(self.project, other or "", self.store.path)
+            found = read_phase_data(
+                phase.data,
+                dataset,
+                self.task if own else read_json(dataset / "task.json"),
+                self.rows_file,
+                task=other or self.job.task,
+                seed=self.seed(phase),
+                stratified=self.params.subsample.stratified,
+            )
+            if not own and self.task.get("drawn"):
+                found = without_texts(found, self.dataset / rows_file(self.task, "dev"))
+            if own and self.held_out:
+                rule = self.tuning.split, self.tuning.folds, self.job.fold, self.job.seed
+                found = without_units(found, self.held_out, ("tuning", *rule))
+            self._data[phase.name] = found
+        return self._data[phase.name]
+
+    @property
+    def tuning(self) -> TuningConfig:
+        """The section ``tuning``, which a trial has."""
+        assert self.params.tuning is not None
+        return self.params.tuning
+
+    @property
+    def _without_dev(self) -> bool:
+        """Whether this is a trial that is judged by rows of its own: it has nothing to do with the dev set."""
+        return self.job.trial is not None and self.tuning.selection == "split"
+
+    @cached_property
+    def held_out(self) -> list[Example]:
+        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it.
+
+        Raises DataError where the stage plan has not written the rows.
+        """
+        if not self._without_dev:
+            return []
+        if not self.rows_file.is_file():
+            raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
+        rows = read_jsonl(self.rows_file)
+        groups = groups_of(self.dataset, rows)
+        if self.job.fold is not None:
+            return self._fold_of(rows, groups, self.job.fold)
+        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0, groups)
+        return [rows[index] for index in hidden]
+
+    def _fold_of(self, rows: list[Example], groups: list[str] | None, fold: int) -> list[Example]:
+        """The rows of one fold that judges trials: stratified; rows of one group, or of one text, stay together."""
+        folds = self.tuning.rounds
+        parts = deal(
+            find(self.task["kind"]).strata([row.label for row in rows]),
+            groups or [text_key(row) for row in rows],
+            [1 / folds] * folds,
+            random.Random(derive(self.job.seed, "tuning folds", self.job.task)),
+        )
+        return [row for row, part in zip(rows, parts, strict=True) if part == fold]
+
+    # ------------------------------------------------------------------------------- phases
+
+    def phase(self, name: str) -> Phase:
+        """A phase with its settled protocol (dropout negotiated, optimiser owned)."""
+
+        def settled() -> Phase:
+            phase = self.method.phase(name)
+            stack = listed.entries(self.registry, phase.regularisers)
+            rows = phase.data.task
+            shared = self._start if rows is None else self.project.shared(rows)
+            training = settled_training(phase, stack, shared)
+            if training.epoch_scores and (self._without_dev or "whole" in self.task):
+                training = training.model_copy(update={"epoch_scores": False})
+            if phase.data.steps == "full" and training.epochs:
+                steps = optimiser_steps(training, int(self.task["counts"]["train"]))
+                training = training.model_copy(update={"max_steps": steps})
+            elif self.job.refit:
+                judged = read_json(self.dataset / "task.json")["counts"]
+                now = self.task["counts"]
+                training = with_more_rows(phase, training, self.job.task, self.job.size, judged, now)
+            return replace(phase, training=training)
+
+        return once(("phase", *self.alike, name), settled)
+
+    def entries(self, phase: Phase) -> list[listed.Entry]:
+        """Regularisers of a phase with their options."""
+        return listed.entries(self.registry, phase.regularisers)
+
+    def seed(self, phase: Phase) -> int:
+        """Seed of a phase: its own, else the run's."""
+        return self.job.seed if phase.seed is None else phase.seed
+
+    def setting(self, phase: Phase) -> Setting:
+        """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
+        from regft_core.data.reading import Reading
+
+        return Setting(
+            kind=self.task["kind"],
+            num_labels=len(find(self.task["kind"]).output_names(self.task["labels"])),
+            seed=self.seed(phase),
+            training=phase.training,
+            phase=phase.name,
+            keyword_segment=self.task.get("keyword_segment"),
+            max_length=self.encoder.max_length,
+            reading=Reading.of(self.encoder),
+            value_range=self.data(phase).value_range,
+            prompt=self.prompt(phase),
+        )
+
+    def start_head(self, phase: Phase) -> bool:
+        """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
+        if phase.start == "checkpoint":
+            return False
+        before = self.method.phase(phase.start)
+        return before.keeps_head and phase.data.task == before.data.task and phase.seed == before.seed
+
+    def needs(self, phase: Phase) -> dict[str, str]:
+        """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
+        needed: dict[str, str] = {}
+        for entry in listed.active(self.entries(phase)):
+            for name, what in entry.declares.needs.items():
+                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
+        return needed
+
+    def weights_wanted(self, phase: Phase) -> bool:
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
+
+        What answers in place of the model and does not read the encoder leaves none.
+        """
+        if phase.name == FINETUNE:
+            return answers_without_encoder(self.entries(phase)) is None
+        later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
+        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
+
+    # ------------------------------------------------------------------------- what judges
+
+    @cached_property
+    def dev_rows(self) -> list[Example]:
+        """The development set, as it was read first: what judges is what the key says."""
+        return rows_of(self.dataset / rows_file(self.task, "dev"))
+
+    def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
+        """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""
+        if phase.training.checkpoint == "best_on_dev_as_published":
+            return self.dev_rows
+        data = self.data(phase)
+        return [data.examples[row] for row in run_rows(phase, member, data, self.seed(phase))[2]]
+
+    # --------------------------------------------------------------------------------- keys
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Identities and keys of the phases."""
+        return Keys(self)
+
+    def unchanged(self, code: LoadedCode) -> Callable[[], None]:
+        """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
+
+        Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
+        """
+        before = self.source.check()
+
+        def check() -> None:
+            code.check()
+            self.source.check(before)
+            if self._feature_files is not None:
+                self._feature_files.write()
+
+        return check
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(source: ModelSource) -> Any:
+    """The tokenizer with these bytes, for all runs of a process: making it takes as long as 200 rows."""
+    from regft_core.models.load import load_tokenizer
+
+    return load_tokenizer(source)
+
+
+def project_store(project: Project, *, stored_only: bool = False, path: str | None = None) -> RunStore:
+    """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in; ``path``: in another folder."""
+    budget = project.params.store.budget_gb
+    kind = LookupStore if stored_only else RunStore
+    remote = None
+    if project.params.store.remote is not None:
+        from regft_core.runs.store.remote import Remote
+
+        remote = Remote(project.params.store.remote)
+    folder = store_path(project.root, project.params) if path is None else Path(path)
+    return kind(folder, int(budget * 1e9) if budget else None, remote)

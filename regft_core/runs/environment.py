@@ -1,0 +1,75 @@
+"""Where a run was computed, as far as its bits may depend on it.
+
+The rule, in one place: the environment is *recorded* with every result and is no part of its key, so
+that a store filled on one machine serves another. Results of different environments are equal only up
+to rounding, so the report refuses to compare them unless ``report.mixed_environments: mark`` says
+that it may (and marks them); a killed run continues only in the environment it was started in.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from regft_core.models.products import fast_products
+from regft_core.runs.store.stored_run import StoredRun
+from regft_core.schema.execution import ExecutionConfig
+
+
+def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:
+    """Ask torch for the kernels that ``execution`` wants; returns the environment that there is then."""
+    from regft_core.runs.training_run import make_deterministic
+
+    make_deterministic(device, execution.deterministic, execution.tf32)
+    return environment(device, cuda_graphs=execution.cuda_graphs)
+
+
+def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
+    """Device kind and name, CPU threads, and whether kernels are deterministic, as torch has them in this process.
+
+    ``cuda_graphs``: whether steps may be recorded, which is nothing that torch could be asked.
+    """
+    import torch
+
+    kind = device.split(":")[0]
+    # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
+    name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
+    found = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
+    # What changes digits beyond that is named where it is on.
+    if kind == "cuda":
+        found |= {
+            "name": torch.cuda.get_device_name(device),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+        matrices = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        found |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
+    elif torch.get_float32_matmul_precision() != "highest":
+        found["matrix_precision"] = torch.get_float32_matmul_precision()
+    if kind == "cpu" and fast_products():
+        found["products"] = "oneDNN"
+    return found
+
+
+def numerics(model: Any) -> dict[str, str]:
+    """What a loaded model computes with: its attention kernels, and the type of its parameters.
+
+    It is no part of the environment: methods of one comparison may differ in it, by encoders of their own.
+    """
+    types = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    return {"attention": str(model.config._attn_implementation), "parameters": ", ".join(types)}
+
+
+def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:
+    """Marks for a result that is made of ``parts`` (members, earlier phases) from another environment."""
+    marks = [
+        f"{part.result['phase']} was trained elsewhere ({describe_environment(part.result.get('environment'))})"
+        for part in parts
+        if part.result.get("environment") != here
+    ]
+    return list(dict.fromkeys(marks))
+
+
+def describe_environment(recorded: Mapping[str, Any] | None) -> str:
+    """An environment in words."""
+    return ", ".join(f"{name} {value}" for name, value in sorted((recorded or {}).items())) or "unknown"

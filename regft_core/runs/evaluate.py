@@ -1,0 +1,130 @@
+"""The evaluation of one run, on the development set and on every out-of-distribution set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from regft_core.errors import CodeChanged, RunFailed
+from regft_core.progress import ProgressWriter
+from regft_core.runs.context import Context
+from regft_core.runs.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
+from regft_core.runs.findings import evaluations_of
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.identity.guard import LoadedCode
+from regft_core.runs.job import Job
+from regft_core.runs.logits import from_npy, to_npy
+from regft_core.runs.phase_data import rows_of
+from regft_core.runs.store.stored_run import StoredRun
+
+#: One row of predictions as a line; ``json.dumps`` makes an encoder for every call.
+_ROW = json.JSONEncoder(ensure_ascii=False).encode
+#: Where a set's files are in the store.
+PREDICTIONS, LOGITS = "predictions/", "logits/"
+
+
+def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
+    """Evaluate (or find the evaluation of) one seed.
+
+    Args:
+        trained: the record of the finetune stage for this size and seed.
+
+    Returns the entry of ``runs`` in ``result.json``, plus ``predictions``: the lines of each
+    set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
+    gives its record with ``status: failed`` and no sets.
+    """
+    context = Context(job, device)
+    kept = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
+    record = {key: trained[key] for key in kept}
+    record["cost"] = _cost(trained)
+    if trained["status"] != "ok":
+        return record | {"collapsed": {}, "sets": {}, "predictions": {}, "evaluations": {}}
+    model = FinishedModel(context)
+    result, files = context.store.read_intact(
+        lambda: _ensure(context, model, trained["key"]),
+        lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
+    )
+    logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
+    record |= result | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
+    record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
+    return record
+
+
+def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Name of the set -> content, of the files of one kind."""
+    return {name.removeprefix(folder).rpartition(".")[0]: files[name] for name in files if name.startswith(folder)}
+
+
+def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun:
+    """The evaluation of a run, from the store or made now.
+
+    Raises CodeChanged, InputChanged or PlanOutdated when its code, a set or the encoder is edited meanwhile.
+    """
+    stored = context.store.get(evaluation_key(context, finetuned))
+    if stored is not None:
+        return stored
+    guard = LoadedCode(scope_of(context))
+    identity = evaluation_identity(context, finetuned)
+    if identity["code"] != guard.sha256:
+        raise CodeChanged("code-edited", "the code that evaluates was edited a moment ago; run `dvc repro` again")
+    context.keys.require_current("finetune")
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
+        if working.finished is not None:
+            return working.finished
+        result, files = evaluated(context, model, identity["sets"])
+        return working.commit(result, {}, files)
+
+
+def _cost(trained: dict[str, Any]) -> dict[str, Any]:
+    """Of all phases, where fine-tuning's own record has the last one: seconds of the search, the largest peak."""
+    cost = dict(trained.get("cost") or {})
+    search = trained.get("search_cost")
+    cost["search_seconds"] = search["train_seconds"] + search["fit_seconds"] if search else 0.0
+    if search and cost.get("peak_memory_bytes") is not None:
+        cost["peak_memory_bytes"] = max(cost["peak_memory_bytes"], search.get("peak_memory_bytes") or 0)
+    return cost
+
+
+def evaluated(
+    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+    """What evaluating a run gives, whatever the store has: its result, and the files beside it.
+
+    ``sets_sha256``: hashes of the sets' files, which must be what is read.
+    """
+    try:
+        return _evaluate(context, model, sets_sha256)
+    except RunFailed as error:
+        return {"status": "failed", "error": str(error), "collapsed": {}, "sets": {}}, {}
+
+
+def _evaluate(
+    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+    from regft_core.evaluate.score import SetInfo, evaluate_run
+
+    progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
+    seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
+
+    def show(rows: int) -> None:
+        progress(seen + rows, total, 0, None, 0.0)
+
+    logits, sets = {}, {}
+    for name, file in set_files(context.task).items():
+        examples = rows_of(context.dataset / file, sets_sha256[name])
+        logits[name] = model.answer(examples, show)
+        seen += len(examples)
+        declared = context.task["sets"][name]
+        sets[name] = SetInfo(
+            labels=[example.label for example in examples],
+            ids=[example.idx for example in examples],
+            label_map=declared.get("label_map"),
+            label_names=declared.get("labels"),
+        )
+    found = evaluate_run(logits, sets, context.task)
+    files: dict[str, str | bytes] = {
+        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in found.rows.items()
+    }
+    files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
+    return {"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, files

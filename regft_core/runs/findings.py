@@ -1,0 +1,232 @@
+"""The evaluations that are switched on, for one run: taken from the run store, or made and put there.
+
+Each has an entry of its own, under the hash of all that it depends on: the run, the logits and rows of every
+set, its options, its code. So switching one on trains nothing, scores nothing and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regft_core.data.examples import text_key
+from regft_core.errors import CodeChanged, DataError, RunFailed
+from regft_core.evaluate.analyses import Evaluation
+from regft_core.evaluate.findings import Findings, Unfit
+from regft_core.io.file_states import content_sha256
+from regft_core.io.reading import read_json
+from regft_core.lazy import np
+from regft_core.runs.context import Context
+from regft_core.runs.enabled_evaluations import enabled, finding_scope
+from regft_core.runs.environment import set_up
+from regft_core.runs.evaluation_key import set_files
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.identity.guard import LoadedCode
+from regft_core.runs.logits import to_npy
+from regft_core.runs.other_run import beside
+from regft_core.runs.other_task import training_rows
+from regft_core.runs.phase_data import rows_of
+from regft_core.runs.run_phase import fetch
+from regft_core.runs.scopes import scope_sha256
+from regft_core.runs.store.stored_run import StoredRun, run_key
+from regft_core.schema.method import FINETUNE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.evaluate.evaluated import EvaluatedSet, OtherRows
+    from regft_core.models.source import ModelSource
+    from regft_core.schema import StrictModel
+
+#: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
+FORMAT = 2
+#: What an evaluation sees of ``task.json``; anything else would be missing from its key.
+_TASK = ("kind", "labels", "positive_label", "primary", "sets")
+
+
+def evaluations_of(
+    context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, dict[str, Any]]:
+    """Name -> what each evaluation that is switched on and fits the task found out about a run.
+
+    Args:
+        finetuned: the run's key.
+        logits: [n, K] of every set.
+
+    Raises:
+        CodeChanged: an evaluation's code is edited while it runs.
+        DataError: an evaluation found something that is no finding.
+    """
+    judged = _Judged(context, model, finetuned, logits)
+    found = {}
+    for name, (evaluation, options) in enabled(context.params).items():
+        if evaluation.fits(judged.task["kind"]):
+            ensure = partial(judged.ensure, evaluation, options)
+            found[name] = context.store.read_intact(ensure, lambda stored: stored.result)
+    return found
+
+
+class _Judged:
+    """One run with its logits, as all evaluations share it."""
+
+    def __init__(
+        self, context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        self.context = context
+        self.model = model
+        self.finetuned = finetuned
+        self.logits = logits
+        self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
+        self._others: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._models: dict[str, FinishedModel] = {}
+        self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
+
+    def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
+        """What one evaluation found, from the store or found out now."""
+        context, here = self.context, None
+        identity = self.identity(evaluation, options)
+        stored = context.store.get(run_key(identity))
+        if stored is not None:
+            return stored
+        if evaluation.needs_model(options) or evaluation.machine_dependent:
+            here = set_up(context.device, context.params.execution)
+        guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
+        if identity["code"] != guard.sha256:
+            raise CodeChanged(
+                "code-edited",
+                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
+            )
+        context.keys.require_current("finetune")
+        with context.store.open(run_key(identity), identity, guard=context.unchanged(guard)) as working:
+            if working.finished is not None:
+                return working.finished
+            described = {
+                "description": evaluation.description,
+                "options": options.model_dump(mode="json"),
+                "machine_dependent": evaluation.machine_dependent,
+                "environment": here,
+            }
+            return working.commit(described | self.find(evaluation, options))
+
+    def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""
+        identity = {
+            "format": FORMAT,
+            "phase": "evaluation",
+            "evaluation": evaluation.name,
+            "run": self.finetuned,
+            "task": self.task,
+            "sets": self._contents,
+            "options": options.model_dump(mode="json"),
+            "code": scope_sha256(finding_scope(evaluation, options, *self._entries(evaluation, options))),
+        }
+        if tasks := evaluation.other_tasks(options):
+            own = ("content", "primary", "positive_label")
+            identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in own} for task in tasks}
+        if method := evaluation.other_method(options):
+            identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
+        return identity
+
+    def _model_of(self, method: str) -> FinishedModel:
+        if method == self.context.job.method:
+            return self.model
+        if method not in self._models:
+            context = beside(self.context, method)
+            trained = fetch(context, FINETUNE, "result").result
+            if trained["status"] != "ok":
+                raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
+            model = FinishedModel(context).for_views(True)
+            if model.answered_by is not None:
+                raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
+            self._models[method] = model
+        return self._models[method]
+
+    def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
+        """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""
+        tasks = self.context.project.tasks
+        others = {tasks[task].kind for task in evaluation.other_tasks(options)}
+        metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
+        return self.context.source, {self.task["kind"], *others}, sorted(metrics)
+
+    @cached_property
+    def _judging(self) -> set[str]:
+        """Texts of a development set that is drawn from rows which another task may have, too."""
+        return {text_key(row) for row in rows_of(self.files["dev"], self._contents["dev"]["rows"])}
+
+    @cached_property
+    def _contents(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
+            for name, values in self.logits.items()
+        }
+
+    def _other(self, task: str) -> tuple[Path, dict[str, Any]]:
+        """The folder with the training rows of another task, and its ``task.json`` as it was read first."""
+        if task not in self._others:
+            folder = training_rows(self.context.project, task, self.context.store.path)
+            self._others[task] = folder, read_json(folder / "task.json")
+        return self._others[task]
+
+    def _rows_of(self, task: str) -> OtherRows:
+        from regft_core.evaluate.evaluated import OtherRows  # brings numpy, which planning does without
+
+        folder, described = self._other(task)
+        if "dev" not in described["content"]:
+            raise DataError(
+                "no-development-rows",
+                f"an evaluation reads the development rows of task '{task}', whose rows are judged in folds"
+                "\n    -> name a task whose splits.dev is a file or a share",
+            )
+        train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))
+        if self.context.task.get("drawn"):
+            train = [row for row in train if text_key(row) not in self._judging]
+        labels, primary = tuple(described["labels"] or ()), described["primary"]
+        return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
+
+    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
+        from regft_core.evaluate.evaluated import EvaluatedRun
+
+        trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
+        others = self._rows_of if evaluation.tasks else None
+        models = self._model_of if evaluation.method else None
+        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
+        try:
+            if evaluation.model_for is True and self.model.answered_by is not None:
+                raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
+            found = evaluation.run(run).as_json(self._sets)
+        except Unfit as reason:
+            found = Findings(remarks=(str(reason),)).as_json(self._sets)
+        except RunFailed as error:
+            return {"status": "failed", "error": str(error), **Findings().as_json(self._sets)}
+        except ValueError as error:
+            raise DataError(
+                "evaluation-failed",
+                f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "
+                "or take it out of `evaluations` in params.yaml",
+            ) from error
+        return {"status": "ok", "error": None, **found}
+
+    @cached_property
+    def _sets(self) -> dict[str, EvaluatedSet]:
+        from regft_core.evaluate.evaluated import EvaluatedSet
+        from regft_core.evaluate.ood import label_indices
+
+        own = list(self.task["labels"] or ())
+        found = {}
+        for name, values in self.logits.items():
+            examples, declared = rows_of(self.files[name], self._contents[name]["rows"]), self.task["sets"][name]
+            labels = list(declared.get("labels") or own)
+            found[name] = EvaluatedSet(
+                name=name,
+                kind=self.task["kind"],
+                logits=values,
+                gold=np.asarray([example.label for example in examples]),
+                examples=examples,
+                labels=tuple(labels),
+                to_set=label_indices(own, labels, declared.get("label_map"), name),
+            )
+        return found

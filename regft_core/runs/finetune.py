@@ -1,0 +1,82 @@
+"""The fine-tuning phase of one run, from what the search stage has written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regft_core.hooks import compose
+from regft_core.runs.choice import CHOSEN_ON_DEV
+from regft_core.runs.context import Context
+from regft_core.runs.environment import describe_environment
+from regft_core.runs.job import Job
+from regft_core.runs.phase_data import run_rows
+from regft_core.runs.records import declared_ratio
+from regft_core.runs.run_phase import produce
+from regft_core.schema.method import Phase
+from regft_core.settings.cost import plain_steps, same_batches
+
+#: The mark of results that are not those of the last step.
+BEST_EPOCH = "the weights are those of the best epoch on {}"
+
+
+def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
+    """Run (or find) the fine-tuning of one seed and return its record.
+
+    Args:
+        searched: the record of the search stage for this size and seed.
+
+    The plain weights (weight views folded) are in the run store under the record's ``key``.
+    A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
+    """
+    context = Context(job, device)
+    record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
+    if "tuned" in searched:
+        record["tuned"] = searched["tuned"]
+    if context.method.earlier:
+        record["search_cost"] = searched["cost"] | {"steps": searched["steps"]}
+    else:
+        record["search_cost"] = None
+    record |= {
+        "variant": compose.variants(context.method, context.registry),
+        "precision": context.phase("finetune").training.precision,
+    }
+    if searched["status"] != "ok":
+        failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
+        return record | failed | {"key": context.keys.of("finetune"), "degraded": [], "environment": None}
+    phase = context.phase("finetune")
+    stored = produce(context, phase)
+    record |= {"key": stored.key} | stored.result
+    record.setdefault("curve", [])
+    record.setdefault("diagnostics", [])
+    shared, tasks = context.shared, context.project.tasks
+    tf32 = bool((stored.result.get("environment") or {}).get("tf32"))
+    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks, tf32=tf32)
+    marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
+    if (rule := phase.training.checkpoint) != "last":
+        share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
+        marks.append(BEST_EPOCH.format("the development set, as published" if rule != "best_on_split" else share))
+    if searched.get("tuned", {}).get("selection") == "dev_as_published":
+        marks.append(CHOSEN_ON_DEV)
+    if context.method.earlier and searched["environment"] != stored.result["environment"]:
+        marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
+    record["degraded"] = list(dict.fromkeys(marks))
+    if stored.result["status"] == "ok":
+        counts = {**searched["phase_steps"], phase.name: stored.result["steps"]}
+        steps = [(one, _plain_steps(context, one, counts[one.name])) for one in map(context.phase, counts)]
+        rows = context.data(phase).summary.length
+        fits = [(one, _rows_of_a_member(context, one)) for one, _ in steps if one.fit_ratio(context.registry)]
+        ratio = declared_ratio(steps, fits, context.registry, context.shared, rows)
+        record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
+    return record
+
+
+def _plain_steps(context: Context, phase: Phase, count: int) -> float:
+    """``count`` steps of a phase in steps of plain fine-tuning over as many rows."""
+    if not count or same_batches(phase.training, context.shared):
+        return count
+    return plain_steps(count, phase.training, context.shared, _rows_of_a_member(context, phase))
+
+
+def _rows_of_a_member(context: Context, phase: Phase) -> int:
+    """How many rows a member of a phase learns from."""
+    return len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])

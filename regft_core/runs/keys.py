@@ -1,0 +1,219 @@
+"""The keys of a job's phases: the hash of everything that determines the result of each.
+
+A key is computed in the process that trains, from the code that this process has loaded; what an
+earlier stage has produced is taken by the key that this stage wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from regft_core.data.examples import to_jsonl
+from regft_core.errors import PlanOutdated
+from regft_core.hooks import listed
+from regft_core.io.canonical import canonical_json, canonical_object, sha256_text
+from regft_core.runs.identity.fingerprint import Scope, once
+from regft_core.runs.inputs import phase_identity
+from regft_core.runs.phase_data import member_rows, member_streams
+from regft_core.runs.scopes import merge_scope, phase_scope, scope_sha256
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import RepeatConfig
+
+if TYPE_CHECKING:
+    from regft_core.runs.context import Context
+
+#: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
+RUN_FORMAT = 3
+#: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
+_SHARED = ("data", "regularisers", "training", "model", "packages")
+
+
+class Keys:
+    """Identities and keys of the phases of one job.
+
+    Args:
+        context: what the job has: rows, settings, encoder.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+
+    def training_of(self, phase: Phase) -> Phase | None:
+        """A phase without what only reads its finished weights, where it has nothing else; else None.
+
+        It is trained under a key of its own, which is that of any method that is trained so.
+        """
+        acting = listed.active(self._context.entries(phase))
+        alone = phase.repeat is None and phase.training.checkpoint == "last"
+        if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
+            return None
+        return replace(phase, regularisers=())
+
+    def fits_to_checkpoint(self, phase: Phase) -> bool:
+        """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
+        acting = listed.active(self._context.entries(phase))
+        return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
+
+    def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
+        """Everything that determines the result of a phase (of one member of it)."""
+        return self.identity_of(self._context.phase(name), member)
+
+    def identity_of(self, phase: Phase, member: int | None = None) -> dict[str, Any]:
+        """``identity`` of a settled phase, which may be the training of another (``training_of``)."""
+        if phase.repeat is not None and member is None:
+            return self._merged_identity(phase, phase.repeat)
+        if (training := self.training_of(phase)) is not None:
+            return self._finished_identity(phase, training)
+        shared, data = self.shared_identity(phase), self._context.data(phase)
+        rows, held_out = member_rows(phase, member, data, self._context.seed(phase))
+        judged_by = self._judged_by(phase, member)
+        return judged_by | {
+            "format": RUN_FORMAT,
+            **{key: shared[key] for key in ("phase", "data", "regularisers", "training", "model", "code", "packages")},
+            "seed": self._context.seed(phase),
+            "rows": data.sha256,
+            "rows_per_example": self._context.encoder.rows_per_example(data.summary.pairs),
+            "split": sha256_text(canonical_json([rows, held_out])) if held_out else None,
+            # Folds of a solved head keep groups together.
+            **({} if data.groups is None else {"groups": sha256_text(canonical_json(data.groups))}),
+            "task": {
+                "kind": data.kind,
+                "labels": data.labels,
+                "keyword_segment": data.task.get("keyword_segment"),
+                "range": data.value_range,
+            },
+            **self._asked(phase),
+            **({"rows_alone": True} if self._context.rows_alone and self.fits_to_checkpoint(phase) else {}),
+            "start": None if phase.start == "checkpoint" else self.of(phase.start),
+            "start_head": self._context.start_head(phase),
+            "needs": {needed: self.of(needed) for needed in sorted(self._context.needs(phase))},
+            # How many members there are, and how they are merged, is nothing to a member.
+            "member": member,
+            "streams": member_streams(phase, member),
+        }
+
+    def _asked(self, phase: Phase) -> dict[str, Any]:
+        """The prompt of a phase for the identity; empty where it has none."""
+        prompt = self._context.prompt(phase)
+        return {} if prompt is None else {"prompt": {"template": prompt.template, "words": prompt.words}}
+
+    def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
+        """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""
+        judges = {}
+        if phase.training.checkpoint != "last":
+            judges["checkpoint"] = self._context.judging_rows(phase, member)
+        if phase.training.epoch_scores:
+            judges["epoch_scores"] = self._context.dev_rows
+        metric = {name: self._context.task.get(name) for name in ("primary", "positive_label")} if judges else {}
+        return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
+
+    def _finished_identity(self, phase: Phase, training: Phase) -> dict[str, Any]:
+        acting = listed.active(self._context.entries(phase))
+        return {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
+            "trained": self._context.store.run_key(self.identity_of(training)),
+            "code": scope_sha256(self.training_scope(phase)),
+        }
+
+    def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
+        members = [self._context.store.run_key(self.identity_of(phase, index)) for index in range(repeat.times)]
+        identity = {
+            "format": RUN_FORMAT,
+            "phase": phase.name,
+            "merge": repeat.merge,
+            "members": members,
+            "code": scope_sha256(self.merge_scope(phase)),
+        }
+        if repeat.merge == "greedy":
+            task = self._context.data(phase).task
+            identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
+            if repeat.variant != "paper":
+                identity["variant"] = repeat.variant
+        return identity
+
+    def merge_scope(self, phase: Phase) -> Scope:
+        """The code that merges the members of a phase."""
+        assert phase.repeat is not None
+        data = self._context.data(phase)
+        return merge_scope(phase.repeat.merge, [data.kind], [data.task["primary"]], self._context.source)
+
+    def training_scope(self, phase: Phase) -> Scope:
+        """The code that trains a phase."""
+        return phase_scope(
+            self._context.entries(phase),
+            phase,
+            self._context.source,
+            self._kinds(phase),
+            [self._context.task["primary"]],
+        )
+
+    def _kinds(self, phase: Phase) -> list[str]:
+        """The kind of the rows of a phase, and of the task where that judges its epochs."""
+        return sorted(
+            {self._context.data(phase).kind, *([self._context.task["kind"]] if phase.training.judges_epochs else [])}
+        )
+
+    def of(self, name: str) -> str:
+        """The key of a phase's result: as an earlier stage wrote it down, or computed."""
+        if name in self._context.job.keys:
+            return self._context.job.keys[name]
+        asked = name, tuple(sorted(self._context.job.keys.items()))
+        if asked not in self._known:
+            self._known[asked] = self._hash(name, self.identity(name))
+        return self._known[asked]
+
+    def training_keys(self, name: str) -> list[str]:
+        """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
+        training = self.training_of(self._context.phase(name))
+        return [] if training is None else [self._context.store.run_key(self.identity_of(training))]
+
+    def member_keys(self, name: str) -> list[str]:
+        """The keys of all that a phase trains: of its training, or of each of its members."""
+        phase = self._context.phase(name)
+        if phase.repeat is None:
+            return self.training_keys(name) or [self.of(name)]
+        return [self._context.store.run_key(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
+
+    def require_current(self, name: str) -> None:
+        """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
+        known = self._context.job.keys.get(name)
+        if known is not None and known != self._context.store.run_key(self.identity(name)):
+            raise PlanOutdated(
+                "out-of-date",
+                f"the encoder, configuration, code, data or packages of phase '{name}' of {self._context.job.name} "
+                "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+            )
+
+    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
+        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
+        alike = *self._context.alike, self._context.task["kind"], self._context.task["primary"]
+        parts = {
+            part: once(("written", *alike, name, part), partial(canonical_json, value))
+            if part in _SHARED
+            else canonical_json(value)
+            for part, value in identity.items()
+        }
+        return sha256_text(canonical_object(parts))
+
+    def shared_identity(self, phase: Phase) -> dict[str, Any]:
+        """What determines a phase besides rows, seed and earlier phases."""
+        kinds, primary = self._kinds(phase), self._context.task["primary"]
+        return once(
+            (
+                "shared identity",
+                *self._context.alike,
+                phase.name,
+                bool(phase.regularisers),
+                self._context.task["kind"],
+                primary,
+            ),
+            lambda: phase_identity(
+                self._context.encoder, phase, self._context.entries(phase), self._context.source, kinds, [primary]
+            ),
+        )

@@ -1,0 +1,73 @@
+"""A greedy soup: which members of a repeated phase are averaged.
+
+Wortsman et al., "Model soups", ICML 2022, recipe 1. Members are ordered by their score on the
+validation share; one after another is added and kept if the score of the mean does not fall.
+
+Differences between paper and released code (``repeat.variant``):
+- released: a member is kept only if the score rises. On a small share, where scores tie, that is another soup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regft_core import metrics
+from regft_core.data.batches import padding_of
+from regft_core.evaluate.predict import predict
+from regft_core.evaluate.score import SetInfo, evaluate_run
+from regft_core.runs.averaging import Outcome, merge_mean
+from regft_core.runs.training_run import PhaseInputs, build
+
+if TYPE_CHECKING:
+    import torch
+
+    from regft_core.hooks.says import Variant
+
+
+def merge_greedily(
+    inputs: PhaseInputs, members: Sequence[Outcome], task: Mapping[str, Any], variant: Variant = "paper"
+) -> tuple[list[int], list[float]]:
+    """Members to average, in the order in which they were added, and every member's own score.
+
+    ``inputs`` are those of a member: all have the same validation share. Scores are the task's
+    primary metric, larger is better; equal members come in their order.
+    """
+
+    def score(chosen: Sequence[int]) -> float:
+        return validation_score(inputs, merge_mean([members[index] for index in chosen]), task)
+
+    own = [score([index]) for index in range(len(members))]
+    order = sorted(range(len(members)), key=lambda index: (-own[index], index))
+    chosen = order[:1]
+    best = own[order[0]]
+    for index in order[1:]:
+        tried = score([*chosen, index])
+        if tried > best or (tried == best and variant == "paper"):
+            chosen, best = [*chosen, index], tried
+    return chosen, own
+
+
+def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
+    """The task's primary metric of a model on the validation share; larger is better."""
+    trainee, stack = build(inputs)
+    trainee.load_weights(outcome["weights"], head=True)
+    stack.rebuild(trainee, outcome.get("kept", {}))
+    padding = padding_of(inputs.tokenizer)
+    model: torch.nn.Module = trainee.model
+    logits = predict(
+        model,
+        inputs.encoded,
+        device=inputs.device,
+        precision=inputs.training.precision,
+        pad_id=padding.pad_id,
+        pad_token_type_id=padding.pad_token_type_id,
+        padding_side=padding.side,
+        kind=inputs.kind,
+    )
+    rows = list(inputs.validation_rows)
+    judged = SetInfo(labels=[inputs.encoded.labels[row] for row in rows], ids=[inputs.encoded.ids[row] for row in rows])
+    # Its primary metric alone: no other may be undefined here, or enter the key.
+    found = evaluate_run({"validation": logits[rows]}, {"validation": judged}, {**task, "metrics": [task["primary"]]})
+    value = float(found.sets["validation"]["metrics"][task["primary"]])
+    return value if metrics.higher_is_better(task["primary"]) else -value

@@ -1,0 +1,290 @@
+"""The rows of a phase: those of the cell, other rows of its task, or another task's; and its random streams.
+
+The draws are part of what a run computes, so they are pure functions of (seed, task, size) and of (seed,
+phase, member); rows, their split and the names of the streams enter the key by content.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regft_core.data.deal import set_aside
+from regft_core.data.drawn import rows_file
+from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
+from regft_core.data.subsample import draw
+from regft_core.errors import DataError, InputChanged
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.io.file_states import FileState, file_state, settled
+from regft_core.io.reading import read_json
+from regft_core.rng import derive
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+
+
+class Summary(NamedTuple):
+    """Hash of some rows, how many there are, and whether they are pairs."""
+
+    sha256: str
+    length: int
+    pairs: bool
+
+
+#: ``PhaseData.source`` -> what is known of those rows.
+_summaries: dict[tuple[Any, ...], Summary] = {}
+
+
+def rows_of(path: Path, sha256: str | None = None) -> list[Example]:
+    """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once.
+
+    Raises InputChanged when the file that was read is not the one with the hash ``sha256``.
+    """
+    state = file_state(str(path))
+    keep = state is not None and state.size <= KEPT_BYTES and settled(state)
+    found, rows = _kept_rows(state) if keep and state is not None else read_hashed(path)
+    if sha256 not in (None, found):
+        raise InputChanged(str(path))
+    return list(rows)
+
+
+#: Sets up to this size stay in memory.
+KEPT_BYTES = 4_000_000
+
+
+@lru_cache(maxsize=8)
+def _kept_rows(state: FileState) -> tuple[str, list[Example]]:
+    found = read_hashed(Path(state.path))
+    if file_state(state.path) != state:
+        raise InputChanged(state.path, "was written while it was being read")
+    return found
+
+
+@dataclass(frozen=True)
+class PhaseData:
+    """Rows of one phase of one run.
+
+    Attributes:
+        task: description of the task that the rows are of (``task.json``).
+        labelled: whether the labels are the task's.
+        read: reads the rows.
+        source: what tells the rows from others, the state of their file included: of rows seen before, what a key
+            needs is known without reading them again.
+        dataset: folder of the task that the rows are of.
+    """
+
+    task: dict[str, Any]
+    labelled: bool
+    read: Callable[[], list[Example]]
+    source: tuple[Any, ...]
+    dataset: Path
+
+    @cached_property
+    def groups(self) -> list[str] | None:
+        """The group of each row, which no draw among them splits; None where the task names no column of groups."""
+        return groups_of(self.dataset, self.examples)
+
+    @property
+    def examples(self) -> list[Example]:
+        """The rows; without labels every label is 0. Raises InputChanged when the key was made of other rows."""
+        rows, summary = self._opened
+        if summary != self.summary:
+            raise InputChanged(self.source[0].path)
+        return rows
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What a key needs of the rows."""
+        if self.source in _summaries:
+            return _summaries[self.source]
+        summary = self._opened[1]
+        if settled(self.source[0]):
+            _summaries[self.source] = summary
+        return summary
+
+    @cached_property
+    def _opened(self) -> tuple[list[Example], Summary]:
+        """The rows as they were read, once, and what a key needs of these."""
+        rows = self.read()
+        if not self.labelled:
+            rows = [Example(row.idx, row.text, row.text_pair, 0) for row in rows]
+        text = to_jsonl(rows) if self.labelled else canonical_json([[row.text, row.text_pair] for row in rows])
+        return rows, Summary(sha256_text(text), len(rows), bool(rows) and rows[0].text_pair is not None)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of what a run can see of the rows: their texts and, where it learns them, their labels."""
+        return self.summary.sha256
+
+    @property
+    def kind(self) -> str:
+        """Kind of task; without labels the head is that of two classes."""
+        return str(self.task["kind"]) if self.labelled else "classification"
+
+    @property
+    def value_range(self) -> tuple[float, float] | None:
+        """Smallest and largest value, where the task gives them and its labels are learned."""
+        given = self.task.get("range") if self.labelled else None
+        return None if given is None else (float(given[0]), float(given[1]))
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Names of the labels; None for numbers."""
+        return self.task["labels"] if self.labelled or self.task["labels"] else ["0", "1"]
+
+
+def read_phase_data(
+    data: DataConfig,
+    dataset: Path,
+    described: dict[str, Any],
+    subsample: Path,
+    *,
+    task: str,
+    seed: int,
+    stratified: bool,
+) -> PhaseData:
+    """The rows of a phase: the cell's own subsample, or drawn where that is not what it asks for; read when used.
+
+    Args:
+        dataset: folder with the rows of the task that the phase trains on.
+        described: its ``task.json``, with folds as ``drawn.of_seed`` describes it: then no row of the cell's own task
+            is read that judges the cell's seed.
+        subsample: file with the rows of the cell, used when ``data`` says nothing else.
+        task: name of the phase's task, which names its random draw.
+
+    Raises:
+        DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
+    """
+    if data.task is None and data.size is None:
+        if not subsample.is_file():
+            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage plan writes it")
+        return PhaseData(
+            described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels), dataset
+        )
+    rows = dataset / rows_file(described, "train")
+    if not rows.is_file():
+        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage plan writes it")
+    size = data.size if data.size is not None else "full"
+
+    def drawn() -> list[Example]:
+        every = read_jsonl(rows)
+        labels, kind = [row.label for row in every], described["kind"]
+        chosen = draw(len(every), labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
+        return [every[index] for index in chosen]
+
+    source = (file_state(str(rows)), data.labels, size, seed, task, stratified)
+    return PhaseData(described, data.labels, drawn, source, dataset)
+
+
+def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
+    """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
+    path = dataset / "groups.json"
+    known = read_json(path).get("train") if path.is_file() else None
+    return None if known is None else [known[row.idx] for row in rows]
+
+
+def without_texts(data: PhaseData, judging: Path) -> PhaseData:
+    """Another task's rows without the texts that judge the run.
+
+    Two tasks may label one file; where a development set is drawn from its rows, the other task has all of them.
+    """
+
+    def read() -> list[Example]:
+        hidden = {text_key(row) for row in read_jsonl(judging)}
+        return [row for row in data.read() if text_key(row) not in hidden]
+
+    return replace(data, read=read, source=(*data.source, "without", file_state(str(judging))))
+
+
+def without_units(data: PhaseData, held_out: Sequence[Example], drawn: tuple[Any, ...]) -> PhaseData:
+    """The rows without those that are held out, nor others of their groups; ``drawn`` tells this draw from others."""
+
+    def read() -> list[Example]:
+        rows, hidden = data.read(), {row.idx for row in held_out}
+        groups, theirs = groups_of(data.dataset, rows), set(groups_of(data.dataset, held_out) or ())
+        if groups is None:
+            return [row for row in rows if row.idx not in hidden]
+        return [row for row, group in zip(rows, groups, strict=True) if group not in theirs]
+
+    state = file_state(str(data.dataset / "groups.json"))
+    return replace(data, read=read, source=(*data.source, *drawn, state))
+
+
+def split_rows(
+    count: int, share: float, seed: int, phase: str, index: int, groups: Sequence[str] | None = None
+) -> tuple[list[int], list[int]]:
+    """Row numbers to train on, int(share * count), and those set aside; each draw is independent.
+
+    Repeated phases draw again per member (not folds), as weight mixup does. With ``groups``, one for each row, whole
+    groups are set aside, so that the share is met as nearly as they allow.
+
+    Raises:
+        DataError: nothing is left to train on, or all rows are of one group.
+    """
+    if share == 1.0:
+        return list(range(count)), []
+    if groups is not None:
+        if len(set(groups)) < 2:
+            raise DataError(
+                "too-few-groups",
+                f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
+                "set aside\n    -> take more rows, or name a finer column under columns.group",
+            )
+        aside = set_aside(groups, count - int(share * count), random.Random(derive(seed, "split", phase, index)))
+        return sorted(set(range(count)) - set(aside)), aside
+    order = list(range(count))
+    random.Random(derive(seed, "split", phase, index)).shuffle(order)
+    cut = int(share * count)
+    if cut == 0:
+        raise DataError(
+            "no-rows-left",
+            f"phase '{phase}': data.split {share} of {count} rows leaves none to train on"
+            "\n    -> raise data.split, or take more rows",
+        )
+    return sorted(order[:cut]), sorted(order[cut:])
+
+
+def member_label(phase: Phase, member: int | None) -> str:
+    """Name of a phase, or of one member of it, in curves and messages."""
+    return phase.name if member is None else f"{phase.name}-{member}"
+
+
+def member_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int]]:
+    """Training and validation rows (numbers) of a phase, or of one member of it; ``data``: the rows of the phase."""
+    varies = phase.repeat is not None and "split" in phase.repeat.vary
+    number = (member or 0) if varies else 0
+    return split_rows(data.summary.length, phase.data.split, seed, phase.name, number, data.groups)
+
+
+def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Rows to train on, those set aside for the method (``data.split``), and those that choose the epoch.
+
+    Raises DataError where ``training.checkpoint_share`` leaves none to train on.
+    """
+    train, validation = member_rows(phase, member, data, seed)
+    if phase.training.checkpoint != "best_on_split":
+        return train, validation, []
+    share = phase.training.checkpoint_share
+    if int((1.0 - share) * len(train)) == 0:
+        raise DataError(
+            "no-rows-left",
+            f"phase '{phase.name}': training.checkpoint_share {share} of {len(train)} rows leaves none to train on"
+            "\n    -> lower it, or take more rows",
+        )
+    groups = None if data.groups is None else [data.groups[row] for row in train]
+    kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0, groups)
+    return [train[index] for index in kept], validation, [train[index] for index in judging]
+
+
+def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
+    """Names of the random streams of a phase, or of one member of it: noise and dropout, data order, head."""
+    vary = phase.repeat.vary if phase.repeat is not None else ()
+    label = member_label(phase, member)
+    return {
+        "noise": label if "noise" in vary else phase.name,
+        "order": label if "order" in vary else phase.name,
+        "head": f"head/{member or 0}" if "head" in vary else "head",
+    }

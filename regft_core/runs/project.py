@@ -1,0 +1,174 @@
+"""Open a project: its configuration, checked against the regularisers that there are. No torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from regft_core import __version__, shipped
+from regft_core.catalogue import OWN, use_project
+from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.errors import ConfigError, Problem
+from regft_core.evaluate.analyses import find
+from regft_core.hooks import compose, listed
+from regft_core.hooks.registry import discover
+from regft_core.io.file_states import FileState, file_state, folder_state, settled
+from regft_core.models.source import encoder_problems
+from regft_core.names import suggestion
+from regft_core.runs.identity.distributions import installed
+from regft_core.schema.method import Method
+from regft_core.schema.params import Params
+from regft_core.schema.tasks import TaskConfig
+from regft_core.settings.checks.builtin_tasks import Builtin
+from regft_core.settings.files import CONTAMINATION, FOLDERS
+from regft_core.settings.project import Project
+from regft_core.settings.read_project import load_project
+from regft_core.settings.settings import all_sizes, sizes_of
+
+REPORTED_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "datasets",
+    "dvc",
+    "mlflow",
+    "pydantic",
+    "safetensors",
+    "scipy",
+)
+
+
+def compose_check(
+    method: Method, task: TaskConfig | None, params: Params, tasks: Mapping[str, TaskConfig]
+) -> list[str]:
+    """Composition problems of one method on one task (None: on any), for the validator.
+
+    ``tasks`` holds those that phases name.
+    """
+    model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
+    return compose.check_method(discover(), method, params.training, task, model, tasks, tf32=params.execution.tf32)
+
+
+def open_project(
+    root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
+) -> Project:
+    """Load and validate the whole project, without torch; once, while none of its files changes.
+
+    Args:
+        root: project root.
+        params_file: another file instead of ``params.yaml``, for instance a preset.
+        params_text: content to check in place of that file's.
+        check_composition: whether every method must be able to act on every task of the grid.
+
+    Raises:
+        ConfigError: all problems of all files, together.
+    """
+    use_project(root)
+    if params_text is not None:
+        return _load(root, params_file, params_text, check_composition)
+    folders = tuple(str(folder) for one in OWN.values() for folder in one.folders)
+    asked = os.path.abspath(root), str(root), params_file, check_composition, folders
+    if asked in _kept:
+        return _kept[asked]
+    project = _unchanged_or_loaded(asked, root, params_file, check_composition)
+    if _keepers:
+        _kept[asked] = project
+    return project
+
+
+def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, check_composition: bool) -> Project:
+    before = _files(root, params_file)
+    known = _opened.get(asked)
+    if known is not None and known[0] == before:
+        return known[1]
+    project = _load(root, params_file, None, check_composition)
+    if all(map(settled, before)) and _files(root, params_file) == before:
+        _opened[asked] = before, project
+    return project
+
+
+#: What was asked -> the files that it was read from, as they were, and the project.
+_opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
+#: What was asked -> the project, while ``kept_open``.
+_kept: dict[tuple[Any, ...], Project] = {}
+_keepers = 0
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Within the block a project is looked at once: all that is asked of one run is of one configuration.
+
+    Its files are hundreds, and the stages of a run ask for it a dozen times.
+    """
+    global _keepers
+    _keepers += 1
+    try:
+        yield
+    finally:
+        _keepers -= 1
+        if not _keepers:
+            _kept.clear()
+
+
+def _files(root: Path, params_file: str) -> list[FileState]:
+    """States of everything that a project is read from: its YAML files, what lies in data/."""
+    paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
+    for folder in (
+        *(place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS),
+        root / "data",
+        *(root / name for name in OWN),
+    ):
+        with suppress(OSError):
+            paths += sorted(entry.path for entry in os.scandir(folder))
+    states = (file_state(path) or folder_state(path) for path in paths)
+    return [state for state in states if state is not None]
+
+
+def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:
+    return load_project(
+        root,
+        discover(),
+        compose_check if check_composition else None,
+        builtin=Builtin(BuiltinOptions, SPLITS),
+        encoder_check=encoder_problems,
+        find_evaluation=find,
+        settle=lambda phase, shared: compose.resolve_training(
+            listed.entries(discover(), phase.regularisers), phase, shared
+        )[0],
+        params_file=params_file,
+        params_text=params_text,
+    )
+
+
+def check_listed(project: Project, **given: str | int) -> None:
+    """Check names that a command line gave: ``method``, ``task``, ``size``, ``seed``.
+
+    Raises ConfigError for those that ``params.yaml`` does not list, with the nearest name.
+    """
+    grid, task = project.params.grid, str(given.get("task"))
+    of_task = task in grid.tasks
+    listed = {
+        "method": list(project.methods),
+        "task": list(grid.tasks),
+        "size": [str(size) for size in (sizes_of(project.params, task) if of_task else all_sizes(project.params))],
+        "seed": [str(seed) for seed in grid.seeds],
+    }
+    problems = []
+    for what, value in given.items():
+        if str(value) not in listed[what]:
+            key = "methods" if what == "method" else f"grid.{what}s"
+            hint = suggestion(str(value), listed[what], f"{what}s listed")
+            problems.append(Problem("not-listed", "params.yaml", 0, key, f"{what} '{value}' is not listed", hint))
+    if problems:
+        raise ConfigError(problems)
+
+
+def versions() -> dict[str, str]:
+    """What ran, for the result record."""
+    found = {"python": platform.python_version(), "regft": __version__}
+    return found | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}

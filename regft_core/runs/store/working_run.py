@@ -1,0 +1,310 @@
+"""A run that is being trained: checkpoints that survive a kill, and the final commit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from regft_core.errors import RegftError, StoreError
+from regft_core.io.canonical import json_text
+from regft_core.io.directories import claim_directory, fsync_tree, replace_directory
+from regft_core.io.files import fill_in
+from regft_core.io.tensors import write_tensors
+from regft_core.io.write_errors import explained
+from regft_core.runs.store.checkpoints import Checkpoints
+from regft_core.runs.store.killpoints import killpoint
+from regft_core.runs.store.ledger import note_written
+from regft_core.runs.store.locks import LEASE_SECONDS, KeyLock
+from regft_core.runs.store.manifest import MANIFEST, is_relative_name, manifest_of
+from regft_core.runs.store.quarantine import put_in_quarantine, recorded_hashes
+from regft_core.runs.store.stored_run import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.runs.store.remote import Remote
+
+log = logging.getLogger(__name__)
+
+_TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
+#: What to do about a store one may only read.
+HOW_TO_WRITE = (
+    "make it writable for this user, or copy the store to a directory of your own and name that in store.path "
+    "of params.yaml"
+)
+
+
+class WorkingRun:
+    """The exclusive right to produce one run; made by ``RunStore.open``, a context manager.
+
+    ``finished`` is the complete run if there is one already: use it (train only if its weights
+    were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
+    the checkpoints for the next process that opens the key.
+
+    ``lock`` is None in a store one may only read: the finished run is handed out, and whatever
+    would write raises ``StoreError``. ``guard`` and ``environment``: see ``RunStore.open``.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        identity: Mapping[str, Any],
+        target: Path,
+        lock: KeyLock | None,
+        finished: StoredRun | None,
+        *,
+        guard: Callable[[], None] | None = None,
+        environment: Mapping[str, Any] | None = None,
+        remote: Remote | None = None,
+    ) -> None:
+        self.key = key
+        self.identity = identity
+        self.path = target.with_name(target.name + ".partial")
+        self.finished = finished
+        self.guard = guard
+        self._remote = remote
+        self._checkpoints = Checkpoints(key, self.path, environment)
+        self._target = target
+        self._lock = lock
+        self._open = True
+        self._committing = False
+        if lock is not None:
+            self._checkpoints.clean()
+            if finished is not None and (finished.has_weights or not finished.tensor_names) and self.path.is_dir():
+                with explained(self.path):
+                    shutil.rmtree(self.path)  # killed between the final rename and this clean-up
+
+    def __enter__(self) -> WorkingRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock; checkpoints stay unless the run was committed."""
+        if self._open:
+            self._open = False
+            if self._lock is not None:
+                self._lock.release()
+
+    def require_writable(self) -> None:
+        """Raise ``StoreError``, which says what to do, when the run cannot be trained here."""
+        if not self._open:
+            raise StoreError("run-closed", f"run {self.key} is closed; open it again to write to it")
+        if self._lock is not None and self._lock.lost and self.finished is None and not self._committing:
+            raise StoreError(
+                "run-taken-over",
+                f"run {self.key}: this process did not answer for {LEASE_SECONDS:.0f} s, and another one has taken the "
+                "run over; run again to use its result",
+            )
+        if self._lock is None:
+            raise StoreError(
+                "store-read-only",
+                f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
+                f"{HOW_TO_WRITE}",
+            )
+
+    def quarantine(self, reason: str) -> Path | None:
+        """Take a finished run that proved damaged out of the way; ``finished`` is None afterwards.
+
+        Like ``RunStore.quarantine``, for the process that has the run open. Nothing is checked: the caller
+        has met the damage. Returns where the run is now, None when there was none.
+        """
+        self.require_writable()
+        aside = put_in_quarantine(self._target, reason) if self._target.is_dir() else None
+        self.finished = None
+        return aside
+
+    # ------------------------------------------------------------------------- checkpoints
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Store everything needed to continue; the newest two checkpoints are kept.
+
+        The environment, when the run was opened with one, is stored with it. Raises ``StoreError``
+        when the disk refuses (earlier checkpoints stay), ``TypeError`` or ``ValueError`` when
+        ``meta`` is not JSON.
+        """
+        self.require_writable()
+        self._checkpoints.save(tensors, meta)
+
+    def load_checkpoint(self, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return ``(tensors, meta)`` of the newest intact checkpoint, or None to start afresh.
+
+        A damaged checkpoint is removed with a warning and the one before it is used. When the
+        newest was made in another environment (``RunStore.open``), all are removed with a warning.
+        """
+        self.require_writable()
+        return self._checkpoints.load(device)
+
+    # ------------------------------------------------------------------------- commit
+
+    def commit(
+        self,
+        result: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        require_same_tensors: bool = True,
+    ) -> StoredRun:
+        """Make the run complete in one step and drop its checkpoints.
+
+        ``tensors`` maps a name (``weights``) to named tensors; ``files`` maps relative paths
+        (``curves.csv``, ``predictions/dev.jsonl``) to contents. A run whose training failed is
+        committed too, its ``result`` says so.
+
+        When the key is complete already and only its weights were pruned, the new tensors must
+        hash the same as the old ones: otherwise ``StoreError`` is raised and the earlier result
+        stays, because numbers derived from it would describe another model. With
+        ``require_same_tensors=False`` (devices without deterministic kernels) the new run
+        replaces the old one as a whole.
+
+        When a damaged run of this key was set aside, a difference from the hashes it recorded is
+        said in a warning.
+
+        The guard, when the run was opened with one, is called last before the run becomes
+        complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
+        a verdict on what this process made, the checkpoints go too.
+
+        When another process, to which this one had lost the run's lock, has completed the run meanwhile,
+        what was trained here is discarded, with a warning, and the complete run is returned.
+
+        Raises ``StoreError`` when the disk refuses; checkpoints stay then.
+        """
+        self._committing = True
+        self.require_writable()
+        temporary = self.path / f"commit-{secrets.token_hex(4)}.unfinished"
+        try:
+            with explained(temporary):
+                temporary.mkdir(parents=True)
+            self._write_contents(temporary, result, tensors or {}, files or {})
+            killpoint("commit.tensors")
+            with explained(temporary):
+                manifest = manifest_of(temporary, key=self.key)
+                fill_in(temporary / MANIFEST, json_text(manifest).encode())
+                (temporary / USED).touch()
+                fsync_tree(temporary)
+            if require_same_tensors:
+                self._compare_with_pruned(manifest)
+            killpoint("commit.manifest")
+            self._compare_with_damaged(manifest)
+            self._ask_guard()
+            # Before it is complete here: what only this host had would never be published.
+            if self._remote is not None and not self._remote.publish(self.key, temporary):
+                shutil.rmtree(temporary)
+                return self._fetched(self._remote)
+            if self.finished is None and not claim_directory(temporary, self._target):
+                shutil.rmtree(temporary)
+                return self._discarded()
+            if self.finished is not None:
+                replace_directory(temporary, self._target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        killpoint("commit.renamed")
+        sizes = [entry["bytes"] for name, entry in manifest["files"].items() if name.endswith(TENSORS_SUFFIX)]
+        note_written(self._target.parents[2], sum(sizes))
+        with explained(self.path):
+            shutil.rmtree(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _fetched(self, remote: Remote) -> StoredRun:
+        """The run that another host published first, instead of ours."""
+        if self.finished is None:
+            log.warning(
+                "run %s was completed by another host, in %s, while it was trained here too: that result counts, this "
+                "one is discarded",
+                self.key,
+                remote.url,
+            )
+        remote.fetch(self.key, self._target)
+        with explained(self.path):
+            shutil.rmtree(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _discarded(self) -> StoredRun:
+        """The run that another process completed first; ours, of the same key, has the same worth."""
+        log.warning(
+            "run %s was completed by another process while it was trained here too: that result counts, this one is "
+            "discarded",
+            self.key,
+        )
+        if self._lock is not None and not self._lock.lost:
+            shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.rmdir()  # when the other one has left nothing in it
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _write_contents(
+        self,
+        directory: Path,
+        result: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        files: Mapping[str, str | bytes],
+    ) -> None:
+        for name, named in tensors.items():
+            if not _TENSOR_NAME.fullmatch(name):
+                raise ValueError(f"tensors {name!r}: a name has letters, digits, '-' and '_' only")
+            write_tensors(directory / (name + TENSORS_SUFFIX), named)
+        fill_in(directory / IDENTITY, json_text(self.identity).encode())
+        fill_in(directory / RESULT, json_text(result).encode())
+        for name, content in files.items():
+            if not is_relative_name(name) or name in _RESERVED or name.endswith(TENSORS_SUFFIX):
+                raise ValueError(
+                    f"file {json.dumps(name)}: give a relative path without '..' that is none of "
+                    f"{', '.join(sorted(_RESERVED))} and does not end in {TENSORS_SUFFIX}"
+                )
+            fill_in(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
+
+    def _compare_with_pruned(self, manifest: Mapping[str, Any]) -> None:
+        if self.finished is None:
+            return
+        for name in self.finished.tensor_names:
+            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
+            if new != self.finished.tensors_sha256(name):
+                raise StoreError(
+                    "not-reproducible",
+                    f"run {self.key}: trained again, its {name} differ from those of the stored result "
+                    f"({new} instead of {self.finished.tensors_sha256(name)}). The training is not reproducible here "
+                    f"(GPU without execution.deterministic, other hardware). To accept the new model with a new "
+                    f"result, delete {self._target} and repeat the stages",
+                )
+
+    def _ask_guard(self) -> None:
+        if self.guard is None:
+            return
+        try:
+            self.guard()
+        except RegftError:
+            self._checkpoints.discard()
+            raise
+
+    def _compare_with_damaged(self, manifest: Mapping[str, Any]) -> None:
+        if self.finished is not None:
+            return
+        for name, recorded in recorded_hashes(self._target).items():
+            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
+            if new is not None and new != recorded:
+                log.warning(
+                    "run %s: trained again instead of a damaged run, its %s differ from those that were lost "
+                    "(%s instead of %s). The training is not reproducible here (GPU without "
+                    "execution.deterministic, other hardware); results derived from the lost %s describe another model",
+                    self.key,
+                    name,
+                    new,
+                    recorded,
+                    name,
+                )

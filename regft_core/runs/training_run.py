@@ -1,0 +1,299 @@
+"""Train one phase of one run: build the model, let the regularisers prepare it, fit, loop.
+
+Everything that a phase's result depends on passes through here as plain values; where they come
+from (files, the run store, the grid) is not known. The code reachable from this module is the code
+in a run's key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regft_core.data.batches import padding_of
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.declare import Handed, Setting
+from regft_core.kinds import find
+from regft_core.models.alone import computing_alone
+from regft_core.models.load import load_classifier
+from regft_core.rng import derive
+from regft_core.schema.method import Phase
+from regft_core.schema.training import TrainingConfig
+from regft_core.training.best import BestState, EpochScores, Judge
+from regft_core.training.fitting import FitData
+from regft_core.training.graphs import CudaRecorder
+from regft_core.training.loop import Checkpointer, Loop, Progression
+from regft_core.training.stack import Stack
+from regft_core.training.stream import BatchStream
+from regft_core.training.trainee import Trainee
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regft_core.data.encode import Encoded
+    from regft_core.data.examples import Example
+    from regft_core.data.prompts import Prompt
+    from regft_core.data.reading import Reading
+    from regft_core.models.features import Features
+    from regft_core.models.source import ModelSource
+
+
+@dataclass(frozen=True)
+class PhaseInputs:
+    """What one phase (one member of it) is computed from.
+
+    Attributes:
+        phase: the phase with its settled training protocol.
+        entries: its regularisers with validated options.
+        seed: of the run, or the phase's own.
+        streams: names of the random streams: of noise and dropout, of the data order, of the head.
+        encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
+        examples: the same rows as text, for what is fitted without the encoder.
+        groups: the group of each row, which folds of a fit keep together; None for a task without groups.
+        kind, labels, value_range, prompt: of the task whose rows these are.
+        start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
+        handed: what the phases that regularisers need have left.
+        final: whether this is the last phase.
+        features: kept vectors of the frozen encoder; None where it is not that of the checkpoint, as it is.
+    """
+
+    phase: Phase
+    entries: Sequence[tuple[type[Regulariser], Any]]
+    seed: int
+    streams: Mapping[str, str]
+    source: ModelSource
+    tokenizer: Any
+    encoded: Encoded
+    train_rows: Sequence[int]
+    validation_rows: Sequence[int]
+    kind: str
+    labels: Sequence[str] | None
+    keyword_segment: str | None
+    device: str
+    pooling: str = "head"
+    deterministic: bool = True
+    tf32: bool = False
+    cuda_graphs: bool = False
+    start: Mapping[str, Tensor] | None = None
+    start_head: bool = True
+    handed: Mapping[str, Handed] = field(default_factory=dict)
+    final: bool = True
+    examples: Sequence[Example] = ()
+    groups: Sequence[str] | None = None
+    max_length: int | None = None
+    reading: Reading | None = None
+    value_range: tuple[float, float] | None = None
+    prompt: Prompt | None = None
+    features: Features | None = None
+
+    @property
+    def training(self) -> TrainingConfig:
+        """Settings of the phase."""
+        return self.phase.training
+
+    def setting(self) -> Setting:
+        """What regularisers may know of the phase."""
+        kind, weights = find(self.kind), None
+        outputs = len(kind.output_names(self.labels))
+        if self.training.class_weights == "balanced":
+            weights = kind.balanced([self.encoded.labels[row] for row in self.train_rows], outputs)
+        return Setting(
+            kind=self.kind,
+            num_labels=outputs,
+            seed=self.seed,
+            training=self.training,
+            phase=self.phase.name,
+            final=self.final,
+            keyword_segment=self.keyword_segment,
+            max_length=self.max_length,
+            reading=self.reading,
+            value_range=self.value_range,
+            prompt=self.prompt,
+            class_weights=weights,
+        )
+
+
+@dataclass
+class TrainedPhase:
+    """A phase that ran to its end; ``skipped`` is the reason when it had nothing to do."""
+
+    trainee: Trainee
+    stack: Stack
+    progression: Progression
+    fit_seconds: float
+    peak_memory_bytes: int | None
+    skipped: str | None
+    best: BestState | None = None
+    watched: EpochScores | None = None
+    steps_per_epoch: int = 1
+
+
+def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
+    """Ask for deterministic kernels on a GPU; the CPU's are deterministic as they are."""
+    if device.startswith("cuda"):
+        torch.use_deterministic_algorithms(wanted)
+        # Nothing here reads memory that it has not written; filling it first would be a kernel per tensor.
+        settings: Any = torch.utils.deterministic
+        settings.fill_uninitialized_memory = False
+        # TF32 rounds away noise of 1e-5 in every matrix product, so it must be asked for.
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+    return wanted or not device.startswith("cuda")
+
+
+def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
+    """The model of a phase at its start weights, and its regularisers, before any edit."""
+    head_seed = derive(inputs.seed, *inputs.streams["head"].split("/"))
+    model = load_classifier(
+        inputs.source,
+        kind=inputs.kind,
+        labels=inputs.labels,
+        dropout=inputs.training.dropout,
+        head_seed=head_seed,
+        pooling=inputs.pooling,
+        rows_per_example=inputs.encoded.rows_per_example,
+    ).to(inputs.device)
+    device = torch.device(inputs.device)
+    trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)
+    trainee.features = inputs.features
+    stack = Stack(inputs.entries, inputs.setting())
+    if "checkpoint" in stack.anchors:
+        trainee.drop_anchor("checkpoint")
+    if inputs.start is not None:
+        trainee.load_weights(inputs.start, head=inputs.start_head)
+    if "start" in stack.anchors:
+        trainee.drop_anchor("start")
+    return trainee, stack
+
+
+@dataclass
+class Prepared:
+    """A phase before its first step: the model as the regularisers want it, fitted, and its loop.
+
+    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
+    """
+
+    trainee: Trainee
+    stack: Stack
+    loop: Loop | None
+    fit_seconds: float = 0.0
+    skipped: str | None = None
+
+
+def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
+    """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
+
+    Raises ModelError when a regulariser cannot act on this encoder.
+    """
+    make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
+    trainee, stack = build(inputs)
+    reason = stack.skip(trainee)
+    if reason is not None:
+        return Prepared(trainee, Stack((), inputs.setting()), None, skipped=reason)
+    stack.prepare(trainee, inputs.handed)
+    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
+    validation = None
+    if inputs.validation_rows:
+        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
+    if trainee.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(trainee.device)
+    started = time.monotonic()
+    stack.fit(trainee, FitData(trainee, stack.setting, training_stream, validation, inputs.examples, inputs.groups))
+    fit_seconds = time.monotonic() - started
+    steps = stack.total_steps(len(inputs.train_rows))
+    if inputs.cuda_graphs and trainee.device.type == "cuda":
+        loop_options = {"recorder": CudaRecorder(), **loop_options}
+    loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
+    return Prepared(trainee, stack, loop, fit_seconds)
+
+
+@computing_alone()
+def train(
+    inputs: PhaseInputs,
+    *,
+    checkpointer: Checkpointer | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: Callable[..., None] | None = None,
+    on_step: Callable[[int], None] | None = None,
+    judge: Judge | None = None,
+    watch: Judge | None = None,
+) -> TrainedPhase:
+    """Run a phase to its end; the trainee is left with its weight views in place.
+
+    With a ``judge`` the phase leaves its best epoch instead of its last step. What ``watch`` says of every epoch is
+    kept, and changes nothing.
+
+    Raises:
+        RunFailed: the loss became NaN.
+        ModelError: a regulariser cannot act on this encoder.
+        RegftError: another thread of this process loads or trains a model.
+    """
+    ready = prepare(
+        inputs,
+        checkpointer=checkpointer,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+        on_step=on_step,
+        best=BestState(judge) if judge is not None else None,
+        watched=EpochScores(watch) if watch is not None else None,
+    )
+    if ready.loop is None:
+        return TrainedPhase(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
+    progression = ready.loop.train()
+    device = ready.trainee.device
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    loop = ready.loop
+    return TrainedPhase(
+        ready.trainee,
+        ready.stack,
+        progression,
+        ready.fit_seconds,
+        peak,
+        None,
+        loop.best,
+        loop.watched,
+        loop.steps_per_epoch,
+    )
+
+
+@computing_alone()
+def finish(inputs: PhaseInputs, weights: Mapping[str, Tensor], *, weights_wanted: bool) -> dict[str, dict[str, Tensor]]:
+    """What is stored of a phase whose regularisers only read finished weights, given those (plain names)."""
+    make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
+    trainee, stack = build(inputs)
+    stack.prepare(trainee, inputs.handed)
+    trainee.load_weights(weights, head=True)
+    stack.finish(trainee)
+    return outcome_tensors(inputs, TrainedPhase(trainee, stack, Progression(), 0.0, None, None), weights=weights_wanted)
+
+
+def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:
+    return BatchStream(
+        inputs.encoded,
+        kind=inputs.kind,
+        padding=padding_of(inputs.tokenizer),
+        seed=inputs.seed,
+        stream=name,
+        batch_size=inputs.training.batch_size,
+        bucket_batches=inputs.training.bucket_batches,
+        device=trainee.device,
+        rows=rows,
+    )
+
+
+def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
+    """What is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
+
+    Of the last phase these are plain weights, with every view folded; before it, the trained ones
+    behind views that are handed over.
+    """
+    stack, trainee = trained.stack, trained.trainee
+    tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.final else {}}
+    stack.export(trainee)
+    if weights:
+        tensors["weights"] = trainee.plain_weights() if inputs.final else trainee.trained_weights()
+    return {name: named for name, named in tensors.items() if named}

@@ -1,0 +1,99 @@
+"""The section ``model`` of ``params.yaml``, and what single tasks and methods change in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from regft_core.schema import Override, StrictModel
+
+MaxLength = Annotated[int, Field(ge=8, le=4096)]
+Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
+Pairs = Literal["jointly", "separately"]
+
+
+#: Keys of how a text becomes rows, with their defaults.
+_READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}
+
+
+class EncoderConfig(StrictModel):
+    """Which pretrained encoder is fine-tuned."""
+
+    name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
+    revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
+    max_length: MaxLength = Field(128, description="tokens; longer inputs are truncated")
+    pooling: Pooling = Field(
+        "head",
+        description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
+        "(mean), or on that mean scaled to length 1 (unit_mean); mask: the checkpoint's masked-LM head at the mask of "
+        "a task's prompt",
+    )
+    pairs: Pairs = Field(
+        "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"
+    )
+
+    prompt: str | None = Field(
+        None, min_length=1, description="an instruction that stands before every text, as the encoder's card says"
+    )
+    windows: int = Field(
+        1, ge=1, le=64, description="rows of a text beyond max_length, at most; their pooled vectors are averaged"
+    )
+    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without later keys where they have their defaults, so that no key of an older project changes."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name not in _READING or value != _READING[name]}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How texts become rows beyond ``max_length``, as it stands in keys: without what has its default."""
+        return {name: value for name, value in self.model_dump().items() if name in _READING}
+
+    def rows_per_example(self, paired: bool) -> int:
+        """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""
+        return 2 if paired and self.pairs == "separately" else 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EncoderConfig:
+        if self.pairs == "separately" and self.pooling == "head":
+            raise ValueError(
+                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot; "
+                "set pooling: mean or pooling: cls"
+            )
+        if self.pairs == "separately" and self.pooling == "mask":
+            raise ValueError("pooling: mask puts both texts of a pair into one template; set pairs: jointly")
+        if self.prompt is not None and self.pooling == "mask":
+            raise ValueError("pooling: mask reads texts in the task's template; put the words of 'prompt' there")
+        if self.windows > 1 and self.pooling in ("head", "mask"):
+            raise ValueError(
+                f"windows: {self.windows} averages pooled vectors, which pooling: {self.pooling} does not give; "
+                "set pooling: mean, cls or last"
+            )
+        if self.stride and self.windows == 1:
+            raise ValueError(f"stride: {self.stride} is what windows share, and there is one; set windows: 4")
+        if 2 * self.stride >= self.max_length:
+            raise ValueError(
+                f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
+                f"; give at most {(self.max_length - 1) // 2}"
+            )
+        return self
+
+
+class TaskModel(StrictModel):
+    """What one task changes in ``model``."""
+
+    max_length: Override[MaxLength] = None
+
+    def over(self, model: EncoderConfig) -> EncoderConfig:
+        """The section ``model`` with the task's values."""
+        return model.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+
+
+class ModelOverrides(StrictModel):
+    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
+
+    pooling: Override[Pooling] = None
+    pairs: Override[Pairs] = None

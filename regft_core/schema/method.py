@@ -1,0 +1,182 @@
+"""A method as the rest of regft sees it: its phases with every option validated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from regft_core.schema import NAME_PATTERN
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.schema.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from regft_core.hooks.declare import Declares
+
+#: The phase that every method ends with, and the only one of most.
+FINETUNE = "finetune"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Passes over the encoder as declared by a regulariser: per optimiser step and batch, or per row of a fit.
+
+    Passes that run as one larger batch count one by one (three views in one forward are
+    ``forward=3``). ``ratio`` is the declared training cost relative to plain fine-tuning (of a fit: to
+    one epoch of it over the same rows), with a forward counted 1 and a backward 2.
+    """
+
+    forward: float = 1.0
+    backward: float = 1.0
+
+    @property
+    def ratio(self) -> float:
+        """Passes in multiples of a plain step: a backward pass costs two forward ones."""
+        return (self.forward + 2 * self.backward) / 3
+
+
+class Declared(Protocol):
+    """What the configuration asks of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
+
+    name: ClassVar[str]
+    Config: ClassVar[Any]
+    controls: ClassVar[Mapping[str, Any]]
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        """See ``Regulariser.declare``."""
+
+
+Registry = Mapping[str, type[Declared]]
+
+
+def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+    """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
+    declared = [declares for cls, options in entries if (declares := cls.declare(options)).active]
+    base = [declares.says.cost for declares in declared if not declares.adds_terms]
+    added = [declares.says.cost for declares in declared if declares.adds_terms]
+    forward = max([cost.forward for cost in base], default=1.0) + sum(cost.forward - 1 for cost in added)
+    backward = max([cost.backward for cost in base], default=1.0) + sum(cost.backward - 1 for cost in added)
+    return Cost(forward, backward)
+
+
+def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
+    """Passes per training row of what a phase fits without steps; each regulariser goes over the rows by itself."""
+    found = [declares.says.fit_cost for cls, options in entries if (declares := cls.declare(options)).active]
+    return Cost(sum(cost.forward for cost in found), sum(cost.backward for cost in found))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a listed method.
+
+    Attributes:
+        name: key of the phase; also names its random streams.
+        data: what it trains on.
+        start: ``checkpoint`` or the name of the earlier phase whose weights it starts from.
+        repeat: how often it runs and how the members are merged; None: once.
+        seed: the one seed of a phase that is trained once for all; None: the run's own.
+        regularisers: (name, validated options), sorted by name: their order in the file has no meaning.
+        training: the shared protocol with the phase's overrides applied.
+        explicit: the values of the protocol that the phase itself sets.
+    """
+
+    name: str
+    data: DataConfig
+    start: str
+    repeat: RepeatConfig | None
+    seed: int | None
+    regularisers: tuple[tuple[str, BaseModel], ...]
+    training: TrainingConfig
+    explicit: Mapping[str, Any]
+
+    @property
+    def members(self) -> int:
+        """How many times the phase trains: members of a mean or a soup, else 1."""
+        return self.repeat.times if self.repeat is not None else 1
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether its head is trained for the labels, and the seed, that a later phase has."""
+        return self.data.task is None and self.data.labels and self.seed is None
+
+    def ratio(self, registry: Registry) -> float:
+        """Declared cost of one step relative to plain fine-tuning."""
+        return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
+
+    def fit_ratio(self, registry: Registry) -> float:
+        """Declared cost of what one member fits without steps, in epochs of plain fine-tuning over the phase's rows."""
+        return declared_fit((registry[name], options) for name, options in self.regularisers).ratio
+
+
+@dataclass(frozen=True)
+class Method:
+    """One listed method.
+
+    Attributes:
+        name: its file's name without ``.yaml``.
+        config: its YAML.
+        phases: in the order in which they run; the last one is ``finetune``.
+        of: the method whose declared control this is; None for a method with a file or a base.
+        flipped: settings, or beginnings of settings, that are not tuned with those of that arm.
+    """
+
+    name: str
+    config: MethodConfig
+    phases: tuple[Phase, ...]
+    of: str | None = None
+    flipped: tuple[str, ...] = ()
+
+    @property
+    def earlier(self) -> tuple[Phase, ...]:
+        """The phases before fine-tuning, which the stage ``search`` runs."""
+        return self.phases[:-1]
+
+    @property
+    def finetune(self) -> Phase:
+        """The last phase."""
+        return self.phases[-1]
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The protocol of the fine-tuning phase."""
+        return self.finetune.training
+
+    def encoder(self, shared: EncoderConfig) -> EncoderConfig:
+        """The shared ``model`` section with what this method overrides (an opponent's own pooling).
+
+        A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
+        does: the encoder was trained to be read there.
+        """
+        own = self.config.model
+        changes = {name: getattr(own, name) for name in own.model_fields_set} if own is not None else {}
+        if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
+            del changes["pooling"]
+        return EncoderConfig.model_validate({**shared.model_dump(), **changes})
+
+    def encoder_problem(self, shared: EncoderConfig) -> str:
+        """Why the method's own pooling or pairs do not go with the ``shared`` section; empty when they do."""
+        try:
+            self.encoder(shared)
+        except ValidationError as error:
+            return "; ".join(str(item.get("ctx", {}).get("error", item["msg"])) for item in error.errors())
+        return ""
+
+    def phase(self, name: str) -> Phase:
+        """The phase of a name that the method has."""
+        return next(phase for phase in self.phases if phase.name == name)
+
+
+def other_tasks(methods: Iterable[Method], *, labelled: bool = False) -> list[str]:
+    """Tasks beside their own whose rows phases of the methods train on, each once; ``labelled``: on their labels."""
+    every = (phase.data for method in methods for phase in method.phases if phase.data.labels or not labelled)
+    return list(dict.fromkeys(data.task for data in every if data.task is not None))
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` may name a task or a method (``[a-z0-9_-]``, so no path can hide in it)."""
+    return re.fullmatch(NAME_PATTERN, text) is not None and not text.endswith("\n")

@@ -1,0 +1,177 @@
+"""``pipelines/methods/*.yaml``: the phases of a method, and what it is a control, variant or combination of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from regft_core.schema import (
+    ConsistentModel,
+    Inconsistency,
+    Name,
+    OneOrMoreNames,
+    Seed,
+    Size,
+    StrictModel,
+)
+from regft_core.schema.encoder import ModelOverrides
+from regft_core.schema.sources import Source
+from regft_core.schema.training import TrainingOverrides
+
+#: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
+SettingPath = Annotated[str, Field(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$")]
+#: Options of one regulariser each; a mapping, so that none is listed twice and ``dvc exp run -S`` can name an option.
+#: Its order never counts: what must come first is declared by the regularisers themselves.
+Regularisers = dict[Name, dict[str, Any]]
+
+
+class DataConfig(StrictModel):
+    """What a phase trains on; the rows of the cell when nothing is said."""
+
+    task: Name | None = Field(None, description="another task's training rows")
+    size: Size | None = Field(None, description="rows; those of the cell when absent, of another task all")
+    labels: bool = Field(True, description="false: the text alone; its labels are neither read nor learned")
+    split: float = Field(1.0, gt=0, le=1, description="share that is trained on; the rest is the validation share")
+    steps: Literal["own", "full"] = Field(
+        "own", description="full: over these rows, as many steps as all training rows of the cell's task would take"
+    )
+
+
+class RepeatConfig(StrictModel):
+    """A phase that is run several times; its members are stored one by one, then merged."""
+
+    times: int = Field(ge=1, le=100)
+    merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
+    variant: Literal["paper", "released"] = Field(
+        "paper",
+        description="of merge: greedy alone; released: a member stays only if it raises the mean's score",
+    )
+    vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
+        "split",
+        "order",
+        "noise",
+    )
+
+    @model_validator(mode="after")
+    def _judged_alike(self) -> RepeatConfig:
+        if self.merge == "greedy" and "split" in self.vary:
+            raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
+        return self
+
+    def settled(self) -> dict[str, Any]:
+        """The values as they stand in keys: a variant that is the default one is left out of them."""
+        return self.model_dump(
+            mode="json", exclude={"variant"} if self.variant == "paper" or self.merge == "mean" else None
+        )
+
+
+class PhaseConfig(StrictModel):
+    """One phase of a method: its data, its start, its regularisers and what it changes in the protocol."""
+
+    data: DataConfig = DataConfig()
+    start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
+    repeat: RepeatConfig | None = None
+    seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
+    regularisers: Regularisers = Field({})
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class ControlPhase(StrictModel):
+    """What a control changes in one phase of its method."""
+
+    data: dict[str, Any] = Field({})
+    repeat: dict[str, Any] = Field({})
+    seed: Seed | None = None
+    regularisers: dict[Name, dict[str, Any] | None] = Field({}, description="null: without this regulariser")
+    training: TrainingOverrides = TrainingOverrides()
+
+
+class ControlConfig(ControlPhase):
+    """One control of a method: what it changes, or ``compute: matched``, and what it shows."""
+
+    why: str = Field(min_length=1, description="what the control lacks or has instead, in a few words")
+    compute: Literal["matched"] | None = Field(None, description="plain fine-tuning with the method's compute")
+    phases: dict[Name, ControlPhase] = Field({})
+
+
+def _refuse_sentence(value: Any) -> Any:
+    raise ValueError("is written by regft, from the settings in which the control differs; name them in differs_in")
+
+
+#: What a method says about itself and its family: it changes no run.
+WORDS = frozenset(
+    {
+        *("description", "paper", "sources", "variant_of", "combines"),
+        *("controls", "control_for", "differs_in", "differs_by"),
+    }
+)
+
+
+class MethodConfig(ConsistentModel):
+    """One method: either one phase (``regularisers``, ``training``) or an ordered mapping of ``phases``.
+
+    The options of a regulariser are checked against the ``Config`` of
+    ``regft_core/methods/<name>.py``.
+    """
+
+    description: str = ""
+    paper: str = ""
+    control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
+    differs_in: tuple[SettingPath, ...] = Field(
+        (), strict=False, description="the settings in which a control written by hand differs from its methods"
+    )
+    differs_by: Annotated[str, BeforeValidator(_refuse_sentence)] = Field("", description="written by regft")
+    controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
+    variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
+    combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
+    model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
+    regularisers: Regularisers = Field({})
+    training: TrainingOverrides = TrainingOverrides()
+    phases: dict[Name, PhaseConfig] | None = Field(
+        None, description="in the order in which they run; the last is called finetune"
+    )
+    sources: dict[str, Source] = Field(
+        {}, description="dotted path of a value or section of this file -> where it is from; defaults have their own"
+    )
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""
+        if self.known("phases") and self.phases is not None:
+            for key in ("regularisers", "training"):
+                if key in self.model_fields_set:
+                    yield (key,), f"{key} stands beside phases; move it into the phase that it belongs to"
+            names = list(self.phases)
+            if not names or names[-1] != "finetune":
+                last = f"the last is '{names[-1]}'" if names else "there is none"
+                yield ("phases",), f"phases must end with the phase 'finetune', {last}; name the last one so"
+            for i, name in enumerate(names):
+                yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
+        if self.known("control_for", "differs_in") and bool(self.control_for) != bool(self.differs_in):
+            given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
+            yield (
+                (given,),
+                f"{given} needs '{other}': the methods, and the settings in which they differ from this one"
+                f"; add {other}",
+            )
+
+    def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
+        at = ("phases", name)
+        if name in ("previous", "checkpoint"):
+            yield at, f"'{name}' is a word of 'start'; give the phase another name"
+        starts = ("previous", "checkpoint", *earlier)
+        if phase.known("start") and phase.start not in starts:
+            known = ", ".join(starts)
+            message = f"'{name}' starts from '{phase.start}', which is not an earlier phase; allowed: {known}"
+            yield (*at, "start"), message
+        if not phase.known("data"):
+            return
+        data, merge = phase.data, phase.repeat.merge if phase.known("repeat") and phase.repeat is not None else None
+        if merge == "greedy" and data.known("split") and data.split == 1.0:
+            message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
+            yield (*at, "repeat", "merge"), message
+        seeded = phase.known("seed") and phase.seed is not None
+        if seeded and data.known("task", "size") and data.task is None and data.size != "full":
+            message = f"'{name}' has one seed for all, but the rows of a cell differ by seed; "
+            yield (*at, "seed"), message + "set data.size: full or another data.task, or remove seed"

@@ -1,0 +1,84 @@
+"""``params.yaml`` as a whole: the grid, and the sections that the files beside this one describe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from regft_core.schema import Name, NameList, Override, Seed, Size, StrictModel
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.execution import ExecutionConfig, StoreConfig
+from regft_core.schema.report import ReportConfig
+from regft_core.schema.settings import MethodSettings, TaskSettings
+from regft_core.schema.training import TrainingConfig
+from regft_core.schema.tuning import TuningConfig
+from regft_core.settings.version import PATTERN
+
+
+class GridConfig(StrictModel):
+    """The cells: every method on every task at every training size, with these seeds."""
+
+    tasks: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
+
+
+class SubsampleConfig(StrictModel):
+    """How the training rows of (task, size, seed) are drawn."""
+
+    stratified: bool = Field(False, description="keep the label proportions of the full set")
+
+
+class SmallScale(StrictModel):
+    """What ``--scale small`` changed in a preset: the mark of every result (``config/small.py`` writes it)."""
+
+    preset: Name
+    changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
+
+    @property
+    def mark(self) -> str:
+        """The sentences that every result carries."""
+        return f"Not the paper's experiment: preset {self.preset} at small scale. {' '.join(self.changes)}"
+
+
+#: Which of the declared out-of-distribution sets judge the tasks of the grid.
+OodChoice = Literal["all", "none"] | NameList
+
+
+def _by_name(value: Any) -> Any:
+    """A list of names as a mapping from them to no options; ``check_evaluations`` finds names listed twice."""
+    if not isinstance(value, list):
+        return value
+    if wrong := [item for item in value if not isinstance(item, str)]:
+        raise ValueError(f"lists {wrong[0]!r}; list names, or write a mapping of names to their options")
+    return {name: {} for name in value}
+
+
+#: Options of one evaluation each; a list of names when none has options.
+Evaluations = Annotated[dict[Name, dict[str, Any]], BeforeValidator(_by_name)]
+
+
+class Params(StrictModel):
+    """``params.yaml``.
+
+    The sections without a default are those that DVC watches: it stops at one that is missing.
+    """
+
+    regft: Override[Annotated[str, Field(pattern=PATTERN)]] = Field(
+        None, description="version of regft that the file was written for, such as 0.1.0; changing it trains nothing"
+    )
+    model: EncoderConfig
+    grid: GridConfig
+    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    subsample: SubsampleConfig
+    training: TrainingConfig
+    ood: OodChoice = Field("all", description="declared OOD sets that judge the tasks: all, none, or a list of names")
+    small_scale: Override[SmallScale] = Field(None, description="written by --scale small; marks every result")
+    task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
+    method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
+    tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
+    evaluations: Evaluations = Field({}, description="files of regft_core/evaluate/analyses, with their options")
+    execution: ExecutionConfig = ExecutionConfig()
+    store: StoreConfig = StoreConfig()
+    report: ReportConfig

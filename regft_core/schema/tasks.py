@@ -1,0 +1,266 @@
+"""``pipelines/tasks/*.yaml``: where rows come from, what they mean, and what judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+
+from regft_core.catalogue import KINDS
+from regft_core.data.file_format import FileFormat
+from regft_core.kinds import find
+from regft_core.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
+from regft_core.schema.encoder import TaskModel
+from regft_core.schema.prompts import PromptConfig
+from regft_core.schema.training import TaskTraining
+
+#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
+HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
+
+
+#: The keys of files that say how they are written.
+WRITTEN = tuple(one.name for one in fields(FileFormat))
+
+
+def check_encoding(name: str) -> str:
+    """The name of a text encoding. Raises ValueError for another one."""
+    try:
+        "".encode(name)  # also refuses codecs that are not of text
+    except LookupError:
+        raise ValueError(f"'{name}' is not a text encoding; give for instance utf-8, utf-16, cp1252, latin-1") from None
+    return name
+
+
+class HubSource(StrictModel):
+    """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
+
+    kind: Literal["hub"]
+    id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
+    config: str | None = None
+    revision: str = Field(min_length=1)
+
+
+class FilesSource(StrictModel):
+    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet .xlsx, .gz)."""
+
+    kind: Literal["files"]
+    quoted: bool = Field(False, description="fields of a .tsv are quoted as in CSV; else a quote is a character")
+    delimiter: Override[Annotated[str, Field(pattern=r'^[^"\r\n]$')]] = Field(
+        None, description="what separates the columns of a .csv or .tsv; told from the header when absent"
+    )
+    encoding: Override[Annotated[str, AfterValidator(check_encoding)]] = Field(
+        None, description="of text files; when absent that of the byte-order mark, else UTF-8"
+    )
+    sheet: Override[str] = Field(None, description="sheet of an .xlsx; the only one when absent")
+    # Not in dumps: where a file can be had changes none of its rows.
+    get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
+
+    @model_serializer(mode="wrap")
+    def _settled(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The values as they stand in keys: a later addition at its default is left out of them."""
+        return {name: value for name, value in dump(self).items() if name not in WRITTEN or value}
+
+    @property
+    def written(self) -> FileFormat:
+        """How the files are written, as far as it is said, and right."""
+        return FileFormat(**{name: getattr(self, name) for name in WRITTEN if self.known(name)})
+
+
+class BuiltinSource(StrictModel):
+    """Generated text with a controlled spurious cue (``regft_core/data/builtin.py``)."""
+
+    kind: Literal["builtin"]
+    generator: Literal["cue_sentence", "cue_pair", "cue_regression"]
+    options: dict[str, Any] = Field({})
+
+
+Source = Annotated[HubSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
+
+
+class ColumnsConfig(StrictModel):
+    """Column names in the source."""
+
+    text: str
+    text_pair: str | None = None
+    label: str = "label"
+    labels: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="multi_label: columns of 0 and 1, one for each of the task's labels, in their order"
+    )
+    label_delimiter: str | None = Field(
+        None, min_length=1, description="multi_label: what stands between the labels of a cell; ';' when absent"
+    )
+    id: str | None = Field(None, description="identifier column; the row number when absent")
+    group: str | None = Field(
+        None, description="rows of one group (product, author, premise) are never split and are resampled together"
+    )
+
+    @property
+    def of_labels(self) -> tuple[str, ...]:
+        """The columns that hold a row's label, or its labels."""
+        return (self.label,) if self.labels is None else self.labels
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without later keys where they are not given, so that no key of an older task changes."""
+        values: dict[str, Any] = dump(self)
+        absent = [name for name in ("labels", "label_delimiter", "group") if values.get(name, ...) is None]
+        return {name: value for name, value in values.items() if name not in absent}
+
+
+class FoldsConfig(StrictModel):
+    """Cross-validation on the rows of ``train``: seed s is repeat s // folds and is judged on fold s % folds."""
+
+    folds: int = Field(ge=2, le=100, description="parts; each judges the model that is trained on the others")
+    repeats: int = Field(1, ge=1, le=100, description="how often the rows are dealt into folds anew")
+
+
+class SplitsConfig(StrictModel):
+    """Split names of a hub set or generator, or file paths for ``files``."""
+
+    train: str | None = Field(None, description="absent for a set that is only evaluated on")
+    dev: str | Annotated[float, Field(gt=0, lt=1)] | FoldsConfig = Field(
+        description="what judges runs: a split or file, a share of train drawn once, or folds of train"
+    )
+
+    @property
+    def judging(self) -> str | None:
+        """The split that judges other tasks' runs: dev, or all rows where dev is drawn from train."""
+        return self.dev if isinstance(self.dev, str) else self.train
+
+
+class OodConfig(StrictModel):
+    """One out-of-distribution set that judges a task.
+
+    Without ``source`` the set is ``pipelines/tasks/<name>.yaml``; with it, the set is
+    defined in place (own data) and ``columns`` and ``labels`` describe it.
+    """
+
+    split: str | None = Field(None, description="split or path; the other task's dev by default")
+    label_map: dict[str, str] | None = Field(
+        None, description="this task's label -> the OOD set's label, by name; identity when names agree"
+    )
+    # Not in dumps: a set that is left out is gone, and one that is there is the same either way.
+    if_present: bool = Field(False, exclude=True, description="left out, with a warning, while its file is not there")
+    source: Source | None = None
+    columns: ColumnsConfig | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    label_values: dict[str, str] | None = None
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    drop_empty: bool = False
+
+
+class SubmissionConfig(StrictModel):
+    """Prediction files for a benchmark's server, of splits whose labels are hidden."""
+
+    format: Literal["glue", "clue"] = Field(description="glue: tab-separated index and prediction; clue: JSON lines")
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], str] = Field(
+        min_length=1, description="name of each file -> the split that it predicts"
+    )
+    labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
+class TaskConfig(ConsistentModel):
+    """One dataset: where it comes from, its labels, its metrics, what judges it out of distribution."""
+
+    description: str = ""
+    kind: Annotated[str, named_in(KINDS)] = Field("classification", description="a file of regft_core/kinds")
+    source: Source
+    splits: SplitsConfig
+    columns: ColumnsConfig
+    labels: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="names in the order of the model's outputs; integer values in the source index this list"
+    )
+    label_values: dict[str, str] | None = Field(None, description="value in the source (as text) -> label name")
+    drop_labels: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="values in the source (as text) that mean unlabelled; their rows are dropped and counted"
+    )
+    drop_empty: bool = Field(False, description="drop and count rows without text instead of refusing the set")
+    range: Annotated[tuple[float, float], Field(strict=False)] | None = Field(
+        None, description="smallest and largest value of a regression target"
+    )
+    metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    primary: str = Field(description="the metric that ranks methods, one of ``metrics``")
+    positive_label: str | None = Field(None, description="the class that F1 counts; F1 needs it")
+    keyword_segment: Literal["text", "text_pair"] | None = Field(
+        None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
+    )
+    # Not in dumps: rows do not depend on it; the runs that read it have it in their keys.
+    prompt: Override[PromptConfig] = Field(
+        None, exclude=True, description="template and words of prompt-based fine-tuning (pooling: mask)"
+    )
+    ood: dict[Name, OodConfig] = Field({})
+    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
+    training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
+    model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""
+        drawn = self.known("splits") and self.splits.known("train", "dev") and not isinstance(self.splits.dev, str)
+        if drawn and self.splits.train is None:
+            yield ("splits", "dev"), "'dev' is drawn from the rows of 'train', which is missing; add splits.train"
+        if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
+            yield ("labels",), wrong
+        if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
+            yield ("labels",), "'labels' names a label twice; keep one"
+        if self.known("kind"):
+            yield from self._label_columns()
+        if self.known("primary", "metrics") and self.primary not in self.metrics:
+            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
+        if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
+            message = f"positive_label '{self.positive_label}' is not a label; give one of {list(self.labels or ())}"
+            yield ("positive_label",), message
+        if self.known("prompt", "labels", "columns") and self.prompt is not None and self.columns.known("text_pair"):
+            for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
+                yield ("prompt", *path), message
+        if self.known("submission", "kind") and self.submission is not None and not find(self.kind).submits:
+            message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"
+            yield ("submission",), message
+        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
+            own, given = set(self.labels or ()), set(self.submission.labels)
+            if given and own != given:
+                message = (
+                    f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}; name these"
+                )
+                yield ("submission", "labels"), message
+
+    def _label_columns(self) -> Iterator[Inconsistency]:
+        """Columns of several labels where an example has one, or that do not fit the labels."""
+        places: list[tuple[tuple[str, ...], Any]] = [((), self)]
+        if self.known("ood"):
+            places += [(("ood", name), config) for name, config in self.ood.items()]
+        kind = find(self.kind)
+        for path, place in places:
+            if not place.known("columns", "labels") or place.columns is None:
+                continue
+            yield from _same_columns(path, place.columns)
+            columns, labels = place.columns, place.labels or (self.labels if self.known("labels") else None)
+            given = [key for key in ("labels", "label_delimiter") if columns.known(key) and getattr(columns, key)]
+            for key in given if kind.one_label or not kind.has_labels else ():
+                message = f"'{key}' is for kind: multi_label, and an example of a {self.kind} task has one label"
+                yield (*path, "columns", key), f"{message}; remove it, or change the kind"
+            if "labels" not in given:
+                continue
+            for key in ("label", "label_delimiter"):
+                if key in columns.model_fields_set:
+                    message = f"'{key}' is for one column, and 'labels' names a column for each label; keep one"
+                    yield (*path, "columns", key), message
+            if labels is not None and len(columns.labels) != len(labels):
+                counts = f"{len(columns.labels)} columns for {len(labels)} labels"
+                yield (*path, "columns", "labels"), f"{counts}; name one for each of the labels, in their order"
+
+
+def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inconsistency]:
+    """A column that is read as two things: the one would give away the other."""
+    if not columns.known("text", "text_pair"):
+        return
+    if columns.text_pair == columns.text:
+        message = f"'text_pair' is the column '{columns.text}', which is 'text' too; name another column, or remove it"
+        yield (*path, "columns", "text_pair"), message
+    if not columns.known("label", "labels"):
+        return
+    for key in ("text", "text_pair"):
+        if getattr(columns, key) in columns.of_labels:
+            message = f"'{key}' is the column '{getattr(columns, key)}', which holds labels; name the column of texts"
+            yield (*path, "columns", key), message

@@ -1,0 +1,193 @@
+"""Export one fine-tuned run as an ordinary Hugging Face directory, or what it kept where there is no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.batches import collate, padding_of
+from regft_core.errors import ModelError, RunFailed
+from regft_core.evaluate.answers import write_answers
+from regft_core.hooks import listed
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.models.export import export_model, model_card
+from regft_core.models.onnx import require_onnx
+from regft_core.models.served import AnsweredBy, Served, ServedPrompt
+from regft_core.runs.context import Context
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.job import Job
+from regft_core.runs.one_run import look_up
+from regft_core.runs.outputs import cell_of
+from regft_core.runs.results.records import TrainingRecord
+from regft_core.runs.results.work import Work
+from regft_core.serve.abstention import abstain_for, check_accuracy
+from regft_core.serve.model_card import card_contents
+from regft_core.serve.out_of_fold import OutOfFold
+
+#: Examples whose logits the written model must reproduce.
+CHECKED_EXAMPLES = 8
+
+
+def export(job: Job, out: Path | None = None, accuracy: float | None = None, onnx: bool = False) -> Path:
+    """Write the run's model to ``out`` (default ``exports/<method>-<task>-<size>-seed-<seed>``).
+
+    The job of a refit (``plan.refit``) is of no run that was judged: temperature and expected score are those of the
+    judged runs, and the folder is ``exports/<method>-<task>-<size>-refit-seed-<seed>``.
+
+    The directory holds safetensors weights, configuration with label names, tokenizer and a
+    model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
+    the same logits.
+
+    ``accuracy``: below the confidence that guarantees this share of right answers, the model does not answer.
+    ``onnx``: write ``model.onnx`` beside the weights (``models/onnx.py``).
+
+    Raises:
+        RunFailed: the run has no model, because its training failed.
+        ConfigError: the cell or the seed is not in the grid.
+        ModelError: ``out`` exists and is something else, or no threshold guarantees ``accuracy``.
+        ExportMismatch: the written model differs.
+    """
+    if onnx:
+        require_onnx()
+    context, record = finished_run(job)
+    entries = context.entries(context.phase("finetune"))
+    refuse_kept(entries, job.method)
+    if accuracy is not None:
+        check_accuracy(context, accuracy)
+    # The tracker finds exports by the run key on their cards, one folder deep.
+    name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
+    target = out if out is not None else context.root / "exports" / name
+    judged = None
+    if accuracy is not None or job.refit:
+        judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
+    beside = {} if judged is None else _from_judged_runs(context, judged, accuracy)
+    trained = FinishedModel(context)
+    served = _served(context, record.key, trained).model_copy(update=beside)
+    examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
+    facts = card_contents(context, record, served, judged if job.refit else None)
+    answering = answers_without_encoder(entries)
+    if answering is not None:
+        cls, options = answering
+        if onnx:
+            raise ModelError(
+                "no-onnx",
+                f"export --onnx: '{cls.name}' answers without an encoder, so there is no graph of it\n"
+                "    -> leave --onnx out",
+            )
+        own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
+        by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
+        plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
+        served = served.model_copy(update={"answered_by": by, **plain})
+        card = model_card(facts | {"answered_by": cls.name})
+        return write_answers(target, served, own, card, examples, trained.answer(examples))
+    if onnx and served.prompt is not None:
+        raise ModelError(
+            "no-onnx",
+            f"export --onnx: {job.method} answers at a mask, in a template that no graph holds\n"
+            "    -> leave --onnx out",
+        )
+    if onnx and served.windows > 1:
+        raise ModelError(
+            "no-onnx",
+            f"export --onnx: {job.method} reads texts in windows, and the graph takes one row a text\n"
+            "    -> leave --onnx out",
+        )
+    model = trained.model
+    encoded = trained.encode(examples)
+    padding = padding_of(context.tokenizer)
+    rows = list(range(len(encoded)))
+    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
+    prompt = None if served.prompt is None else served.prompt.model_dump()
+    card = model_card(facts | {"summary": getattr(model, "summary", None), "prompt": prompt})
+    export_model(
+        model,
+        context.tokenizer,
+        target,
+        card=card,
+        check_batch=batch.model_inputs(),
+        max_length=context.encoder.max_length,
+        served=served,
+        onnx=onnx,
+    )
+    return target
+
+
+def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:
+    """What ``regft.json`` takes from the runs that were judged: threshold, and of a refit what is expected of it."""
+    found: dict[str, Any] = {}
+    if context.job.refit:
+        rows = context.data(context.phase("finetune")).summary.length
+        found = {"temperature": judged.temperature(), "refit": judged.expected(rows, context.params.report)}
+    if accuracy is not None:
+        found["abstain"] = abstain_for(context, accuracy, judged, found.get("temperature") or 1.0)
+    return found
+
+
+def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
+    """The context of a run that was trained, with its tuned values and keys, and its record.
+
+    Raises:
+        RunFailed: the run has no model, because its training failed or did not happen.
+        ConfigError: the cell or the seed is not in the grid.
+        DataError: the finetune stage has not run, or what it wrote cannot be read.
+    """
+    context = Context(job)  # says what is not in the grid
+    if job.refit:
+        record = _refitted(job)
+    else:
+        runs = Work(Path(job.root)).finetune(cell_of(job)).runs
+        record = next((run for run in runs if run.seed == job.seed), None)
+    if record is None or not record.ok:
+        command = "regft export --refit" if job.refit else "dvc repro"
+        why = record.error if record is not None else f"it was not trained yet; run `{command}` first"
+        raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
+    values = record.tuned.values if record.tuned else job.values
+    return Context(replace(job, keys=record.keys, values=values), project=context.project), record
+
+
+def _refitted(job: Job) -> TrainingRecord | None:
+    """The record of a refit, which is in the run store alone."""
+    searched = look_up(job, "search")
+    found = None if searched is None else look_up(job, "finetune", searched)
+    return None if found is None else TrainingRecord.model_validate(found)
+
+
+def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:
+    """ModelError when a run needs more than plain weights: its directory would give other logits."""
+    for entry in listed.active(entries):
+        if entry.declares.keeps_for_inference:
+            raise ModelError(
+                "no-plain-export",
+                f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
+                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported\n"
+                "    -> name another method",
+            )
+
+
+def _served(context: Context, key: str, trained: FinishedModel) -> Served:
+    columns = context.task_config.columns
+    examples = context.data(context.phase("finetune")).examples
+    return Served(
+        text=columns.text,
+        text_pair=columns.text_pair,
+        kind=context.task["kind"],
+        labels=context.task["labels"],
+        max_length=context.encoder.max_length,
+        rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
+        instruction=context.encoder.prompt or "",
+        windows=context.encoder.windows,
+        stride=context.encoder.stride,
+        task=context.job.task,
+        run_key=key,
+        prompt=_prompt(context, trained),
+    )
+
+
+def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:
+    prompt = context.prompt(context.phase("finetune"))
+    if prompt is None:
+        return None
+    words = tuple(context.tokenizer.convert_ids_to_tokens(trained.model.label_words.tolist()))
+    return ServedPrompt(template=prompt.template, tokens=words, demonstrations=trained.demonstration_sets)

@@ -1,0 +1,67 @@
+"""The lines that answer rows: a prediction with its scores for each text, the same in files, streams and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regft_core.data.examples import Example
+from regft_core.kinds import find
+from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.writing import DIGITS
+
+
+@dataclass
+class Counted:
+    """What happened: rows answered, rows cut to the model's length, rows without a text (and so without prediction),
+    rows on which the model is not confident enough to answer; of the rows, those that an earlier call predicted."""
+
+    rows: int = 0
+    cut: int = 0
+    empty: int = 0
+    abstained: int = 0
+    resumed: int = 0
+    seconds: float = 0.0
+
+
+def columns_of(model: ServedModel | ServedAnswers) -> list[str]:
+    """The columns of an answer, after the number of its row."""
+    return ["prediction", *(["answered"] if model.abstain else []), *find(model.kind).score_columns(model.labels)]
+
+
+def answers(
+    model: ServedModel | ServedAnswers,
+    examples: Sequence[Example | None],
+    counted: Counted,
+    kept: Sequence[Mapping[str, Any]] = (),
+    scores: Sequence[Sequence[float]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, ``columns_of`` the model.
+
+    Args:
+        examples: None for a row without a text, which gets no prediction.
+        counted: goes on counting; ``row`` is its number of rows.
+        scores: of the examples that are there, where they were computed with others'; else computed here.
+    """
+    present = [example for example in examples if example is not None]
+    if scores is None:
+        scores = model.scores(present).tolist() if present else []
+    found = iter(scores)
+    counted.cut += model.cut(present) if present else 0
+    counted.empty += len(examples) - len(present)
+    kind = find(model.kind)
+    names = kind.score_columns(model.labels)
+    for index, example in enumerate(examples):
+        counted.rows += 1
+        values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
+        if example is not None:
+            own = list(next(found))
+            answer = kind.answer(own, model.labels)
+            if model.abstain is not None:
+                values["answered"] = max(own) >= model.abstain.threshold
+                counted.abstained += not values["answered"]
+            if values.get("answered", True):
+                values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
+            values |= {name: round(score, DIGITS) for name, score in zip(names, own)}
+        yield values

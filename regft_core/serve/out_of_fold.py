@@ -1,0 +1,176 @@
+"""What the judged runs of a method answered to rows that they were not trained on: all seeds of one cell.
+
+Expected score, temperature and threshold of an export come from here. With folds each row has one answer per repeat;
+with a development set apart it has one per seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core import metrics
+from regft_core.errors import RunFailed
+from regft_core.evaluate.ood import positive_of
+from regft_core.kinds import find
+from regft_core.models.served import Refit
+from regft_core.runs.results.judged import JudgedRows
+from regft_core.runs.results.records import EvaluationRecord
+from regft_core.runs.results.work import Predictions, Work, wrong
+from regft_core.schema.report import ReportConfig
+from regft_core.settings.grid import Cell
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import Estimate, bounded
+from regft_core.statistics.temperature import fit_temperature
+
+
+class Answers(NamedTuple):
+    """Answers to rows of the development set.
+
+    Attributes:
+        scores: [n, K] probabilities.
+        right: [n] whether each is right.
+        groups: [n] group of each row; None for a task without groups.
+        models: how many runs they are from.
+    """
+
+    scores: npt.NDArray[np.float64]
+    right: npt.NDArray[np.bool_]
+    groups: npt.NDArray[Any] | None
+    models: int
+
+    def confidences(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
+        """[n] largest probability, at a temperature."""
+        found: npt.NDArray[np.float64] = np.exp(at_temperature(self.scores, temperature)).max(axis=1)
+        return found
+
+
+def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
+    """Log-probabilities [n, K] at a temperature, of probabilities [n, K] at 1."""
+    logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny)) / temperature
+    found: npt.NDArray[np.float64] = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return found
+
+
+class OutOfFold:
+    """The evaluated runs of one cell.
+
+    Attributes:
+        runs: records of the seeds that ran to the end; ``failed``: the other seeds.
+
+    Raises:
+        DataError: the cell was not evaluated, or its files are damaged.
+        RunFailed: no seed ran to the end.
+    """
+
+    def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:
+        self._work, self._cell = Work(root), cell
+        self.task = self._work.task(cell.task)
+        found = {run.seed: run for run in self._work.evaluation(cell).runs}
+        self.runs: list[EvaluationRecord] = [found[seed] for seed in seeds if seed in found and found[seed].ok]
+        self.failed = [seed for seed in seeds if seed not in found or not found[seed].ok]
+        self.answers = cache(self._answers)
+        if not self.runs:
+            raise RunFailed(
+                "no-model",
+                f"all seeds of {cell.directory} failed, so nothing is known of its score"
+                "\n    -> `dvc repro` says why they failed",
+            )
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that ran to the end."""
+        return [run.seed for run in self.runs]
+
+    @property
+    def train_rows(self) -> tuple[int, int]:
+        """The fewest and the most rows that a judged run was trained on."""
+        folds = self.task.drawn.get("folds")
+        if folds and self._cell.size == "full":
+            of = self.task.drawn["rows"]
+            rows = [of[f"{seed // folds}-{seed % folds}"]["train"] for seed in self.seeds]
+            return min(rows), max(rows)
+        drawn = self._work.subsample(self._cell.task, str(self._cell.size)).n
+        return drawn, drawn
+
+    def _answers(self, name: str) -> dict[int, Predictions]:
+        """Seed -> its predictions on the set ``name``."""
+        return {seed: self._work.predictions(self._cell, seed, name, self.task.kind) for seed in self.seeds}
+
+    def score(self, name: str, metric: str, report: ReportConfig) -> Estimate:
+        """The mean over seeds of a metric on a set, with the interval that the report shows."""
+        rows = JudgedRows(name == "dev" and self.task.folded)
+        for seed, found in self.answers(name).items():
+            if not rows.fits(seed, found):
+                file = self._work.predictions_file(self._cell, seed, name)
+                raise wrong(file, "its rows are not those of the other seeds", "evaluate", "rows-differ")
+        arms = Arms(
+            {"": {seed: found.predicted for seed, found in self.answers(name).items()}},
+            rows.gold,
+            metric,
+            samples=report.bootstrap_samples,
+            confidence=report.confidence,
+            positive_label_index=positive_of(self.task, name),
+            expected_seeds=[*self.seeds, *self.failed],
+            judged=rows.judged,
+            groups=rows.groups(self._work.groups(self._cell.task).get(name, {})),
+        )
+        return bounded(arms.one(""), *metrics.find(metric).range)
+
+    def expected(self, rows: int, report: ReportConfig) -> Refit:
+        """What is expected of a model with the same settings that was trained on all ``rows``."""
+        score = self.score("dev", self.task.primary, report)
+        return Refit(
+            rows=rows,
+            judged_rows=self.train_rows,
+            judged_seeds=tuple(self.seeds),
+            metric=self.task.primary,
+            expected=score.mean,
+            low=score.low if score.n > 1 else None,
+            high=score.high if score.n > 1 else None,
+            confidence=report.confidence,
+        )
+
+    def once(self, seed: int) -> Answers:
+        """One answer to each row of the development set: a row that is judged twice is still one row.
+
+        With folds it is the answer of the run of the repeat of ``seed`` that was not trained on the row; rows which
+        that repeat lacks are taken from the next one. Without folds all answers are those of one run: of ``seed``, or
+        of the first seed where that has failed.
+        """
+        folds = self.task.drawn.get("folds", 1)
+        order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
+        chosen: dict[str, tuple[list[float], bool, int]] = {}
+        for other in order if self.task.folded else order[:1]:
+            found = self.answers("dev")[other]
+            for idx, scores, right in zip(found.ids, found.scored, found.gold == found.predicted, strict=True):
+                chosen.setdefault(idx, (scores, bool(right), other))
+        group_of = self._work.groups(self._cell.task).get("dev", {})
+        groups = np.unique([group_of[idx] for idx in chosen], return_inverse=True)[1] if group_of else None
+        every = list(chosen.values())
+        return Answers(
+            np.array([scores for scores, _, _ in every], dtype=np.float64),
+            np.array([right for _, right, _ in every]),
+            groups,
+            len({other for _, _, other in every}),
+        )
+
+    def temperature(self) -> float | None:
+        """The temperature with the largest likelihood of all answers of all seeds.
+
+        None where an example has not exactly one label, or where no answer is wrong: the likelihood then has no
+        largest value.
+        """
+        if not find(self.task.kind).one_label:
+            return None
+        every = list(self.answers("dev").values())
+        scores = np.concatenate([np.array(found.scored, dtype=np.float64) for found in every])
+        gold = np.concatenate([found.gold for found in every])
+        if (scores.argmax(axis=1) == gold).all():
+            return None
+        return fit_temperature(lambda temperature: at_temperature(scores, temperature), gold)

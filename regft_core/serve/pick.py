@@ -1,0 +1,127 @@
+"""Which unlabelled rows to label next: those that a model is unsure of, unlike each other.
+
+Rows are taken one after the other. The next row has the largest product of two numbers. One is how unsure the model is
+(``uncertainty``). The other is how far the row is from those already taken: the cosine distance of TF-IDF vectors.
+Uncertainty alone takes many copies of one hard text; distance alone takes what is odd. The product is a greedy form of
+the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regft_core.data.declare import Row
+from regft_core.data.examples import Example
+from regft_core.data.rows import open_table
+from regft_core.errors import DataError
+from regft_core.io.files import atomic_file
+from regft_core.kinds import find
+from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.reading import choose_columns, example_of
+from regft_core.serve.writing import DIGITS, Writer, check_output
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What happened: rows written, read, without text, and left out because an earlier row has their text."""
+
+    rows: int
+    read: int
+    empty: int
+    repeated: int
+
+
+def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[int]:
+    """Return ``k`` row numbers in the order in which they are taken.
+
+    Args:
+        uncertainty: [n], 0 to 1.
+        vectors: [n, V] sparse rows of length 1 (or 0).
+    """
+    taken: list[int] = []
+    distance = np.ones(len(uncertainty))
+    # A certain row keeps a small weight, so that k rows are found.
+    weight = np.maximum(uncertainty, 1e-6)
+    left = np.ones(len(uncertainty), dtype=bool)
+    for _ in range(min(k, len(uncertainty))):
+        gain = np.where(left, weight * np.maximum(distance, 1e-9), -1.0)
+        row = int(gain.argmax())
+        taken.append(row)
+        left[row] = False
+        near = np.asarray((vectors @ vectors[row].T).todense()).ravel()
+        distance = np.minimum(distance, 1 - near)
+    return taken
+
+
+def pick_file(
+    model: ServedModel | ServedAnswers,
+    data: Path,
+    out: Path,
+    k: int,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    overwrite: bool = False,
+) -> Picked:
+    """Write the ``k`` rows of ``data`` worth labelling next to ``out``: all their columns, prediction and uncertainty.
+
+    Raises:
+        DataError: a column is missing, no row has a text, the file cannot be read, or ``out`` exists.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    check_output(out, data, overwrite)
+    with open_table(data) as table:
+        names = list(table.names)
+        columns = choose_columns(model, names, data, text, text_pair)
+        given = list(table.rows)
+    rows: dict[tuple[str, str | None], tuple[Row, Example]] = {}
+    empty = 0
+    for row in given:
+        example = example_of(row, columns)
+        if example is None:
+            empty += 1
+        else:
+            rows.setdefault((example.text, example.text_pair), (row, example))
+    if not rows:
+        raise DataError("no-rows", f"{data}: no row has a text\n    -> nothing to pick")
+    examples = [example for _, example in rows.values()]
+    scores = model.scores(examples)
+    words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    texts = [f"{example.text} {example.text_pair or ''}" for example in examples]
+    vectors = words.fit_transform(texts) if any(any(c.isalnum() for c in one) for one in texts) else None
+    unsure = uncertainty(scores, model.kind)
+    chosen = choose(unsure, vectors, k) if vectors is not None else np.argsort(-unsure, kind="stable")[:k].tolist()
+    own = ["prediction", "uncertainty"]
+    if taken := [name for name in names if name in own]:
+        raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
+    kind, given_rows = find(model.kind), list(rows.values())
+    with atomic_file(out) as file:
+        writer = Writer(out.suffix.lower(), file, [*names, *own])
+        for index in chosen:
+            answer = kind.answer(scores[index].tolist(), model.labels)
+            writer.row(
+                {**given_rows[index][0].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)}
+            )
+    return Picked(len(chosen), len(given), empty, len(given) - empty - len(rows))
+
+
+def uncertainty(scores: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+    """[n], 0 to 1, of scores [n, K]: how unsure the model is of each row.
+
+    One label per row: 1 minus the margin between the two largest probabilities. Any number of labels: 1 minus
+    |2p - 1| of the label of which it is least sure (BinMin; Brinker, "On Active Learning in Multi-label
+    Classification", 2006). Values have no probabilities: 1 for every row.
+    """
+    of = find(kind)
+    if not of.has_labels:
+        return np.ones(len(scores))
+    if not of.one_label:
+        return np.asarray(1 - np.abs(2 * scores - 1).min(axis=1))
+    ordered = np.sort(scores, axis=1)
+    return np.asarray(1 - (ordered[:, -1] - ordered[:, -2]))

@@ -1,0 +1,111 @@
+"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from regft_core import __version__
+from regft_core.data.declare import Row
+from regft_core.data.rows import open_table
+from regft_core.errors import DataError
+from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.names import plural
+from regft_core.serve.lines import Counted, answers, columns_of
+from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.partial import partial_file
+from regft_core.serve.progress import Progress
+from regft_core.serve.reading import Columns, choose_columns, example_of, require_columns
+from regft_core.serve.writing import Writer, check_output
+
+#: Rows that are in memory at a time; batches of similar length are made of them.
+CHUNK_ROWS = 2_000
+
+
+def predict_file(
+    model: ServedModel | ServedAnswers,
+    data: Path,
+    out: Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    keep: Sequence[str] = (),
+    overwrite: bool = False,
+) -> Counted:
+    """Write ``out`` (.csv or .jsonl): ``row``, the kept columns, ``prediction`` and a probability per label.
+
+    The file appears complete or not at all. A row without a text gets no prediction and is counted. Killed, the same
+    call goes on after the last whole chunk, and writes the bytes that it would have written (``partial.py``).
+
+    Args:
+        data: .csv, .tsv, .jsonl or .parquet, also .gz.
+        text, text_pair: columns to read; by default those of the training data.
+        keep: columns of ``data`` to copy.
+        overwrite: replace an existing ``out``.
+
+    Raises:
+        DataError: a column or a row is missing, the file cannot be read, or ``out`` exists.
+        RunFailed: the model gives NaN.
+        StoreError: ``out`` cannot be written.
+    """
+    check_output(out, data, overwrite)
+    started = time.monotonic()
+    with open_table(data) as table:
+        columns = choose_columns(model, table.names, data, text, text_pair)
+        require_columns(table.names, [("--keep", name) for name in keep], data)
+        own = answer_columns(model, keep, data)
+        with partial_file(out, _key(model, data, columns, keep, own)) as partial:
+            counted = Counted(**partial.counted)
+            writer = Writer(out.suffix.lower(), partial.file, own, header=not partial.counted)
+            if partial.counted:
+                print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
+                counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
+            progress = Progress(table, counted.rows)
+            while chunk := list(islice(table.rows, CHUNK_ROWS)):
+                examples = [example_of(row, columns) for row in chunk]
+                for values in answers(model, examples, counted, [kept(row, keep) for row in chunk]):
+                    writer.row(values)
+                partial.keep(asdict(replace(counted, resumed=0)))
+                progress(counted.rows)
+            progress.end()
+            if not counted.rows:
+                raise DataError("no-rows", f"{data}: no rows below the header\n    -> nothing to predict")
+    counted.seconds = time.monotonic() - started
+    return counted
+
+
+def answer_columns(model: ServedModel | ServedAnswers, keep: Sequence[str], data: Path | str) -> list[str]:
+    """The columns of the output. Raises DataError for a kept column with the name of another."""
+    own = columns_of(model)
+    if taken := [name for name in keep if name in ("row", *own)]:
+        raise DataError(
+            "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
+        )
+    return ["row", *keep, *own]
+
+
+def kept(row: Row, keep: Sequence[str]) -> dict[str, Any]:
+    """The columns of a row that are copied."""
+    return {name: row.values.get(name) for name in keep}
+
+
+def _key(
+    model: ServedModel | ServedAnswers, data: Path, columns: Columns, keep: Sequence[str], own: Sequence[str]
+) -> str:
+    """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
+    import torch
+
+    of_model = sorted(model.directory.rglob("*")) if model.directory is not None else []
+    states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
+    how = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
+    return sha256_text(canonical_json([states, how, columns.text, columns.text_pair, list(keep), list(own)]))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns

@@ -1,1 +1,0 @@
-"""Predictions of an exported model on new files."""

@@ -1,0 +1,164 @@
+"""What the schema cannot say about ``params.yaml``: names that agree, a model that is pinned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+from regft_core.errors import Problem
+from regft_core.io.paths import expand, what_is
+from regft_core.models.aliases import ALIASES
+from regft_core.names import nearest, suggestion
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.params import Params
+from regft_core.settings.copies import is_copy
+from regft_core.settings.papers.published import check_published
+from regft_core.settings.store_path import check_store
+from regft_core.settings.yaml.document import Document, KeyPath
+
+#: (encoder, project root) -> (key below ``model``, code, message) of errors in its files on this disk.
+EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str, str]]]
+
+MODEL_ALIASES = tuple(ALIASES)
+#: From so many seeds on, the simultaneous intervals of benchmarks/verdicts.py show differences of a few points.
+MIN_SEEDS = 6
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+
+
+def check_params(
+    root: Path, params: Params, document: Document, encoder_check: EncoderCheck | None = None
+) -> tuple[list[Problem], list[str]]:
+    """Problems and warnings of a ``params.yaml``.
+
+    ``params`` may be incomplete (``parts``): what is known of it is checked. ``encoder_check``
+    looks into an alias or a local directory.
+    """
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for key in ("tasks", "sizes", "seeds"):
+        problems += duplicates(document, ("grid", key))
+    for task in params.task_settings if params.known("task_settings") else ():
+        problems += duplicates(document, ("task_settings", task, "sizes"))
+    problems += _check_methods(params, document)
+    problems += _check_cell_names(params, document)
+    if params.known("model") and not is_copy(root):
+        problems += _check_model(root, params.model, document, warnings, encoder_check)
+    if params.known("store") and params.store.known("path") and not is_copy(root):
+        problems += check_store(root, params.store, document)
+    problems += check_published(root, params, document)
+    if params.known("grid") and params.grid.known("seeds") and (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
+        warnings.append(
+            f"{document.file}:{document.line(('grid', 'seeds'))}: {seeds} seed{'s' if seeds != 1 else ''}: "
+            f"with fewer than {MIN_SEEDS} only large differences between methods can be shown"
+        )
+    return problems, warnings
+
+
+def revision_problem(revision: str) -> str:
+    """Why ``revision`` cannot be a revision on the hub; empty when it can."""
+    return "" if _REVISION.fullmatch(revision) else f"'{revision}' is not a commit, tag or branch"
+
+
+def moves(revision: str) -> bool:
+    """Whether ``revision`` is a branch or tag, which may point elsewhere tomorrow."""
+    return not _COMMIT.fullmatch(revision)
+
+
+def duplicates(document: Document, path: KeyPath) -> list[Problem]:
+    """Values that a list in ``document`` holds twice, also when others in it are wrong."""
+    first: dict[tuple[type, object], int] = {}
+    problems = []
+    for i, value in enumerate(document.items(path)):
+        if not isinstance(value, str | int | float):
+            continue  # the schema's problem
+        if (type(value), value) in first:
+            problems.append(
+                document.problem("listed-twice", (*path, i), f"{value} is listed twice", "keep one of them")
+            )
+        first.setdefault((type(value), value), i)
+    return problems
+
+
+def _check_methods(params: Params, document: Document) -> list[Problem]:
+    problems = duplicates(document, ("methods",))
+    if not (params.known("methods", "report") and params.report.known("reference")):
+        return problems
+    listed = params.methods
+    if params.report.reference not in listed:
+        # The default is vanilla: without the key, the place to repair is the list of methods.
+        path: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
+        message = f"'{params.report.reference}' is not a listed method"
+        hint = "list it under methods, or name another; " + suggestion(params.report.reference, listed, "listed")
+        problems.append(document.problem("not-listed", path, message, hint))
+    return problems
+
+
+def _check_cell_names(params: Params, document: Document) -> list[Problem]:
+    """``a`` on ``b-c`` and ``a-b`` on ``c`` would be one DVC stage."""
+    problems: list[Problem] = []
+    if not (params.known("methods", "grid") and params.grid.known("tasks")):
+        return problems
+    seen: dict[str, tuple[str, str]] = {}
+    for method, task in product(dict.fromkeys(params.methods), dict.fromkeys(params.grid.tasks)):
+        other = seen.setdefault(f"{method}-{task}", (method, task))
+        if other != (method, task):
+            message = (
+                f"method '{method}' on task '{task}' and method '{other[0]}' on task '{other[1]}' "
+                f"would share the cell name '{method}-{task}'"
+            )
+            problems.append(
+                document.problem("cell-name-shared", ("methods",), message, "use _ for - in one of the names")
+            )
+    return problems
+
+
+def _check_model(
+    root: Path, model: EncoderConfig, document: Document, warnings: list[str], encoder_check: EncoderCheck | None
+) -> list[Problem]:
+    if not model.known("name"):
+        return []
+    name, revision = model.name, model.revision if model.known("revision") else None
+    at, at_revision = ("model", "name"), ("model", "revision")
+    try:
+        kind = what_is(expand(root, name))
+    except ValueError as error:
+        return [document.problem("bad-path", at, str(error), "give an alias, a directory, or a hub id")]
+    if name in MODEL_ALIASES or kind == "a directory":
+        problems = []
+        if revision is not None:
+            what = "an alias with pinned content" if name in MODEL_ALIASES else "a local directory"
+            problems.append(
+                document.problem(
+                    "revision-not-allowed", at_revision, f"'{name}' is {what}; it has no revision", "remove the key"
+                )
+            )
+        if encoder_check is not None:
+            if not model.known("max_length"):  # any length will do: only the files are looked at
+                model = EncoderConfig(name=name, revision=revision, max_length=8)
+            problems += [document.problem(code, ("model", key), text) for key, code, text in encoder_check(model, root)]
+        return problems
+    near = nearest(name, MODEL_ALIASES)
+    similar = f"did you mean '{near}'? " if near else ""
+    give = f"{similar}give an alias ({', '.join(MODEL_ALIASES)}), a directory relative to the project, or a hub id"
+    if kind is not None:
+        return [document.problem("not-a-model-directory", at, f"'{name}' is {kind}, not a model directory", give)]
+    if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
+        return [
+            document.problem("model-missing", at, f"there is no directory '{name}', and it cannot be a hub id", give)
+        ]
+    if not revision:
+        if not model.known("revision"):
+            return []  # the schema's problem
+        message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
+        hint = f"{similar}add 'revision:' with the commit (40 hex digits, from the hub's list of commits)"
+        return [document.problem("revision-missing", at, message, hint)]
+    if problem := revision_problem(revision):
+        return [document.problem("bad-revision", at_revision, problem, "give the commit (40 hex digits)")]
+    if moves(revision):
+        line = document.line(at_revision)
+        warnings.append(f"{document.file}:{line}: revision '{revision}' of {name} can move; pin the commit")
+    return []

@@ -1,0 +1,222 @@
+"""Checks on where rows come from: files that exist, their columns, ids that mean the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from regft_core.data.file_format import NAMED, WrongFile, is_known, separator_hint, suffix_of
+from regft_core.data.headers import columns_of
+from regft_core.data.hub_shadow import shadow_problem
+from regft_core.errors import Problem
+from regft_core.io.paths import what_is
+from regft_core.names import listing, nearest, suggestion
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
+from regft_core.settings.checks.builtin_tasks import Builtin, check_columns, check_kind, check_options
+from regft_core.settings.checks.params import moves, revision_problem
+from regft_core.settings.yaml.document import Document, KeyPath
+
+Source = HubSource | FilesSource | BuiltinSource
+
+
+@dataclass(frozen=True)
+class Use:
+    """A split that is read: ``document`` names it at ``path``."""
+
+    document: Document
+    path: KeyPath
+    split: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some."""
+
+    document: Document
+    path: KeyPath
+    config: ColumnsConfig
+    sparse: bool = False
+
+    def wanted(self) -> Iterator[tuple[str, str]]:
+        """(key, column) of those that are right by themselves."""
+        of_labels = (self.config.labels or ()) if self.config.known("labels") else ()
+        for key in ("text", "text_pair", *(() if of_labels else ("label",)), "id", "group"):
+            if self.config.known(key) and (name := getattr(self.config, key)) is not None:
+                yield key, name
+        for name in of_labels:
+            yield "labels", name
+
+
+@dataclass
+class Sources:
+    """Checks sources together with the splits that are read from them; ``warnings`` is added to."""
+
+    root: Path
+    builtin: Builtin | None
+    warnings: list[str]
+
+    def check(
+        self,
+        kind: str | None,
+        source: Source,
+        document: Document,
+        path: KeyPath,
+        uses: Iterable[Use],
+        columns: Columns | None,
+    ) -> list[Problem]:
+        """Problems of the ``source`` at ``path`` of ``document``; ``kind`` and ``columns`` are None when unknown."""
+        if isinstance(source, FilesSource):
+            return self._check_files(source, document, path, list(uses), columns)
+        if isinstance(source, HubSource):
+            return self._check_hub(source, document, path)
+        problems = check_kind(kind, source, document, path)
+        if columns is not None and columns.config.known("text", "text_pair", "label", "id"):
+            problems += check_columns(source.generator, columns.config, columns.document, columns.path)
+        if self.builtin is None:
+            return problems
+        problems += check_options(self.builtin, source, document, path)
+        for use in uses:
+            if use.split not in self.builtin.splits:
+                hint = suggestion(use.split, self.builtin.splits, "built-in tasks have")
+                problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
+        return problems
+
+    def _check_files(
+        self, source: FilesSource, document: Document, at: KeyPath, uses: list[Use], columns: Columns | None
+    ) -> list[Problem]:
+        problems = list(_unused(source, document, at, [use.split for use in uses]))
+        headers: dict[str, list[str]] = {}
+        for use in uses:
+            wrong = _file_problem(self.root, source, use)
+            if not wrong:
+                path = file_of(self.root, use.split)
+                try:
+                    names = columns_of(path, source.written)
+                except WrongFile as error:
+                    wrong = [use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)]
+                else:
+                    # A row that may be dropped need not have every column: the first line tells little.
+                    sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
+                    if names is not None and not sparse:
+                        headers.setdefault(_below_data(use.split).as_posix(), names)
+            problems += wrong
+        return problems + (_unknown_columns(headers, columns) if columns is not None else [])
+
+    def _check_hub(self, source: HubSource, document: Document, path: KeyPath) -> list[Problem]:
+        problems = []
+        if hint := shadow_problem(source.id, self.root):
+            problems.append(document.problem("dataset-shadowed", (*path, "id"), *hint))
+        at = (*path, "revision")
+        if problem := revision_problem(source.revision):
+            problems.append(
+                document.problem("bad-revision", at, problem, "give the commit (40 hex digits) of the dataset")
+            )
+        elif moves(source.revision):
+            where = f"{document.file}:{document.line(at)}"
+            warning = f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
+        return problems
+
+
+def same_rows(root: Path, one: Source, split: str, other: Source, other_split: str) -> bool:
+    """Whether two splits hold the same rows: one file under two names, or one split of one set.
+
+    Revisions and generator options do not count: they vary a set, and its training rows stay its own.
+    """
+    if isinstance(one, FilesSource) and isinstance(other, FilesSource):
+        first, second = file_of(root, split), file_of(root, other_split)
+        try:
+            return first == second or first.samefile(second)
+        except (OSError, ValueError):
+            return False
+    if split.strip() != other_split.strip():
+        return False
+    if isinstance(one, HubSource) and isinstance(other, HubSource):
+        return (one.id.lower(), one.config) == (other.id.lower(), other.config)
+    return isinstance(one, BuiltinSource) and isinstance(other, BuiltinSource) and one.generator == other.generator
+
+
+def file_of(root: Path, split: str) -> Path:
+    """The file that a ``files`` split names: below ``data/``, which may be written in front or not."""
+    return root / "data" / _below_data(split)
+
+
+def file_name(split: str) -> str:
+    """The file of a ``files`` split, for messages."""
+    return f"data/{_below_data(split).as_posix()}"
+
+
+def is_there(root: Path, split: str) -> bool:
+    """Whether a ``files`` split has something under its name, right or wrong."""
+    inside = not Path(split).is_absolute() and ".." not in Path(split).parts and "\0" not in split
+    return not inside or what_is(file_of(root, split)) is not None
+
+
+def _below_data(split: str) -> Path:
+    parts = Path(split).parts
+    return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
+
+
+def _file_problem(root: Path, source: FilesSource, use: Use) -> list[Problem]:
+    """The problem of a split that is no data file below ``data/``."""
+
+    def wrong(code: str, message: str, hint: str) -> list[Problem]:
+        return [use.document.problem(code, use.path, message, hint)]
+
+    split = use.split
+    folder = root / "data"
+    inside = "copy the file below data/ and give its path from there"
+    if Path(split).is_absolute() or split.startswith("~"):
+        return wrong("outside-data", f"'{split}' is not a path below data/", inside)
+    if ".." in Path(split).parts or "\\" in split or "\0" in split:
+        return wrong("outside-data", f"'{split}' leaves data/", inside)
+    relative = _below_data(split)
+    if not is_known(relative):
+        return wrong("unknown-format", f"'{split}' has an unknown format", NAMED)
+    path = folder / relative
+    kind = what_is(path)
+    if kind is None:
+        present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if is_known(p))
+        present = [name for name in present if what_is(folder / name) == "a file"]
+        near = nearest(relative.as_posix(), present)
+        get = source.get if source.known("get") else None
+        hint = f"did you mean '{near}'?" if near and get is None else "put the file there"
+        hint += f": {get}" if get is not None else ""
+        return wrong("file-missing", f"there is no file data/{relative.as_posix()}", hint)
+    if kind != "a file":
+        return wrong("not-a-file", f"data/{relative.as_posix()} is {kind}, not a file", "give the path of a data file")
+    # DVC may link tracked files into its cache; a link to anywhere else would escape its watch.
+    homes = (folder.resolve(), (root / ".dvc" / "cache").resolve())
+    if not any(path.resolve().is_relative_to(home) for home in homes):
+        return wrong("outside-data", f"'{split}' is a link that leaves data/ (to {path.resolve()})", inside)
+    return []
+
+
+#: Keys of a source of files, and the formats that they are for.
+_FOR = {"delimiter": (".csv", ".tsv"), "encoding": (".csv", ".tsv", ".jsonl"), "sheet": (".xlsx",)}
+
+
+def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[str]) -> Iterator[Problem]:
+    """Keys that say how files are written, where no file is written so."""
+    suffixes = {suffix_of(Path(split)) for split in splits}
+    for key, own in _FOR.items():
+        if suffixes and source.known(key) and getattr(source, key) is not None and suffixes.isdisjoint(own):
+            message = f"'{key}' is for {listing(own)}, and no file of this source is one"
+            yield document.problem("key-without-effect", (*at, key), message, "remove it")
+
+
+def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
+    problems = []
+    for key, name in columns.wanted():
+        lacking = [file for file, names in headers.items() if name not in names]
+        if lacking:
+            message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
+            names = headers[lacking[0]]
+            split_wrongly = separator_hint(names, [name])
+            hint = split_wrongly or suggestion(name, names, "its columns")
+            problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
+            if split_wrongly:
+                return problems[-1:]  # no column is right then
+    return problems

@@ -1,0 +1,128 @@
+"""Where the YAML files of a project are, and what is said of a task or a method that has none.
+
+A file is looked for in the project first, then among those that the package ships (``shipped``). A name in both is an
+error unless the project's file begins with ``override: true``; a copy with the same content is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regft_core import shipped
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
+from regft_core.settings.copies import is_copy
+from regft_core.settings.yaml.document import Document, KeyPath, load_yaml
+
+TASKS = "pipelines/tasks"
+METHODS = "pipelines/methods"
+PRESETS = "pipelines/presets"
+CONTAMINATION = "pipelines/contamination.yaml"
+PUBLISHED = "published"
+#: All numbers of the report, and its leaderboard as text, once for each of ``WIDTHS``, with form feeds between.
+RESULTS = "reports/results.json"
+LEADERBOARD = "reports/leaderboard.txt"
+WIDTHS = (80, 120, 180)
+#: Folders of the YAML files that a project is read from, beside its params file and ``CONTAMINATION``.
+FOLDERS = (TASKS, METHODS, PUBLISHED)
+#: The key by which a project's file says that it takes the place of a shipped one; no part of what is read.
+OVERRIDE = "override"
+_WHAT = {TASKS: "task", METHODS: "method", PRESETS: "preset", PUBLISHED: "table"}
+
+
+def no_project(root: Path, name: str = "params.yaml", what: str = "a project") -> Problem:
+    """What is said where a folder lacks the file that makes it a project."""
+    hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
+    return Problem("no-project", name, 0, "", f"is not in {root}, so this is not {what}", hint)
+
+
+def task_file(name: str) -> str:
+    """The file of a task, relative to the project."""
+    return f"{TASKS}/{name}.yaml"
+
+
+def method_file(name: str) -> str:
+    """The file of a method, relative to the project."""
+    return f"{METHODS}/{name}.yaml"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of the YAML files in ``folder``, sorted."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def names(root: Path, folder: str) -> list[str]:
+    """Names of the YAML files of a folder, the project's own and those that the package ships, sorted."""
+    return sorted({*names_in(root / folder), *names_in(shipped.FOLDER / folder)})
+
+
+def find(root: Path, folder: str, name: str) -> Path | None:
+    """The file of a name: the project's own, else the shipped one, else None."""
+    return next((path for path in _places(root, folder, name) if path.is_file()), None)
+
+
+def ships(folder: str, name: str) -> bool:
+    """Whether the package ships a file of this name."""
+    return (shipped.FOLDER / folder / f"{name}.yaml").is_file()
+
+
+def _places(root: Path, folder: str, name: str) -> tuple[Path, Path]:
+    return root / folder / f"{name}.yaml", shipped.FOLDER / folder / f"{name}.yaml"
+
+
+def read(root: Path, folder: str, name: str) -> Document | None:
+    """What the file of a name holds, without ``override``; None when there is none.
+
+    Raises ConfigError: it cannot be read, or a shipped file has its name and it does not say which of them counts.
+    """
+    path = find(root, folder, name)
+    if path is None:
+        return None
+    document = load_yaml(path, root)
+    if is_copy(root):  # of a project in which that was checked, perhaps with another version of the package
+        return without_override(document)
+    other = _places(root, folder, name)[1]
+    given = document.data.get(OVERRIDE, False)
+    twice = other.is_file() and path != other and path.read_bytes() != other.read_bytes()
+    what = _WHAT.get(folder, "file")
+    if given is not True and twice:
+        message = f"the {what} '{name}' is also shipped with regft, in {other}"
+        hint = f"write '{OVERRIDE}: true' at the top of this file to use it in that one's place, or rename it"
+        raise ConfigError([document.problem("name-taken", (), message, hint)])
+    if OVERRIDE in document.data and (given is not True or not other.is_file()):
+        shown = str(given).lower() if isinstance(given, bool) else repr(given)
+        message = f"'{OVERRIDE}: {shown}' says nothing: regft ships no {what} '{name}'"
+        if other.is_file():
+            message = f"'{OVERRIDE}' is {shown}, and only true is a choice"
+        near = suggestion(name, names_in(shipped.FOLDER / folder), f"shipped {what}s")
+        raise ConfigError([document.problem("override-nothing", (OVERRIDE,), message, f"remove it; {near}")])
+    return without_override(document)
+
+
+def without_override(document: Document) -> Document:
+    """``document`` without the key that chooses between files of one name."""
+    return replace(document, data={key: value for key, value in document.data.items() if key != OVERRIDE})
+
+
+def missing(
+    root: Path, folder: str, name: str, document: Document, at: KeyPath, more: Sequence[str] = (), without: str = ""
+) -> Problem | None:
+    """The problem of a name, at ``at`` of ``document``, that no file of ``folder`` has; None when one has it.
+
+    Args:
+        folder: ``TASKS`` or ``METHODS``.
+        more: names that may be meant although they have no file.
+        without: a name that cannot be meant although it has a file.
+    """
+    if find(root, folder, name) is not None:
+        return None
+    what, present = _WHAT[folder], sorted({*names(root, folder), *more} - {without})
+    message = f"unknown {what} '{name}': there is no {folder}/{name}.yaml"
+    return document.problem(
+        ("unknown-task" if folder == TASKS else "unknown-method"),
+        at,
+        message,
+        suggestion(name, present, f"{what}s there"),
+    )

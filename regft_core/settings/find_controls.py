@@ -1,0 +1,212 @@
+"""Controls: the arms that separate a method's ingredient from what comes along with it.
+
+An arm has the controls that it declares (``config.derived``), those whose YAML names it (``control_for``) or what it
+is a variant of, and, as a combination (``combines``), each of its ingredients alone. A listed arm that trains the same
+as a control is that control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from regft_core.errors import ConfigError
+from regft_core.names import listing, plural
+from regft_core.schema.method import Method, Registry, is_name
+from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.checks.methods import SharedFor
+from regft_core.settings.files import METHODS, names, read
+from regft_core.settings.trial_values import trials_of
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control of a listed method (or of a control of one) that is not listed."""
+
+    name: str
+    control_for: str
+    differs_by: str
+    #: Whether ``control_for`` is a missing control itself.
+    in_turn: bool = False
+
+    def __str__(self) -> str:
+        differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
+        lacks = "needs its own control" if self.in_turn else "is listed without its control"
+        return f"'{self.control_for}' {lacks} '{self.name}'{differs}"
+
+
+def lacking(missing: Sequence[Control]) -> list[str]:
+    """One warning for all missing controls; none where none is missing."""
+    if not missing:
+        return []
+    methods = dict.fromkeys(control.control_for for control in missing if not control.in_turn)
+    lack = "has no control in the grid" if len(methods) == 1 else "have no control, or not all of them, in the grid"
+    return [
+        f"{listing(methods)} {lack}, so a gain cannot be traced to one ingredient. "
+        f"`regft controls` lists {plural(len(missing), 'control')}; `regft controls --write` adds them."
+    ]
+
+
+@dataclass
+class Controls:
+    """What is known of the controls of the listed methods.
+
+    Attributes:
+        missing: controls that are not listed.
+        present: (method, control) pairs of which both are listed.
+        twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
+        without: listed methods for which no control is declared at all, though they add something.
+        unreadable: files that could not be searched for controls.
+    """
+
+    missing: list[Control] = field(default_factory=list)
+    present: list[tuple[str, str]] = field(default_factory=list)
+    twins: dict[tuple[str, str], str] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def find_controls(builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> Controls:
+    """Find the controls of ``listed`` methods, and of those controls in turn."""
+    controls = Controls()
+    declared: dict[str, list[Control]] = {}
+    families: dict[str, tuple[str, ...]] = {}
+    for file in filter(is_name, names(builder.root, METHODS)):
+        try:
+            document = read(builder.root, METHODS, file)
+        except ConfigError as error:
+            if file not in listed:
+                first = error.problems[0]
+                controls.unreadable.append(f"{first.file} may be a control but cannot be read: {first.message}")
+            continue
+        data = document.data if document is not None else {}
+        families[file] = _names(data.get("variant_of"))
+        for ingredient in _names(data.get("combines")):
+            alone = Control(ingredient, file, "one ingredient of the combination alone")
+            declared.setdefault(file, []).append(alone)
+        for target in _names(data.get("control_for")):
+            declared.setdefault(target, []).append(Control(file, target, ""))
+    for name, method in listed.items():
+        families.setdefault(name, method.config.variant_of)
+        for target in method.config.control_for:
+            _note(declared, Control(name, target, method.config.differs_by))
+    equal = _Equal(builder, listed, shared)
+    for name, method in listed.items():
+        for end in builder.controls(name) if method.of is None else ():
+            _note(declared, Control(f"{name}_{end}", name, ""))
+    seen = set(listed)
+    queue = list(listed)
+    while queue:
+        name = queue.pop(0)
+        own = _of_family(name, declared, families)
+        if not own and name in listed and _needs_control(listed[name], builder.registry):
+            controls.without.append(name)
+        for control in own:
+            twin = control.name if control.name in listed else equal.listed(control.name)
+            if twin is not None:
+                if twin != name and (name, twin) not in controls.present:
+                    controls.present.append((name, twin))
+                    other = equal.method(control.name)
+                    if twin != control.name and other is not None:
+                        controls.twins[name, twin] = other.config.differs_by
+            elif control.name not in seen:
+                other = equal.method(control.name)
+                if other is None and builder.derivation(control.name) is not None:
+                    continue  # there is none under these settings: no factor of the compute, for instance
+                seen.add(control.name)
+                differs = control.differs_by or (other.config.differs_by if other is not None else "")
+                controls.missing.append(Control(control.name, name, differs, in_turn=name not in listed))
+                queue.append(control.name)
+    return controls
+
+
+def _note(declared: dict[str, list[Control]], control: Control) -> None:
+    known = declared.setdefault(control.control_for, [])
+    if all(one.name != control.name for one in known):
+        known.append(control)
+
+
+class _Equal:
+    """Arms that are not listed, and the listed arms that train the same."""
+
+    def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> None:
+        self._builder, self._shared = builder, shared
+        self._known: dict[str, str] = {}
+        with builder.silent():
+            self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
+        self._methods: dict[str, Method | None] = dict(listed)
+        self._equal: dict[str, str | None] = {}
+
+    def _same(self, method: Method) -> str:
+        """Equal for arms that train the same, on every task."""
+        builder, settings = self._builder, self._builder.settings
+        found: list[Any] = [trials_of(settings.tuning, method)]
+        every = [method]
+        for task, own in settings.task_settings.items():
+            if own.methods:
+                document = builder.document(method.name, task)
+                on_task = builder.build(method.name, document, self._shared, task) if document is not None else None
+                every += [on_task] if on_task is not None else []
+        found += [sorted(builder.settings_of(one, self._shared, acting=True).items()) for one in every]
+        return repr(found)
+
+    def method(self, name: str) -> Method | None:
+        """The arm ``name``; None where it is wrong: then what is wrong is told when it is listed."""
+        if name not in self._methods:
+            self._methods[name] = None
+            with self._builder.silent():
+                document = self._builder.document(name)
+                self._methods[name] = self._builder.build(name, document, self._shared) if document else None
+        return self._methods[name]
+
+    def listed(self, name: str) -> str | None:
+        """The listed arm that trains the same as ``name``."""
+        if name not in self._equal:
+            method, self._equal[name] = self.method(name), None
+            with self._builder.silent():
+                self._equal[name] = self._known.get(self._same(method)) if method is not None else None
+        return self._equal[name]
+
+
+def with_twins(methods: Mapping[str, Method], controls: Controls) -> dict[str, Method]:
+    """``methods`` in which an arm that trains the same as a control says so; plain fine-tuning is every one's."""
+    found = dict(methods)
+    for (name, twin), text in controls.twins.items():
+        config = found[twin].config
+        if not found[twin].finetune.explicit and not any(phase.regularisers for phase in found[twin].phases):
+            continue
+        said = "; ".join(filter(None, [config.differs_by, f"for {name}: {text}" if config.differs_by else text]))
+        update = {"control_for": (*config.control_for, name), "differs_by": said}
+        found[twin] = replace(found[twin], config=config.model_copy(update=update))
+    return found
+
+
+def _of_family(
+    name: str, declared: Mapping[str, list[Control]], families: Mapping[str, tuple[str, ...]]
+) -> list[Control]:
+    """Controls declared for ``name``; where there are none, those of the methods it is a variant of."""
+    found: dict[str, Control] = {}
+    trail, queue = {name}, [name]
+    while queue:
+        at = queue.pop(0)
+        for control in declared.get(at, ()):
+            if control.name != name:
+                found.setdefault(control.name, control)
+        for parent in families.get(at, ()):
+            if parent not in trail:
+                trail.add(parent)
+                queue.append(parent)
+    return list(found.values())
+
+
+def _needs_control(method: Method, registry: Registry) -> bool:
+    """Plain arms, controls and arms that train no encoder are what others are compared with."""
+    declared = [registry[name].declare(options) for phase in method.phases for name, options in phase.regularisers]
+    opponent = any(one.freezes_encoder or one.owns_prediction for one in declared)
+    return bool(declared) and not opponent and not method.config.control_for
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(item for item in items if isinstance(item, str))

@@ -1,0 +1,100 @@
+"""Every setting of a method with its value and where the value is from.
+
+A setting's source is, in this order: what the method's file says of its path; the regulariser's class, when the value
+is the option's default; what the file says of the nearest section above it. A value that names another phase of the
+method is wiring, not a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pydantic_core import to_jsonable_python
+
+from regft_core.schema.methods import MethodConfig
+from regft_core.schema.sources import SECTIONS
+from regft_core.settings.checks.methods import phase_path
+from regft_core.settings.yaml.document import dotted
+
+
+class Described(Protocol):
+    """What is asked of a method; ``config.method.Method`` answers it."""
+
+    @property
+    def config(self) -> MethodConfig:
+        """Its YAML."""
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """Its phases, with validated options."""
+
+
+class Sourced(Protocol):
+    """What is asked of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
+
+    sources: ClassVar[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of a method.
+
+    Attributes:
+        path: its place in the method's file, dotted.
+        value: as in the file; of an option that the file leaves out, its default.
+        source: where the value is from; empty where nothing says so.
+        given: whether the file says the value.
+        own: whether the file says the source.
+    """
+
+    path: str
+    value: Any
+    source: str
+    given: bool
+    own: bool
+
+
+def settings(method: Described, registry: Mapping[str, type[Sourced]]) -> list[Setting]:
+    """The settings of a method: its options phase by phase, defaults included, then what else its file sets."""
+    config = method.config
+    data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
+    names = {phase.name for phase in method.phases}
+    found: dict[str, Setting] = {}
+    for phase in method.phases:
+        at = phase_path(config, phase.name)
+        for name, options in phase.regularisers:
+            defaults = registry[name].sources if name in registry else {}
+            for option, value in options.model_dump(mode="json").items():
+                path = dotted((*at, "regularisers", name, option))
+                given = option in options.model_fields_set
+                if given and isinstance(value, str) and value in names:
+                    continue
+                default = type(options).model_fields[option].get_default(call_default_factory=True)
+                inherited = defaults.get(option, "") if value == to_jsonable_python(default) else ""
+                own = config.sources.get(path, "") or ("" if inherited or not given else _above(path, config.sources))
+                found[path] = Setting(path, value, own or inherited, given, bool(own))
+    for path, value in _leaves(data):
+        wiring = path.endswith(".start") and value in names
+        if ".regularisers." not in f".{path}" and not wiring:
+            own = config.sources.get(path, "") or _above(path, config.sources)
+            found[path] = Setting(path, value, own, True, bool(own))
+    return list(found.values())
+
+
+def _leaves(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{at}{key}.")
+        else:
+            yield f"{at}{key}", value
+
+
+def _above(path: str, sources: Mapping[str, str]) -> str:
+    """The source of the nearest section that ``path`` is in."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        if path in sources:
+            return sources[path]
+    return ""

@@ -1,0 +1,86 @@
+"""Which tasks an encoder has seen before: ``pipelines/contamination.yaml``, read for validation, report, tracker.
+
+A fact about an encoder changes no number of any run, so it is no part of a run's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from regft_core import shipped
+from regft_core.errors import ConfigError
+from regft_core.schema import Name, StrictModel
+from regft_core.settings.files import CONTAMINATION
+from regft_core.settings.messages.explain import validate
+from regft_core.settings.yaml.document import load_yaml
+
+
+class SeenConfig(StrictModel):
+    """What some encoders were trained on."""
+
+    encoders: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    source: str = Field(min_length=1, description="who says so")
+    tasks: dict[Name, str] = Field(min_length=1, description="task -> the data set as the source calls it")
+
+
+class ContaminationConfig(StrictModel):
+    """The whole file."""
+
+    trained_on: dict[Name, SeenConfig] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """What is known of the encoders' training data."""
+
+    config: ContaminationConfig
+
+    def of(self, encoder: str, names: Iterable[str]) -> dict[str, str]:
+        """Tasks or sets among ``names`` that ``encoder`` (``model.name``) has seen -> as what, and who says so."""
+        wanted = list(dict.fromkeys(names))
+        found: dict[str, str] = {}
+        for entry in self.config.trained_on.values():
+            if encoder in entry.encoders:
+                for name in wanted:
+                    if name in entry.tasks:
+                        found.setdefault(name, f"{entry.tasks[name]} ({entry.source})")
+        return {name: found[name] for name in wanted if name in found}
+
+
+def read_contamination(root: Path) -> Contamination:
+    """Read the table that the package ships, and over it that of the project at ``root``, where there is one.
+
+    Raises ConfigError when a file is wrong.
+    """
+    found: dict[str, SeenConfig] = {}
+    for path in (shipped.FOLDER / CONTAMINATION, Path(root) / CONTAMINATION):
+        if path.is_file():
+            config, problems = validate(ContaminationConfig, load_yaml(path, Path(root)))
+            if config is None:
+                raise ConfigError(problems)
+            found |= config.trained_on
+    return Contamination(ContaminationConfig(trained_on=found))
+
+
+def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:
+    """What to tell about ``task``, which is judged on ``sets``; nothing where the encoder saw none of them."""
+    found = []
+    if task in seen:
+        found.append(f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone")
+    for name in sets:
+        if name in seen and name != task:
+            found.append(
+                f"{encoder} was trained on {seen[name]}: for it the set {name}, which judges {task}, is not out of "
+                "distribution"
+            )
+    return found
+
+
+def to_json(contamination: Contamination) -> Any:
+    """The table as plain values, for what depends on it."""
+    return contamination.config.model_dump(mode="json")

@@ -1,0 +1,181 @@
+"""Which encoder a name, an alias or a local directory stands for, and what it was trained on since pretraining.
+
+Papers and runs spell one encoder in many ways: with and without the organisation of its hub id, as an alias, as a
+directory. Two spellings are one encoder when they lead to the same entry of ``KNOWN`` and to the same tasks in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from regft_core.models.aliases import ALIASES
+
+
+class Shape(NamedTuple):
+    """Family, layers (of one stack), width and vocabulary, as ``config.json`` says."""
+
+    family: str
+    layers: int
+    width: int
+    vocabulary: int
+
+
+#: How the identity is known: from a name, from what config.json says of its origin, from the shape alone.
+Known = Literal["name", "config", "shape", "nothing"]
+
+_BERT = {"base": (12, 768), "large": (24, 1024)}
+#: Hub id -> shape.
+KNOWN: dict[str, Shape] = {
+    **{
+        f"google-bert/bert-{size}-{case}": Shape("bert", *_BERT[size], vocabulary)
+        for size in _BERT
+        for case, vocabulary in (("uncased", 30522), ("cased", 28996))
+    },
+    **{f"FacebookAI/roberta-{size}": Shape("roberta", *_BERT[size], 50265) for size in _BERT},
+    **{f"google/electra-{size}-discriminator": Shape("electra", *_BERT[size], 30522) for size in _BERT},
+    **{f"microsoft/deberta-{size}": Shape("deberta", *_BERT[size], 50265) for size in _BERT},
+    **{f"xlnet/xlnet-{size}-cased": Shape("xlnet", *_BERT[size], 32000) for size in _BERT},
+    "microsoft/deberta-xlarge": Shape("deberta", 48, 1024, 50265),
+    "microsoft/deberta-v2-xlarge": Shape("deberta-v2", 24, 1536, 128100),
+    "microsoft/deberta-v2-xxlarge": Shape("deberta-v2", 48, 1536, 128100),
+    "facebook/bart-base": Shape("bart", 6, 768, 50265),
+    "facebook/bart-large": Shape("bart", 12, 1024, 50265),
+    "hfl/chinese-bert-wwm-ext": Shape("bert", 12, 768, 21128),
+    "hfl/chinese-roberta-wwm-ext-large": Shape("bert", 24, 1024, 21128),
+    "hfl/chinese-macbert-large": Shape("bert", 24, 1024, 21128),
+    "sentence-transformers/all-MiniLM-L6-v2": Shape("bert", 6, 384, 30522),
+    "sentence-transformers/all-mpnet-base-v2": Shape("mpnet", 12, 768, 30527),
+}
+#: Hub id of a checkpoint that was fine-tuned -> (what it started from, the task).
+TUNED: dict[str, tuple[str, str]] = {
+    f"{start}-mnli": (start, "mnli")
+    for start in (
+        "FacebookAI/roberta-large",
+        "facebook/bart-large",
+        *(f"microsoft/deberta-{size}" for size in ("base", "large", "xlarge", "v2-xlarge", "v2-xxlarge")),
+    )
+}
+_ALIASES = {
+    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
+    "mpnet": "sentence-transformers/all-mpnet-base-v2",
+}
+assert _ALIASES.keys() == ALIASES.keys()
+#: A snapshot in the hub's cache: ``models--FacebookAI--roberta-large/snapshots/<commit>``.
+_SNAPSHOT = re.compile(r"(?:^|[/\\])models--([^/\\]+?)--([^/\\]+)[/\\]snapshots[/\\]")
+#: Layers, width and vocabulary, under the names that the families give them.
+_SIZES = (
+    ("num_hidden_layers", "n_layer", "encoder_layers", "n_layers"),
+    ("hidden_size", "d_model", "dim"),
+    ("vocab_size",),
+)
+_FACTS = (
+    "model_type",
+    "_name_or_path",
+    "architectures",
+    "finetuning_task",
+    *(name for names in _SIZES for name in names),
+)
+#: What a classifier was trained on when its configuration does not say.
+UNNAMED = "a task that its configuration does not name"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """One encoder; equal ``name`` and ``trained_on`` mean the same start."""
+
+    #: Hub id as ``KNOWN`` has it, else as given.
+    name: str
+    #: Labelled tasks between pretraining and the run, in order.
+    trained_on: tuple[str, ...] = ()
+    by: Known = "name"
+
+    @property
+    def title(self) -> str:
+        """For tables and sentences, without the organisation."""
+        return self.name.rstrip("/").rpartition("/")[2] + "".join(f", tuned on {task}" for task in self.trained_on)
+
+    def after(self, *tasks: str) -> Encoder:
+        """The encoder once it was trained on ``tasks``, too."""
+        return Encoder(self.name, (*self.trained_on, *tasks), self.by)
+
+    def same(self, other: Encoder) -> bool:
+        """Whether both are one encoder; an unknown name without an organisation is that of any organisation."""
+        if self.trained_on != other.trained_on or "nothing" in (self.by, other.by):
+            return False
+        one, two = self.name.casefold(), other.name.casefold()
+        return one == two if "/" in one and "/" in two else one.rpartition("/")[2] == two.rpartition("/")[2]
+
+
+def named(name: str) -> Encoder:
+    """The encoder of an alias or a hub id, with or without its organisation, in any case of letters."""
+    full = _ALIASES.get(name, name).casefold()
+    for known in (*KNOWN, *TUNED):
+        if full in (known.casefold(), known.rpartition("/")[2].casefold()):
+            start, task = TUNED.get(known, (known, ""))
+            return Encoder(start, (task,) if task else ())
+    return Encoder(name)
+
+
+def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
+    """The encoder in a local directory, from its path in the hub's cache and its ``config.json``.
+
+    The configuration names where its weights came from (``_name_or_path``); a shape must agree with it. Without such a
+    name the shape alone decides where one entry of ``KNOWN`` has it. A classifier was trained on something in between,
+    whatever its configuration says of its origin.
+    """
+    snapshot = _SNAPSHOT.search(path)
+    if snapshot:
+        return named("/".join(snapshot.groups()))
+    shape, between = shape_of(config), _between(config)
+    origin = config.get("_name_or_path")
+    if isinstance(origin, str) and origin:
+        found = named(origin)
+        if KNOWN.get(found.name) == shape:
+            return Encoder(found.name, found.trained_on or between, "config")
+    alike = [name for name, known in KNOWN.items() if known == shape]
+    if len(alike) == 1:
+        return Encoder(alike[0], between, "shape")
+    return Encoder(path, between, "nothing")
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape | None:
+    """The shape that a ``config.json`` describes; None if it does not."""
+
+    found = [next((config[name] for name in names if isinstance(config.get(name), int)), None) for names in _SIZES]
+    family = config.get("model_type")
+    layers, width, vocabulary = found
+    if not isinstance(family, str) or layers is None or width is None or vocabulary is None:
+        return None
+    return Shape(family, layers, width, vocabulary)
+
+
+def facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a ``config.json`` what ``in_directory`` reads; manifests keep it, for the directory may be gone."""
+    return {name: config[name] for name in _FACTS if config.get(name) is not None}
+
+
+def _between(config: Mapping[str, Any]) -> tuple[str, ...]:
+    task = config.get("finetuning_task")
+    if isinstance(task, str) and task:
+        return (task.casefold(),)
+    classes = config.get("architectures") or ()
+    return (UNNAMED,) if any(str(one).endswith("ForSequenceClassification") for one in classes) else ()
+
+
+def between_phases(method: Mapping[str, Any], task: str) -> tuple[str, ...]:
+    """Labelled tasks other than ``task`` on which a method trains the encoder that its last phase starts from.
+
+    Args:
+        method: its configuration as plain values.
+    """
+    found: dict[str, tuple[str, ...]] = {"checkpoint": (), "previous": ()}
+    start: tuple[str, ...] = ()
+    for name, phase in (method.get("phases") or {}).items():
+        start = found[(phase or {}).get("start", "previous")]
+        data = (phase or {}).get("data") or {}
+        other = data.get("task") if data.get("labels", True) else None
+        found[name] = found["previous"] = (*start, other) if other not in (None, task) else start
+    return start

@@ -1,0 +1,256 @@
+"""Numbers printed in papers: ``published/<paper>_<table>.yaml``, as facts with their table, row and unit.
+
+A file is one table, or the numbers that a paper prints in its prose. ``columns`` stand in the paper's order. A column
+is a task or one of its other sets (``metric``), a mean of columns (``mean_of``, written as ``report.averages``), or
+anything else (``unit``: seconds, gigabytes, a set that is none here). ``encoders`` says which checkpoint each encoder
+is, and who says so. A row is one method with one encoder at one training size and ``setting``. Its ``scores``,
+``deviations`` and ``gains`` have the names of columns; ``gain_over`` names the row that the printed gains are over. A
+row that the paper took from elsewhere has ``copied_from`` and is never compared with ours. Averages and gains must
+follow from the numbers beside them. Where a printed average does not, ``recomputed`` has what follows and
+``misprints`` says it in words. ``missing`` says what the table prints and this file lacks.
+
+Nothing here changes a run; ``report.published`` names the files to print beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from regft_core.catalogue import METRICS
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
+from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, Size, StrictModel
+from regft_core.schema.params import Params
+from regft_core.schema.report import Part
+from regft_core.settings.files import METHODS, PUBLISHED, TASKS, names, read
+from regft_core.settings.messages.explain import validate
+from regft_core.settings.papers.claims import Claim, check_claims
+from regft_core.settings.papers.printed_arithmetic import leaves, wrong_gains, wrong_means
+from regft_core.settings.yaml.document import Document, KeyPath, load_yaml
+
+#: ``task`` for its development set, ``task/set`` for another of its sets; a name of any other column.
+Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
+
+
+class Column(ConsistentModel):
+    """What the numbers of one column are: exactly one of metric, mean_of and unit."""
+
+    metric: str | None = Field(None, description="the column is a task or task/set, in points (times 100)")
+    mean_of: Annotated[list[Part], Field(min_length=1)] | None = Field(
+        None, description="columns that this one is the mean of; a list inside counts as one part"
+    )
+    unit: str | None = Field(None, min_length=1, description="of a column that is no task, set or mean here")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Unknown metrics; none or several of the three kinds."""
+        if self.known("metric", "mean_of", "unit"):
+            if sum(one is not None for one in (self.metric, self.mean_of, self.unit)) != 1:
+                yield (), "a column has exactly one of metric, mean_of and unit"
+            if self.metric is not None and self.metric not in METRICS.names():
+                yield ("metric",), f"unknown metric '{self.metric}'; {suggestion(self.metric, METRICS.names())}"
+
+
+class Encoder(StrictModel):
+    """The checkpoint behind an encoder's name in the paper."""
+
+    model: str | None = Field(min_length=1, description="hub id; null where nobody says it and no row has an arm")
+    instead: dict[Key, str] = Field({}, description="column -> hub id, where its runs start from another checkpoint")
+    source: str = Field(min_length=1, description="who says so: the paper, its code, nobody (then it is assumed)")
+
+
+class PublishedRow(ConsistentModel):
+    """One row of a table: one method with one encoder at one training size."""
+
+    method: str = Field(min_length=1, description="as the paper calls it")
+    arm: Name | None = Field(None, description="the same method here (pipelines/methods); none where there is none")
+    encoder: str = Field(min_length=1, description="as the table's ``encoders`` call it")
+    size: Size = "full"
+    setting: dict[Name, int | float | str] = Field({}, description="what else sets rows of one method apart")
+    scores: dict[Key, float] = Field({}, description="column -> what is printed")
+    deviations: dict[Key, Annotated[float, Field(ge=0)]] = Field(
+        {}, description="over seeds; that of a mean is what the paper prints, the mean of its parts' in weight mixup"
+    )
+    gain_over: str | None = Field(None, min_length=1, description="method of the row that gains are over")
+    gains: dict[Key, float] = Field({}, description="printed differences to that row")
+    recomputed: dict[Key, float] = Field({}, description="means that follow where the printed one does not: misprints")
+    copied_from: str | None = Field(None, min_length=1, description="whose numbers these are where not the paper's own")
+    note: str = ""
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Deviations without scores, gains over nothing, and rows that say nothing."""
+        if self.known("scores", "deviations"):
+            for key in self.deviations:
+                if key not in self.scores:
+                    yield ("deviations", key), f"a deviation of '{key}', which has no score"
+        if self.known("scores") and not self.scores:
+            yield ("scores",), "a row without scores says nothing"
+        if self.known("gains", "gain_over") and bool(self.gains) != (self.gain_over is not None):
+            yield ("gains",), "gains and gain_over belong together"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What no two rows of a table share."""
+        return (self.method, self.encoder, self.size, tuple(sorted(self.setting.items())))
+
+
+class PublishedConfig(ConsistentModel):
+    """One table of one paper."""
+
+    paper: str = Field(min_length=1)
+    table: str = Field(min_length=1, description="as the paper numbers it; ``prose`` for numbers of its text")
+    what: str = Field(min_length=1, description="what it shows, in own words")
+    seeds: Annotated[int, Field(ge=1)] | None = Field(None, description="null: the paper does not say")
+    statistic: str = Field(min_length=1, description="what a number is: mean over seeds, selected how")
+    transposed: bool = Field(False, description="the paper prints our columns as its rows")
+    columns: dict[Key, Column] = Field(
+        description="in the paper's order; parts of means may have no number of their own"
+    )
+    encoders: dict[str, Encoder] = Field({}, description="name in the paper -> checkpoint")
+    derived: NameList = Field((), description="arms that a preset of this table derives (its method_settings)")
+    rows: Annotated[tuple[PublishedRow, ...], Field(strict=False)]
+    missing: str = Field("", description="what the table prints and is not here, and why")
+    misprints: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="known, in words")
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = Field((), description="what the paper says of it")
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Columns that are a task or task/set -> their metric."""
+        return {key: column.metric for key, column in self.columns.items() if column.metric is not None}
+
+    def model(self, row: PublishedRow, column: str | None = None) -> str | None:
+        """Hub id of a row's encoder, or of what ``column`` starts from, as far as anybody says it."""
+        encoder = self.encoders[row.encoder]
+        return encoder.instead.get(column or "", encoder.model)
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """No rows and no reason; misprints that nobody lists."""
+        if self.known("rows", "missing") and not self.rows and not self.missing:
+            yield ("rows",), "no rows, and 'missing' does not say why"
+        known = self.known("rows", "misprints")
+        if known and not self.misprints and any(row.recomputed for row in self.rows):
+            yield ("misprints",), "rows have 'recomputed' averages; list the misprints in words too"
+
+
+class Published(StrictModel):
+    """A table with the name of its file."""
+
+    name: str
+    config: PublishedConfig
+
+
+def read_published(root: Path, name: str) -> Published:
+    """Read ``published/<name>.yaml``.
+
+    Raises:
+        ConfigError: the file is missing or wrong, names tasks or methods that are not there, or does not add up.
+    """
+    root = Path(root)
+    # Of a table that is not there the second one says what is.
+    document = read(root, PUBLISHED, name) or load_yaml(root / PUBLISHED / f"{name}.yaml", root)
+    config, problems = validate(PublishedConfig, document)
+    if config is not None:
+        tasks, methods = (names(root, folder) for folder in (TASKS, METHODS))
+        arms = [*methods, *config.derived]
+        problems += [*_columns(config, tasks, document), *_rows(config, arms, document)]
+        problems += check_claims(config, arms, document)
+    if config is None or problems:
+        raise ConfigError(problems)
+    return Published(name=name, config=config)
+
+
+def _columns(config: PublishedConfig, tasks: Sequence[str], document: Document) -> Iterator[Problem]:
+    """Metrics of tasks or sets that are not there, means of columns that are not there."""
+    for key, column in config.columns.items():
+        at = ("columns", key)
+        task, _, other = key.partition("/")
+        for one in filter(None, (task, other) if column.metric is not None else ()):
+            if one not in tasks:
+                yield document.problem("unknown-task", at, f"unknown task '{one}'", suggestion(one, tasks))
+        for part in leaves(column.mean_of or ()):
+            if part not in config.columns:
+                hint = suggestion(part, config.columns, "columns")
+                yield document.problem("unknown-column", at, f"'{part}' is not a column", hint)
+
+
+def _rows(config: PublishedConfig, methods: Sequence[str], document: Document) -> Iterator[Problem]:
+    """Names that nothing declares, doubled rows, and numbers that do not follow from each other."""
+    means = {key: column.mean_of for key, column in config.columns.items() if column.mean_of is not None}
+    for i, row in enumerate(config.rows):
+        at: KeyPath = ("rows", i)
+        if row.arm is not None and row.arm not in methods:
+            yield document.problem(
+                "unknown-method", (*at, "arm"), f"unknown method '{row.arm}'", suggestion(row.arm, methods)
+            )
+        if row.encoder not in config.encoders:
+            hint = suggestion(row.encoder, config.encoders, "encoders of the table")
+            yield document.problem("unknown-encoder", (*at, "encoder"), f"unknown encoder '{row.encoder}'", hint)
+        elif row.arm is not None and config.model(row) is None:
+            yield document.problem(
+                "unknown-encoder",
+                (*at, "arm"),
+                "a row with 'arm' needs an encoder whose checkpoint is known",
+                "give the encoder a checkpoint under encoders, or remove arm",
+            )
+        if row.identity in [other.identity for other in config.rows[:i]]:
+            message = f"'{row.method}' is there twice with this encoder, size and setting"
+            yield document.problem("doubled-row", at, message, "name the difference in 'setting'")
+        for field in ("scores", "gains", "recomputed"):
+            for key in getattr(row, field):
+                if key not in config.columns:
+                    hint = suggestion(key, config.columns, "columns")
+                    yield document.problem("unknown-column", (*at, field, key), f"'{key}' is not a column", hint)
+        for key, value in row.scores.items():
+            if key in config.metrics and abs(value) > 100:
+                yield document.problem(
+                    "not-points", (*at, "scores", key), f"{value:g} is not a score in points", "give the column a unit"
+                )
+        for key, message in wrong_means(row.scores, row.recomputed, means):
+            yield document.problem(
+                "inconsistent", (*at, "scores", key), message, "correct the number, or mark it as a misprint"
+            )
+        if row.gain_over is None:
+            continue
+        base = [
+            one for one in config.rows if (one.method, one.encoder, one.size) == (row.gain_over, row.encoder, row.size)
+        ]
+        if len(base) != 1:
+            message = f"{len(base)} rows are '{row.gain_over}' with this encoder and size; gains are over one"
+            yield document.problem(
+                "unknown-row",
+                (*at, "gain_over"),
+                message,
+                suggestion(row.gain_over, {one.method for one in config.rows}),
+            )
+            continue
+        for key, message in wrong_gains(row.gains, row.scores, base[0].scores, means):
+            yield document.problem(
+                "inconsistent", (*at, "gains", key), message, "correct the number, or mark it as a misprint"
+            )
+
+
+def published_names(root: Path) -> list[str]:
+    """The tables that are there."""
+    return names(Path(root), PUBLISHED)
+
+
+def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
+    """Problems of ``report.published``: tables that are not there, or wrong themselves."""
+    if not params.known("report") or not params.report.known("published"):
+        return []
+    there, given = published_names(root), document.data["report"].get("published")
+    found = []
+    for i, name in enumerate(params.report.published):
+        at: KeyPath = ("report", "published", i) if isinstance(given, list) else ("report", "published")
+        if name not in there:
+            message, hint = f"there is no {PUBLISHED}/{name}.yaml", suggestion(name, there, "tables there")
+            found.append(document.problem("unknown-table", at, message, hint))
+            continue
+        try:
+            read_published(root, name)
+        except ConfigError as error:
+            found += error.problems
+    return found

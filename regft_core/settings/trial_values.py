@@ -1,0 +1,255 @@
+"""The trials of each arm: which values are tried, and their errors.
+
+A trial is a set of dotted settings (``training.learning_rate``, ``regularisers.hype.scale``,
+``phases.search.repeat.times``). They are laid over the method as the strongest layer; ``training.*`` of a method with
+phases is laid over the shared protocol instead, which its phases then change.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping
+from itertools import product
+from typing import Any
+
+from regft_core.errors import Problem
+from regft_core.schema.method import Method
+from regft_core.schema.training import TaskTraining, TrainingConfig
+from regft_core.schema.tuning import TuningConfig
+from regft_core.settings.build_method import MethodBuilder, tuned_document
+from regft_core.settings.messages.explain import validate
+from regft_core.settings.yaml.document import Document, KeyPath
+from regft_core.settings.yaml.layers import nested
+
+#: Dotted settings of one trial, in the order of the file.
+Trial = dict[str, Any]
+#: Seed of the draw of ``tuning.trials`` from a grid: arms with equal grids get equal trials.
+_DRAW = 0
+
+
+def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
+    """The trials of an arm, in order; empty where nothing of it is tuned.
+
+    ``values`` are for arms that take optimiser steps; an arm's own are for it whatever it does.
+    """
+    if tuning is None:
+        return []
+    own = tuning.methods.get(method.name)
+    if own is None and method.of is not None:
+        own = _inherited(tuning.methods.get(method.of), method.flipped)
+    if isinstance(own, list):
+        return [dict(trial) for trial in own]
+    if own is not None and not own:
+        return []
+    shared = tuning.values if any(phase.training.epochs for phase in method.phases) else {}
+    grid = {**shared, **(own or {})}
+    if not grid:
+        return []
+    every = [dict(zip(grid, values)) for values in product(*grid.values())]
+    if tuning.trials is None or tuning.trials >= len(every):
+        return every
+    return [every[index] for index in sorted(random.Random(_DRAW).sample(range(len(every)), tuning.trials))]
+
+
+def _inherited(
+    own: Mapping[str, Any] | list[Trial] | None, flipped: Collection[str]
+) -> dict[str, Any] | list[Trial] | None:
+    """What is tried for an arm, for a control that it declares: without the settings that the control flips.
+
+    None where nothing is left of an arm's own values: those for every arm are tried then.
+    """
+
+    def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in values.items() if not any(f"{k}.".startswith(f"{one}.") for one in flipped)}
+
+    if not isinstance(own, list):
+        return (kept(own) or None) if own else None if own is None else {}
+    trials = [kept(trial) for trial in own]
+    return [trial for index, trial in enumerate(trials) if trial and trial not in trials[:index]]
+
+
+def tuned_method(
+    builder: MethodBuilder,
+    name: str,
+    task: str | None,
+    values: Mapping[str, Any],
+    shared: TrainingConfig,
+    other: Mapping[str, TrainingConfig],
+    at: KeyPath = ("tuning",),
+) -> tuple[Method | None, TrainingConfig]:
+    """A method (on a task) with tuned values, and the protocol that its phases start from.
+
+    Args:
+        shared: the protocol of the cell's own rows.
+        other: that of other tasks, whose rows phases may train on.
+        at: where ``params.yaml`` names the values, for problems, which go to ``builder.problems``.
+    """
+    document = builder.document(name, task)
+    assert document is not None
+    phased = isinstance(document.data.get("phases"), dict)
+    below = {key: value for key, value in values.items() if phased and key.startswith("training.")}
+    training = shared
+    if below:
+        layer = Document(nested(below), {}, builder.params.file)
+        found, problems = validate(TaskTraining, layer, ("training",))
+        place = builder.params
+        builder.problems += [
+            place.problem(problem.code, at, f"{problem.key} {problem.message}", problem.hint) for problem in problems
+        ]
+        if found is None:
+            return None, shared
+        training = found.over(shared)
+    rest = nested({key: value for key, value in values.items() if key not in below})
+    layered = tuned_document(document, rest, builder.params, at)
+    return builder.build(
+        name, layered, lambda rows: training if rows is None else other[rows], task, tuned=True
+    ), training
+
+
+def check_tuning(
+    tuning: TuningConfig,
+    methods: Mapping[str, Method],
+    listed: Collection[str],
+    builder: MethodBuilder,
+    shared: TrainingConfig,
+    other: Mapping[str, TrainingConfig],
+) -> tuple[list[Problem], dict[str, list[Method]]]:
+    """Arms that are not ``listed``, values that do not fit or change nothing, unequal numbers of trials.
+
+    Returns the problems (those inside a trial's method go to ``builder.problems``), and the method of every trial.
+    """
+    document = builder.params
+    problems = []
+    for name in tuning.methods:
+        if name not in listed:
+            at: KeyPath = ("tuning", "methods", name)
+            problems.append(
+                document.problem(
+                    "not-listed", at, f"method '{name}' is not listed under methods", "list it, or remove it"
+                )
+            )
+    numbers: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    built: dict[str, list[Method]] = {}
+    for name, method in methods.items():
+        trials = trials_of(tuning, method)
+        wrong, built[name] = _check_trials(tuning, method, trials, builder, shared, other)
+        problems += wrong
+        if trials:
+            numbers[name] = _trainings(built[name])
+            counts[name] = len(trials)
+    if tuning.selection == "split" and len(set(numbers.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
+        message = f"methods have different numbers of trials ({listed}), so the best of them cannot be compared"
+        hint = f"set tuning.trials: {min(numbers.values())}, or give the others more values"
+        problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
+    if tuning.trials is not None:
+        for name, count in counts.items():
+            if count < tuning.trials and not isinstance(tuning.methods.get(name), list):
+                message = f"'{name}' has {count} combinations of values, fewer than tuning.trials {tuning.trials}"
+                problems.append(
+                    document.problem(
+                        "too-few-values", ("tuning", "trials"), message, "give it more values, or lower trials"
+                    )
+                )
+    return problems, built
+
+
+def _check_trials(
+    tuning: TuningConfig,
+    method: Method,
+    trials: list[Trial],
+    builder: MethodBuilder,
+    shared: TrainingConfig,
+    other: Mapping[str, TrainingConfig],
+) -> tuple[list[Problem], list[Method]]:
+    document, name = builder.params, method.name
+    at = _place(tuning, name)
+    keys = list(dict.fromkeys(key for trial in trials for key in trial))
+    file = builder.document(name)
+    data = file.data if file is not None else {}
+    wrong = [(key, why) for key in keys if (why := _misplaced(key, data))]
+    if wrong:
+        return [
+            document.problem("not-tunable", _key_place(tuning, name, key), f"'{key}': {why}", _HINT)
+            for key, why in wrong
+        ], []
+    every: list[Method] = []
+    known: dict[str, Trial] = {}
+    problems = []
+    for trial in trials:
+        built, training = tuned_method(builder, name, None, trial, shared, other, at)
+        if built is None:
+            return [], every  # the builder has said why
+        every.append(built)
+        identity = f"{built.phases!r} {training!r}"
+        if identity in known:
+            said = ", ".join(f"{key} {value}" for key, value in trial.items())
+            before_it = ", ".join(f"{key} {value}" for key, value in known[identity].items())
+            message = f"'{name}' would be the same run with {said} as with {before_it}"
+            hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
+            problems.append(document.problem("same-trial", at, message, hint))
+        known.setdefault(identity, trial)
+    return problems, every
+
+
+def _trainings(built: Iterable[Method]) -> int:
+    """How many trials differ in what takes steps: those that differ in a stepless phase share their training."""
+    return len({repr([phase for phase in method.phases if phase.training.epochs]) for method in built})
+
+
+_HINT = "write training.<key>, regularisers.<regulariser>.<option>, or phases.<phase>. and one of these"
+
+
+def _misplaced(key: str, data: Mapping[str, Any]) -> str:
+    """Why a dotted key is nothing of the method whose file has ``data``; empty when it is."""
+    parts = key.split(".")
+    at: Any = data
+    if parts[0] == "phases":
+        phases = data.get("phases")
+        if not isinstance(phases, dict) or len(parts) < 3 or not isinstance(phases.get(parts[1]), dict):
+            return "the method has no such phase"
+        at, parts = phases[parts[1]], parts[2:]
+    if parts[0] == "training" and len(parts) in (2, 3):
+        return ""
+    if parts[0] == "regularisers" and len(parts) >= 3:
+        there = at.get("regularisers")
+        return (
+            "" if isinstance(there, dict) and parts[1] in there else f"the method has no regulariser '{parts[1]}' there"
+        )
+    if parts[0] in ("repeat", "data") and len(parts) == 2 and at is not data:
+        return ""
+    return "is not a setting of a run"
+
+
+def _place(tuning: TuningConfig, name: str) -> KeyPath:
+    return ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
+
+
+def _key_place(tuning: TuningConfig, name: str, key: str) -> KeyPath:
+    own = tuning.methods.get(name)
+    listed = own if isinstance(own, Mapping) else {}
+    if isinstance(own, list):
+        return "tuning", "methods", name
+    return ("tuning", "methods", name, key) if key in listed else ("tuning", "values", key)
+
+
+def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:
+    """The dry run's lines: how many trials each arm gets, and what chooses."""
+    judge = (
+        (
+            f"rows set aside ({1 - tuning.split:.0%} of a run's training rows), then trained on all rows"
+            if tuning.folds is None
+            else f"{tuning.folds} folds of a run's training rows, then trained on all rows"
+        )
+        if tuning.selection == "split"
+        else "the dev set, as published: scores on it are optimistic"
+    )
+    each = "each seed chooses" if tuning.judged_by_seed else "one choice per cell, by the mean over seeds"
+    lines = [f"tuning: judged by {judge}; {each}"]
+    for method in methods:
+        trials = trials_of(tuning, method)
+        keys = list(dict.fromkeys(key for trial in trials for key in trial))
+        what = f"{len(trials)} trials over {', '.join(keys)}" if trials else "no trials"
+        lines.append(f"  {method.name}: {what}")
+    return lines

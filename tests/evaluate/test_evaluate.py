@@ -1,0 +1,127 @@
+"""From logits to one run's part of result.json and its prediction rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from regft_core.errors import DataError, RunFailed
+from regft_core.evaluate.metrics import compute
+from regft_core.evaluate.score import SetInfo, evaluate_run
+from tests.errors import raises_code
+
+MNLI = ["entailment", "neutral", "contradiction"]
+HANS = ("entailment", "non-entailment")
+TO_HANS = {"entailment": "entailment", "neutral": "non-entailment", "contradiction": "non-entailment"}
+TASK = {
+    "kind": "classification",
+    "labels": MNLI,
+    "metrics": ["accuracy", "f1_macro", "f1"],
+    "positive_label": "entailment",
+}
+
+
+def ids(n):
+    return [f"r{i}" for i in range(n)]
+
+
+def confident(predictions, k):
+    return np.eye(k, dtype=np.float32)[np.asarray(predictions)] * 4
+
+
+def test_dev_and_a_merged_ood_set():
+    dev = [0, 1, 2, 0, 1, 2, 0, 0]
+    hans, predicted = [0, 0, 1, 1, 1], [0, 1, 1, 2, 0]
+    result = evaluate_run(
+        {"dev": confident(dev, 3), "hans": confident(predicted, 3)},
+        {"dev": SetInfo(dev, ids(8)), "hans": SetInfo(hans, ids(5), TO_HANS, HANS)},
+        TASK,
+    )
+    assert result.sets["dev"]["metrics"] == {"accuracy": 1.0, "f1_macro": 1.0, "f1": 1.0}
+    assert result.sets["dev"]["majority"]["accuracy"] == 0.5
+    assert result.sets["hans"]["n"] == 5
+    assert result.sets["hans"]["metrics"]["accuracy"] == pytest.approx(0.6)
+    assert result.sets["hans"]["metrics"]["f1"] == pytest.approx(0.5)  # the positive label is mapped as well
+    assert result.sets["hans"]["positive_label_index"] == 0
+    assert result.collapsed == {"dev": None, "hans": "majority"}
+    row = result.rows["hans"][3]
+    assert (row["idx"], row["label"], row["prediction"], len(row["scores"])) == ("r3", 1, 1, 2)
+    assert sum(row["scores"]) == pytest.approx(1.0)
+    assert json.loads(json.dumps([result.sets, result.collapsed, result.rows])) == [
+        result.sets,
+        result.collapsed,
+        result.rows,
+    ]
+
+
+def test_f1_counts_the_positive_label_where_the_other_set_has_it():
+    """The set lists its labels the other way round and under other names: index 0 there is index 1 here."""
+    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["f1", "accuracy_f1"], "positive_label": None}
+    other = SetInfo([0, 0, 0, 1, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])
+    result = evaluate_run({"other": confident([1, 1, 0, 1, 0, 0], 2)}, {"other": other}, task).sets["other"]
+    assert result["positive_label_index"] == 0
+    # In the set's labels the predictions are 0 0 1 0 1 1: for "true" (0) two hits, one wrong claim, one miss.
+    assert result["metrics"]["f1"] == pytest.approx(2 / 3)
+    unequal = {"other": SetInfo([0, 0, 0, 0, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])}
+    result = evaluate_run({"other": confident([1, 1, 1, 0, 0, 1], 2)}, unequal, task).sets["other"]
+    assert result["metrics"]["f1"] == pytest.approx(2 * 3 / (4 + 4))  # of "false" it would be 1/2
+    assert result["majority"]["f1"] == pytest.approx(2 * 4 / (4 + 6))
+
+
+def test_metrics_can_be_recomputed_from_the_rows():
+    rng = np.random.default_rng(1)
+    task = {"kind": "regression", "labels": None, "metrics": ["pearson", "spearman", "mse"], "positive_label": None}
+    gold = rng.uniform(0, 5, 60)
+    result = evaluate_run(
+        {"dev": (gold + rng.normal(size=60))[:, None].astype(np.float32)}, {"dev": SetInfo(gold, ids(60))}, task
+    )
+    rows = json.loads(json.dumps(result.rows["dev"]))
+    again = compute(
+        task["metrics"],
+        kind="regression",
+        labels=[row["label"] for row in rows],
+        predictions=[row["prediction"] for row in rows],
+    )
+    assert again == result.sets["dev"]["metrics"]
+    assert rows[0]["scores"] == [rows[0]["prediction"]]
+    assert result.sets["dev"]["majority"]["mse"] == pytest.approx(gold.var())
+
+
+def test_a_collapsed_run_and_swapped_labels_are_said():
+    gold = [0, 1] * 60
+    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
+    info = {"dev": SetInfo(gold, ids(120))}
+    constant = evaluate_run({"dev": confident([1] * 120, 2)}, info, task)
+    assert (constant.collapsed["dev"], constant.sets["dev"]["warning"]) == ("constant", None)
+    swapped = evaluate_run({"dev": confident(1 - np.array(gold), 2)}, info, task)
+    assert "'no' -> 'yes'" in swapped.sets["dev"]["warning"]
+
+
+def test_default_positive_label_is_the_last():
+    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["f1"], "positive_label": None}
+    result = evaluate_run({"dev": confident([1, 1, 0, 0], 2)}, {"dev": SetInfo([1, 0, 0, 0], ids(4))}, task)
+    assert result.sets["dev"]["metrics"]["f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("logits", "info", "said"),
+    [
+        (np.zeros((2, 2)), SetInfo([0, 1], ids(2)), ("wrong-shape", "[n, 3]")),
+        (np.zeros((2, 3)), SetInfo([0, 1, 2], ids(3)), ("counts-differ", "2 logits, 3 labels")),
+        (np.zeros((2, 3)), SetInfo([0, 1], ["a", "a"]), ("index-twice",)),
+        (np.zeros((2, 3)), SetInfo([0, 3], ids(2)), ("not-class-indices", "[3]")),
+        (np.zeros((2, 3)), SetInfo([0, 2], ids(2), TO_HANS, (*HANS, "unknown")), ("label-unreached", "['unknown']")),
+    ],
+)
+def test_what_does_not_fit_is_refused(logits, info, said):
+    with raises_code(DataError, *said):
+        evaluate_run({"x": logits}, {"x": info}, TASK)
+
+
+def test_sets_must_match_and_logits_be_finite():
+    with raises_code(DataError, "sets-differ", "hans"):
+        evaluate_run({"dev": np.zeros((2, 3))}, {"hans": SetInfo([0, 1], ids(2))}, TASK)
+    with raises_code(RunFailed, "not-finite", "1 of 2"):
+        evaluate_run({"dev": np.array([[0, 0, np.nan], [1, 0, 0]])}, {"dev": SetInfo([0, 1], ids(2))}, TASK)

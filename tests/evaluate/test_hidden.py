@@ -1,0 +1,140 @@
+"""States, embedding outputs and gradients of a finished model, for every family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.hidden import (
+    embedding_output,
+    gradient_times_input,
+    layer_states,
+    per_example,
+    pooled,
+    summaries,
+)
+from regft_core.models.sites import classify
+from tests.evaluate.tiny_run import TinyModel
+from tests.methods.harness import examples
+from tests.tiny import ARCHITECTURES
+
+
+def batch_of(trained: TinyModel, count: int = 4) -> Any:
+    return next(trained.batches(trained.encode(examples(count, pair=trained.per_example == 2))))
+
+
+def hooks_of(model: Any) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_family_shows_its_layers_and_is_left_as_it_was(architecture: str) -> None:
+    trained = TinyModel(architecture)
+    batch, before = batch_of(trained), hooks_of(trained.model)
+    with torch.no_grad():
+        logits, last = classify(trained.model, batch.model_inputs(), need_hidden=True)
+    states = layer_states(trained.model, batch)
+    rows, width = batch.input_ids.shape
+    assert len(states) == (5 if architecture == "bart" else 3)
+    assert [one.layer for one in states] == list(range(len(states)))
+    assert all(one.values.shape[:2] == (rows, width) == one.mask.shape for one in states)
+    torch.testing.assert_close(states[-1].values, last)
+    assert embedding_output(trained.model, batch).shape[:2] == (rows, width)
+    values = gradient_times_input(trained.model, batch)
+    assert values.shape == (rows, width)
+    assert bool((values >= 0).all())
+    assert bool((values[batch.special_mask == 0] > 0).any())
+    assert hooks_of(trained.model) == before
+    with torch.no_grad():
+        assert torch.equal(classify(trained.model, batch.model_inputs())[0], logits)
+    assert all(parameter.grad is None for parameter in trained.model.parameters())
+
+
+def test_states_are_those_of_transformers() -> None:
+    trained = TinyModel()
+    batch = batch_of(trained)
+    with torch.no_grad():
+        expected = trained.model.bert(**batch.model_inputs(), output_hidden_states=True).hidden_states
+    for own, theirs in zip(layer_states(trained.model, batch), expected, strict=True):
+        torch.testing.assert_close(own.values, theirs)
+    torch.testing.assert_close(embedding_output(trained.model, batch), expected[0])
+
+
+def test_gradient_times_input_of_a_linear_function() -> None:
+    """Without layers between them, the output moves by weight times embedding of the position that is read."""
+    trained = TinyModel()
+    batch = batch_of(trained)
+
+    class Linear(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            return hidden
+
+    weight = torch.linspace(-1, 1, 32)
+    for index in range(2):
+        trained.model.bert.encoder.layer[index].forward = Linear().forward
+    trained.model.bert.pooler.forward = lambda hidden: hidden[:, 1] * 3.0
+    trained.model.classifier.forward = lambda vectors: torch.stack(
+        [vectors @ weight, vectors @ weight * 0 - 1e6], dim=1
+    )
+    embedding = embedding_output(trained.model, batch)
+    expected = torch.zeros(batch.input_ids.shape)
+    expected[:, 1] = (3 * embedding[:, 1] @ weight).abs()
+    torch.testing.assert_close(gradient_times_input(trained.model, batch), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "bart"])
+def test_a_view_that_is_the_input_itself_changes_nothing_and_another_does(architecture: str) -> None:
+    trained = TinyModel(architecture)
+    batch = batch_of(trained)
+    own = summaries(trained.model, batch, "head")
+    same = summaries(trained.model, batch, "head", lambda rows, mask, segment, stack: rows)
+    torch.testing.assert_close(own, same)
+    other = summaries(trained.model, batch, "head", lambda rows, mask, segment, stack: rows * 0.1)
+    assert not torch.allclose(own, other, atol=1e-3)
+
+
+def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
+    trained = TinyModel(separately=True)
+    batch = batch_of(trained)
+    vectors = pooled(trained.model, layer_states(trained.model, batch)[-1], "mean", 2)
+    assert vectors.shape == (len(batch.labels), 4 * 32)
+    logits = trained.model.classifier(vectors)
+    torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])
+
+
+def test_layers_of_single_texts_are_read_where_the_head_reads_pairs() -> None:
+    trained = TinyModel(separately=True)
+    trained.per_example = 1
+    batch = batch_of(trained, 3)
+    assert layer_states(trained.model, batch)[-1].values.shape[0] == 3
+
+
+def test_values_come_back_per_example_without_padding() -> None:
+    trained = TinyModel(separately=True)
+    encoded = trained.encode(examples(7, pair=True))
+    into: list[list[Any]] = [[] for _ in range(7)]
+    for batch in trained.batches(encoded):
+        per_example(batch.input_ids, batch, into)
+    assert encoded.second is not None
+    for index, (first, second) in enumerate(into):
+        assert first.tolist() == encoded.input_ids[index]
+        assert second.tolist() == encoded.second["input_ids"][index]
+
+
+def test_a_model_with_virtual_tokens_is_refused_with_the_reason() -> None:
+    trained = TinyModel()
+    batch = batch_of(trained)
+    encoder = trained.model.bert.encoder
+
+    def longer(module: Any, args: Any, kwargs: Any) -> Any:
+        hidden = args[0] if args else kwargs.pop("hidden_states")
+        kwargs.pop("attention_mask", None)
+        return (torch.cat([hidden[:, :1], hidden], dim=1),), {"attention_mask": None}
+
+    handle = encoder.register_forward_pre_hook(longer, with_kwargs=True)
+    with pytest.raises(Unfit, match="virtual tokens"):
+        layer_states(trained.model, batch)
+    handle.remove()

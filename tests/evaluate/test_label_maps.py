@@ -1,0 +1,172 @@
+"""Every evaluation on a set that lists the labels in another order, and on one that merges some of them.
+
+A label map only renames: on the permuted set everything must be what it is without a map, and on the merged set what it
+is for a model that has the set's labels itself. A new evaluation is tested here by being found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regft_core import analyses
+from regft_core.catalogue import EVALUATIONS
+from regft_core.data.examples import Example
+from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
+from regft_core.evaluate.findings import Findings, Unfit
+from regft_core.evaluate.ood import label_indices
+from tests.evaluate.tiny_run import TinyModel
+from tests.methods.harness import examples
+
+#: The model's own labels, in the order of its outputs.
+OWN = ("neutral", "wrong", "right")
+PERMUTED = ("right", "neutral", "wrong")
+MERGED, TO_MERGED = ("other", "right"), {"neutral": "other", "wrong": "other", "right": "right"}
+OPTIONS: dict[str, dict[str, Any]] = {"layer_probes": {"tasks": ["t"], "rows": 20, "test_rows": 20}}
+NAMES = [name for name in EVALUATIONS.names() if not analyses.find(name).machine_dependent]
+#: What there is to say of a run of plain fine-tuning; the other raises Unfit.
+SPEAKING = [name for name in NAMES if name != "attention"]
+
+
+def logsumexp(logits: Any) -> Any:
+    return np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
+
+
+def maximum(logits: Any) -> Any:
+    """The larger of two own labels wins over the third exactly where the merged prediction says so."""
+    return logits.max(axis=1)
+
+
+def merged(logits: Any, combine: Callable[[Any], Any]) -> Any:
+    """[n, 2] logits of a model with the labels ``MERGED`` of its own."""
+    return np.stack([combine(logits[:, :2]), logits[:, 2]], axis=1)
+
+
+class Merging(TinyModel):
+    """The same model, with the labels ``MERGED`` of its own."""
+
+    def predict(self, encoded: Any) -> Any:
+        return merged(super().predict(encoded), maximum)
+
+
+class Other:
+    """Rows of another task, which has labels of its own."""
+
+    def __getitem__(self, task: str) -> OtherRows:
+        rows = [Example(f"o{i}", f"{'good' if i % 2 else 'bad'} film {'a ' * i}", None, i % 2) for i in range(60)]
+        return OtherRows(task, "classification", ("no", "yes"), rows[:40], rows[40:], "accuracy")
+
+
+def run(name: str, trained: Any, judged: EvaluatedSet, own: Sequence[str]) -> Findings:
+    evaluation = analyses.find(name)
+    options = evaluation.Config.model_validate(OPTIONS.get(name, {}))
+    task = {"kind": "classification", "labels": list(own), "primary": "f1", "positive_label": "right", "sets": {}}
+    found = evaluation.run(
+        EvaluatedRun(task, 0, options, {"dev": judged}, trained, Other().__getitem__ if evaluation.tasks else None)
+    )
+    found.as_json({"dev": judged})  # is what an evaluation may find
+    return found
+
+
+def a_set(
+    given: Sequence[Example],
+    logits: Any,
+    gold: Sequence[str],
+    own: Sequence[str],
+    labels: Sequence[str],
+    to: Any = None,
+) -> EvaluatedSet:
+    """A set with the ``labels`` in this order; ``gold`` are names of them."""
+    to_set = label_indices(own, labels, to)
+    indices = np.asarray([list(labels).index(name) for name in gold])
+    return EvaluatedSet("dev", "classification", logits, indices, given, tuple(labels), to_set)
+
+
+def plain(found: Findings) -> tuple[Mapping[str, Any], dict[str, list[str]]]:
+    """Numbers and tables whose order of labels, in rows and columns, is no part of them."""
+
+    def cell(value: Any) -> str:
+        # 0 for the -0 and the rounding of sums in another order.
+        return f"{value + 0.0:.6f}" if isinstance(value, float) and math.isfinite(value) else str(value)
+
+    tables = {
+        f"{place}.{name}": sorted(str(sorted(zip(table.columns, map(cell, row), strict=True))) for row in table.rows)
+        for place, named in found.tables.items()
+        for name, table in named.items()
+    }
+    return found.scalars, tables
+
+
+def same(one: Findings, other: Findings) -> None:
+    (scalars, tables), (expected, wanted) = plain(one), plain(other)
+    assert tables == wanted
+    assert scalars.keys() == expected.keys()
+    for place, values in scalars.items():
+        assert values == pytest.approx(expected[place], abs=1e-9), place
+
+
+@pytest.fixture(scope="module")
+def judged() -> Any:
+    """(examples, logits, names of the gold labels): a model that is right two times out of three."""
+
+    def make(trained: TinyModel, real: bool) -> tuple[Any, Any, list[str]]:
+        rng = np.random.default_rng(3)
+        given = examples(30, labels=3)
+        logits = trained.predict(trained.encode(given)) if real else rng.normal(size=(30, 3))
+        said = logits.argmax(axis=1)
+        gold = [OWN[(said[i] + (i % 3 == 0) * (1 + i % 2)) % 3] for i in range(30)]
+        assert len(set(gold)) == len(set(said.tolist())) == 3
+        return given, logits, gold
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trained() -> TinyModel:
+    """A model that predicts all three labels."""
+    found = TinyModel(labels=OWN)
+    logits = found.predict(found.encode(examples(30, labels=3)))
+    found.said = lambda embedding: embedding.sum(-1).sigmoid()
+    found.learned = examples(30, labels=3)
+    found.model.classifier.bias.data.sub_(found.model.classifier.bias.new_tensor(np.median(logits, axis=0)))
+    return found
+
+
+def needs_model(name: str) -> bool:
+    evaluation = analyses.find(name)
+    return evaluation.needs_model(evaluation.Config.model_validate(OPTIONS.get(name, {})))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_order_of_the_labels_changes_nothing(name: str, trained: TinyModel, judged: Any) -> None:
+    given, logits, gold = judged(trained, needs_model(name))
+    try:
+        expected = run(name, trained, a_set(given, logits, gold, OWN, OWN), OWN)
+    except Unfit:
+        assert name not in SPEAKING
+        return
+    assert name in SPEAKING
+    same(run(name, trained, a_set(given, logits, gold, OWN, PERMUTED), OWN), expected)
+
+
+@pytest.mark.parametrize("name", SPEAKING)
+def test_merged_labels_are_judged_like_a_model_that_has_the_merged_ones(
+    name: str, trained: TinyModel, judged: Any
+) -> None:
+    given, logits, gold = judged(trained, needs_model(name))
+    gold = [TO_MERGED[label] for label in gold]
+    two = merged(logits, maximum if needs_model(name) else logsumexp)
+    # Two weak labels never outvote a strong one; that is the kind's promise, not this test's.
+    kept = [i for i in range(len(given)) if (two[i].argmax() == 1) == (logits[i].argmax() == 2)]
+    assert len(kept) > 15
+    mapped = a_set(given, logits, gold, OWN, MERGED, TO_MERGED).take(kept)
+    own = a_set(given, two, gold, MERGED, MERGED).take(kept)
+    other = Merging(labels=OWN)
+    other.model = other.pretrained = trained.model
+    other.said, other.learned = trained.said, trained.learned
+    assert 0 < (own.predictions == own.gold).mean() < 1
+    same(run(name, trained, mapped, OWN), run(name, other, own, MERGED))

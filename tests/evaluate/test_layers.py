@@ -1,0 +1,174 @@
+"""Token similarity and probes per layer, against states whose answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core import analyses
+from regft_core.data.examples import Example
+from regft_core.evaluate.analyses.layer_probes import drawn, features, judged, trained_heads
+from regft_core.evaluate.analyses.token_similarity import similarity
+from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
+from regft_core.evaluate.findings import RUN, Unfit
+from regft_core.kinds import find
+from regft_core.rng import derive
+from tests.evaluate.tiny_run import TinyModel, finished, found
+
+
+def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> None:
+    same = torch.ones(1, 4, 3)
+    across = torch.eye(3).unsqueeze(0)
+    opposite = torch.tensor([[[1.0, 0.0], [-2.0, 0.0]]])
+    assert similarity(same, torch.ones(1, 4)).item() == pytest.approx(1)
+    assert similarity(across, torch.ones(1, 3)).item() == pytest.approx(0, abs=1e-12)
+    assert similarity(opposite, torch.ones(1, 2)).item() == pytest.approx(-1)
+    states = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
+    for row, (own, real) in enumerate(zip(states, mask)):
+        units = torch.nn.functional.normalize(own[real.bool()], dim=-1)
+        cosines = units @ units.T
+        count = len(units)
+        expected = (cosines.sum() - cosines.trace()) / (count * (count - 1))
+        assert similarity(states, mask)[row].item() == pytest.approx(float(expected), abs=1e-6)
+    assert similarity(same[:, :1], torch.ones(1, 1)).isnan().all()
+
+
+def test_layers_of_a_model_whose_layers_write_the_same_everywhere() -> None:
+    trained = TinyModel()
+    last = trained.model.bert.encoder.layer[-1]
+    last.forward = lambda hidden, *args, **kwargs: torch.ones_like(hidden)
+    table = found("token_similarity", trained, finished(trained)).tables["dev"]["layers"]
+    assert [row[0] for row in table.rows] == [0, 1, 2]
+    assert table.rows[2][1] == pytest.approx(1)
+    assert table.rows[2][2] < 1  # type: ignore[operator]
+    assert [row[1] for row in table.rows[:2]] == pytest.approx([row[2] for row in table.rows[:2]])
+
+
+def probing(trained: TinyModel, others: dict[str, OtherRows], seed: int = 0, **options: Any) -> Any:
+    """A run that heads are trained in, without its evaluation's ``run``."""
+    chosen = analyses.find("layer_probes").Config.model_validate({"tasks": list(others), **options})
+    task = {"kind": "classification", "labels": ["a", "b"], "primary": "accuracy"}
+    return EvaluatedRun(task, seed, chosen, {}, trained, others.__getitem__)
+
+
+def test_heads_are_those_of_a_loop_over_layers_with_a_linear_each() -> None:
+    """Trained side by side they are what torch trains one by one: AdamW, no decay, batches in the same order."""
+    other, generator = words("t"), torch.Generator().manual_seed(1)
+    vectors, labels = torch.randn(3, 20, 5, generator=generator), torch.arange(20) % 2
+    run = probing(TinyModel(), {"t": other}, batch_size=6, epochs=2, learning_rate=0.01)
+    weight, bias = trained_heads(vectors, labels, 2, find("classification"), run, other)
+    for layer in range(3):
+        draws = torch.Generator().manual_seed(derive(0, "layer_probes.heads", "t"))
+        head = torch.nn.Linear(5, 2)
+        with torch.no_grad():
+            head.weight.copy_((torch.randn((5, 2), generator=draws) * 0.02).T)
+            head.bias.zero_()
+        optimizer = torch.optim.AdamW(head.parameters(), lr=0.01, weight_decay=0.0)
+        for _ in range(2):
+            for rows in torch.randperm(20, generator=draws).split(6):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(head(vectors[layer, rows]), labels[rows]).backward()
+                optimizer.step()
+        torch.testing.assert_close(weight[layer].T, head.weight.detach(), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(bias[layer, 0], head.bias.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_a_head_learns_what_is_linear_and_nothing_of_noise() -> None:
+    rng = np.random.default_rng(0)
+    gold = rng.integers(2, size=600)
+    clear = np.column_stack([np.where(gold == 1, 3.0, -3.0), rng.normal(size=600)])
+    vectors = torch.tensor(np.stack([clear, rng.normal(size=(600, 2))]), dtype=torch.float32)
+    rows = [Example(f"r{i}", "a", None, int(label)) for i, label in enumerate(gold)]
+    other = OtherRows("t", "classification", ("no", "yes"), rows, rows, "accuracy")
+    run = probing(TinyModel(), {"t": other}, learning_rate=0.01, epochs=5)
+    known, unknown = judged(run, other, vectors[:, :300], rows[:300], vectors[:, 300:], rows[300:])
+    assert known == 1.0
+    assert unknown == pytest.approx(0.5, abs=0.12)
+
+
+def test_heads_are_judged_by_the_tasks_own_metric() -> None:
+    rows = [Example(f"r{i}", "a", None, i % 2) for i in range(10)]
+    logits = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0]] * 5)
+    gold = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 0])
+    by = {m: OtherRows("t", "classification", ("no", "yes"), rows, rows, m) for m in ("accuracy", "f1", "matthews")}
+    assert by["accuracy"].score(gold, logits) == pytest.approx(0.8)
+    assert by["f1"].score(gold, logits) == pytest.approx(0.8)
+    assert by["matthews"].score(gold, logits) == pytest.approx(0.6)
+    first = OtherRows("t", "classification", ("no", "yes"), rows, rows, "f1", "no")
+    assert first.score(gold[:8], logits[:8]) == pytest.approx(8 / 9)
+
+
+def words(task: str, kind: str = "classification", count: int = 80) -> OtherRows:
+    """Texts of which half hold a word that decides the label; every fourth judges."""
+    rows = []
+    for i in range(count):
+        label = i % 2
+        rest = ["plot", "actor", "scene", "the", "is", "was"][: i % 5] + ["a"] * (i // 2 % 40)
+        text = " ".join(["good" if label else "bad", "film", *rest])
+        rows.append(Example(f"r{i}", text, None, label if kind != "regression" else i / 7))
+    names, metric = (("no", "yes"), "accuracy") if kind == "classification" else ((), "pearson")
+    cut = 3 * count // 4
+    return OtherRows(task, kind, names, rows[:cut], rows[cut:], metric)
+
+
+def test_probes_of_another_task() -> None:
+    trained = TinyModel()
+    others = {"cue_a": words("cue_a", count=160), "cue_b": words("cue_b", "regression")}
+    options: dict[str, Any] = {"tasks": ["cue_a", "cue_b"], "learning_rate": 0.03, "epochs": 20, "pooling": "mean"}
+    result = found("layer_probes", trained, finished(trained), others=others, **options)
+    table = result.tables[RUN]["probes"]
+    assert [row[:2] for row in table.rows] == [(task, layer) for task in ("cue_a", "cue_b") for layer in range(3)]
+    # The label is a word of the text, so the embeddings' mean tells it; the model is the pretrained one.
+    assert table.rows[0][2] >= 0.9  # type: ignore[operator]
+    assert all(row[2] == row[3] for row in table.rows)
+    assert result.scalars[RUN]["cue_a.best"] == max(row[2] for row in table.rows[:3])  # type: ignore[type-var]
+    assert found("layer_probes", trained, finished(trained), others=others, **options) == result
+    assert found("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
+
+
+def test_a_head_reads_the_summary_token_and_the_encoder_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, other = TinyModel(), words("t")
+    before = {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
+    found("layer_probes", trained, finished(trained), others={"t": other}, tasks=["t"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.model.state_dict().items())
+    vectors = features(probing(trained, {"t": other}), trained.model, other.dev)
+    encoded = trained.encode(other.dev)
+    batch = next(trained.batches(encoded))
+    with torch.no_grad():
+        states = trained.model(**batch.model_inputs(), output_hidden_states=True).hidden_states
+    for layer, own in enumerate(states):
+        torch.testing.assert_close(vectors[layer][batch.indices], own[:, 0], atol=1e-5, rtol=1e-4)
+
+
+def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
+    other = words("t")
+    assert drawn(other.examples, None, probing(TinyModel(), {"t": other}), "t") != list(other.examples)
+    draws = [
+        drawn(other.examples, 20, probing(TinyModel(seed=i), {"t": other}, seed), "t")
+        for i, seed in ((0, 0), (1, 0), (0, 1))
+    ]
+    assert len(draws[0]) == 20
+    assert draws[0] == draws[1] != draws[2]
+    few = OtherRows("t", "classification", ("no", "yes"), other.examples[:1], other.dev, "accuracy")
+    trained = TinyModel()
+    with pytest.raises(Unfit, match="task 't' has 1 training rows and 20 to judge by, too few"):
+        found("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])
+
+
+def test_another_encoder_than_the_pretrained_one_gives_other_probes() -> None:
+    trained = TinyModel()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in trained.model.bert.encoder.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator))
+    rows: Any = (
+        found("layer_probes", trained, finished(trained), others={"t": words("t")}, tasks=["t"], epochs=10)
+        .tables[RUN]["probes"]
+        .rows
+    )
+    assert rows[0][2] == rows[0][3]
+    assert [row[2] for row in rows[1:]] != [row[3] for row in rows[1:]]

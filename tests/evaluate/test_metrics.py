@@ -1,0 +1,153 @@
+"""Metrics against hand-computed values and against scikit-learn and scipy, and what happens at the edges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as sk
+
+from regft_core.errors import DataError, RunFailed
+from regft_core.evaluate.metrics import compute
+from regft_core.kinds import find
+from regft_core.metrics import higher_is_better, names
+from tests.errors import raises_code
+
+CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
+
+classes = st.integers(2, 5).flatmap(
+    lambda k: st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1, max_size=40)
+)
+values = st.lists(
+    st.tuples(st.floats(-5, 5, allow_nan=False, width=32), st.floats(-5, 5, allow_nan=False, width=32)),
+    min_size=3,
+    max_size=40,
+)
+
+
+def test_values_computed_by_hand():
+    # true positives 2, false positives 1, false negatives 1, true negatives 2
+    labels, predictions = np.array([1, 1, 1, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0])
+    got = compute(
+        CLASSIFICATION_METRICS,
+        kind="classification",
+        labels=labels,
+        predictions=predictions,
+        positive_label_index=1,
+    )
+    assert got == pytest.approx(
+        {"accuracy": 4 / 6, "f1": 2 / 3, "f1_macro": 2 / 3, "matthews": (2 * 2 - 1) / 9, "accuracy_f1": 2 / 3}
+    )
+    got = compute(REGRESSION_METRICS, kind="regression", labels=[0.0, 1.0, 2.0], predictions=[0.0, 4.0, 2.0])
+    assert got == pytest.approx({"pearson": 0.5, "spearman": 0.5, "pearson_spearman": 0.5, "mse": 3.0})
+
+
+@settings(max_examples=40, deadline=None)
+@given(classes)
+def test_classification_agrees_with_scikit_learn(pairs):
+    labels, predictions = np.array(pairs).T
+    got = compute(
+        CLASSIFICATION_METRICS,
+        kind="classification",
+        labels=labels,
+        predictions=predictions,
+        positive_label_index=0,
+    )
+    f1 = sk.f1_score(labels == 0, predictions == 0, zero_division=0.0)
+    assert got["f1"] == pytest.approx(f1)
+    assert got["accuracy_f1"] == pytest.approx((sk.accuracy_score(labels, predictions) + f1) / 2)
+    if len({*labels, *predictions}) > 1:  # scikit-learn warns about a single label
+        assert got["matthews"] == pytest.approx(sk.matthews_corrcoef(labels, predictions))
+    assert got["f1_macro"] == pytest.approx(sk.f1_score(labels, predictions, average="macro", zero_division=0.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, st.randoms(use_true_random=False))
+def test_order_of_examples_does_not_matter(pairs, random):
+    shuffled = list(pairs)
+    random.shuffle(shuffled)
+    first, second = (
+        compute(REGRESSION_METRICS, kind="regression", labels=np.array(p).T[0], predictions=np.array(p).T[1])
+        for p in (pairs, shuffled)
+    )
+    assert first == pytest.approx(second, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values)
+def test_regression_agrees_with_scipy(pairs):
+    labels, predictions = np.array(pairs, dtype=np.float64).T
+    got = compute(REGRESSION_METRICS, kind="regression", labels=labels, predictions=predictions)
+    if np.ptp(labels) > 1e-3 and np.ptp(predictions) > 1e-3:
+        assert got["pearson"] == pytest.approx(stats.pearsonr(labels, predictions).statistic, abs=1e-9)
+        assert got["spearman"] == pytest.approx(stats.spearmanr(labels, predictions).statistic, abs=1e-9)
+    assert got["mse"] == pytest.approx(sk.mean_squared_error(labels, predictions))
+
+
+def test_a_constant_side_gives_zero_and_no_warning(recwarn):
+    got = compute(
+        ["pearson", "spearman", "pearson_spearman"], kind="regression", labels=[1.0, 2.0, 3.0], predictions=[2.0] * 3
+    )
+    assert set(got.values()) == {0.0}
+    got = compute(
+        ["matthews", "f1"], kind="classification", labels=[0, 1, 0], predictions=[0, 0, 0], positive_label_index=1
+    )
+    assert set(got.values()) == {0.0}
+    assert not list(recwarn)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_predictions_that_are_not_finite_fail_the_run(bad):
+    with raises_code(RunFailed, "not-finite", "1 of 3 prediction", "row 1"):
+        compute(["mse"], kind="regression", labels=[1.0, 2.0, 3.0], predictions=[1.0, bad, 3.0])
+    with raises_code(DataError, "not-finite", "label"):
+        compute(["mse"], kind="regression", labels=[1.0, bad, 3.0], predictions=[1.0, 2.0, 3.0])
+
+
+def test_messages_say_what_is_allowed():
+    def call(name, **changes):
+        arguments = {"kind": "classification", "labels": [0, 1], "predictions": [0, 1]} | changes
+        return compute([name], **arguments)
+
+    with raises_code(DataError, "metric-does-not-fit", "'accuracy'"):
+        call("acuracy")
+    with raises_code(DataError, "metric-does-not-fit", "pearson", "classification"):
+        call("pearson")
+    with raises_code(DataError, "positive-label-missing"):
+        call("f1")
+    with raises_code(DataError, "no-rows"):
+        call("accuracy", labels=[], predictions=[])
+    with raises_code(DataError, "wrong-shape"):
+        call("accuracy", predictions=[0, 1, 1])
+    with raises_code(DataError, "not-class-indices"):
+        call("accuracy", labels=[-1, -1])
+    with raises_code(DataError, "not-class-indices"):
+        call("accuracy", predictions=[0.0, 1.0])
+    with pytest.raises(ValueError, match="unknown kind of task 'ranking'"):
+        call("accuracy", kind="ranking")
+
+
+def test_majority_is_the_best_constant():
+    assert find("classification").constant(np.array([0, 2, 2, 1])).tolist() == [2, 2, 2, 2]
+    assert find("regression").constant(np.array([1.0, 2.0, 6.0])).tolist() == [3.0, 3.0, 3.0]
+
+
+def test_directions_and_unknown_names():
+    assert not higher_is_better("mse")
+    assert higher_is_better("accuracy")
+    with pytest.raises(ValueError, match="unknown metric 'pearsn'; did you mean 'pearson'"):
+        higher_is_better("pearsn")
+
+
+def test_validation_knows_all_metrics_without_heavy_packages():
+    code = (
+        "import sys, regft_core.settings.checks.tasks; from regft_core.metrics import names; "
+        "names('classification'); print([m for m in ('torch', 'sklearn', 'scipy', 'numpy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,144 @@
+"""Classes, mistakes, and what an evaluation's file declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from regft_core import analyses
+from regft_core.catalogue import EVALUATIONS
+from regft_core.errors import ConfigError
+from regft_core.evaluate.findings import Findings, Plot, Table
+from tests.errors import raises_code
+from tests.evaluate.conftest import judged, regression
+
+THREE = ("a", "b", "c")
+
+
+def some(n: int, seed: int = 0, classes: int = 3) -> tuple[Any, list[int]]:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(3), n), [int(label) for label in rng.integers(classes, size=n)]
+
+
+def test_classes_agree_with_scikit_learn(find: Any) -> None:
+    probabilities, gold = some(200)
+    found = find("per_class", judged(probabilities, gold, labels=THREE))
+    predicted = probabilities.argmax(axis=1)
+    precision, recall, f1, support = precision_recall_fscore_support(gold, predicted, zero_division=0.0)
+    classes = found.tables["dev"]["classes"]
+    for i, row in enumerate(classes.rows):
+        assert row == (THREE[i], support[i], *(pytest.approx(found[i]) for found in (precision, recall, f1)))
+    counts = confusion_matrix(gold, predicted)
+    assert [list(row[1:]) for row in found.tables["dev"]["confusion"].rows] == counts.tolist()
+    assert found.scalars["dev"]["macro_f1"] == pytest.approx(f1.mean())
+    assert found.scalars["dev"]["lowest_recall"] == pytest.approx(recall.min())
+
+
+def test_a_class_that_neither_occurs_nor_is_predicted_is_no_part_of_the_average(find: Any) -> None:
+    found = find("per_class", judged([(0.8, 0.1, 0.1), (0.1, 0.8, 0.1)], [0, 0], labels=THREE)).scalars["dev"]
+    assert found["macro_recall"] == pytest.approx((0.5 + 0) / 2)
+    assert found["macro_precision"] == pytest.approx((1 + 0) / 2)
+    assert found["lowest_recall"] == 0.5
+
+
+def test_the_surest_mistakes_come_first_and_ties_in_the_order_of_the_set(find: Any) -> None:
+    rows = [(0.1, 0.9), (0.3, 0.7), (0.95, 0.05), (0.3, 0.7), (0.01, 0.99)]
+    texts = ["one", "x" * 100, "right", "three", "<script>"]
+    found = find("mistakes", judged(rows, [0, 0, 0, 0, 0], texts=texts), k=3, characters=20)
+    table = found.tables["dev"]["mistakes"]
+    assert table.columns == ("idx", "gold", "predicted", "confidence", "text")
+    assert [row[0] for row in table.rows] == ["r4", "r0", "r1"]
+    assert table.rows[0] == ("r4", "no", "yes", pytest.approx(0.99), "<script>")
+    assert table.rows[2][-1] == "x" * 19 + "…"
+    assert found.scalars == {"dev": {"mistakes": 4.0}}
+
+
+def test_of_a_regression_the_largest_errors(find: Any) -> None:
+    table = find("mistakes", regression([1.0, 2.0, 5.0], [1.5, 4.5, 4.0]), k=2).tables["dev"]["mistakes"]
+    assert table.columns == ("idx", "gold", "predicted", "error", "text", "text_pair")
+    assert table.rows == (("r1", 4.5, 2.0, 2.5, "text 1", "pair 1"), ("r2", 4.0, 5.0, 1.0, "text 2", "pair 2"))
+
+
+# ---------------------------------------------------------------------------------- what may be found
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (Findings({"dev": {"x": float("inf")}}), "dev.x is inf"),
+        (Findings({"dev": {"x": True}}), "dev.x is True"),
+        (Findings({"hans": {"x": 1.0}}), "scalars of 'hans', which is no set; there are dev, run"),
+        (Findings(tables={"dev": {"a b": Table(("x",), ())}}), "the name 'a b'"),
+        (Findings(tables={"dev": {"t": Table(("x", "y"), ((1, 2), (1, 3)), keys=1)}}), "two rows share their name"),
+        (Findings(tables={"dev": {"t": Table(("x", "y"), (), keys=2)}}), "keys is 2, of 2 columns"),
+        (Findings(tables={"dev": {"t": Table(("x", "y"), (), weight="y")}}), "needs keys"),
+        (Findings(tables={"dev": {"t": Table(("x", "y"), (), 1, plot=Plot("y", "z"))}}), "'z' is not one of the col"),
+        (Findings(tables={"dev": {"t": Table(("x",), ((float("nan"),),))}}), "a cell that is not defined is None"),
+    ],
+)
+def test_what_no_file_can_take_is_refused(found: Findings, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        found.as_json(["dev"])
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    table = Table(("x", "n"), ((np.int64(3), np.float32(0.5)),))
+    plain = Findings({"run": {"x": np.float64(2)}}, {"run": {"t": table}}).as_json(["dev"])
+    assert [type(value) for value in plain["tables"]["run"]["t"]["rows"][0]] == [int, float]
+    assert type(plain["scalars"]["run"]["x"]) is float
+
+
+# -------------------------------------------------------------------------------------- declarations
+
+GOOD = 'DESCRIPTION = "x"\nKINDS = ("classification",)\nNEEDS_MODEL = False\n'
+RUN = "def run(run):\n    return None\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD, "run(run: EvaluatedRun) -> Findings is missing"),
+        (RUN, "DESCRIPTION is missing"),
+        (GOOD.replace('("classification",)', '("classes",)') + RUN, "some of classification, multi_label, ordinal"),
+        (GOOD.replace("False", '("scale",)') + RUN, "a tuple of options (none)"),
+        (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL is 1; give True, False"),
+        (GOOD + "MACHINE_DEPENDANT = True\n" + RUN, "not a declaration; did you mean MACHINE_DEPENDENT"),
+        (GOOD + "Config = dict\n" + RUN, "Config is not a StrictModel"),
+    ],
+)
+def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "half.py").write_text(text)
+    with EVALUATIONS.also(tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
+        analyses.find("half")
+
+
+@pytest.mark.parametrize("name", EVALUATIONS.names())
+def test_every_evaluation_is_one_and_describes_its_options(name: str) -> None:
+    found = analyses.find(name)
+    assert found.description
+    assert all(field.description for field in found.Config.model_fields.values())
+
+
+def test_reading_them_imports_neither_torch_nor_numpy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from regft_core.catalogue import EVALUATIONS; from regft_core import analyses; "
+        "[analyses.find(n) for n in EVALUATIONS.names()]; "
+        "print([m for m in ('torch', 'numpy', 'scipy', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path, find: Any) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
+    section = guide[guide.index("## Add an evaluation") :]
+    (tmp_path / "sure.py").write_text(section.split("```python\n")[1].split("```")[0])
+    with EVALUATIONS.also(tmp_path):
+        assert find("sure", judged([(0.05, 0.95), (0.3, 0.7)], [0, 0])).scalars == {"dev": {"sure": 0.5}}

@@ -1,0 +1,299 @@
+"""Robustness and deletion: nothing replaced or left out is the score itself, and what is drawn is shared by arms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.data.examples import Example
+from regft_core.evaluate.analyses.deletion import importance, without
+from regft_core.evaluate.analyses.robustness import perturbed
+from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.token_edits import editable
+from tests.evaluate.tiny_run import TinyModel, finished, found
+
+
+def agreeing(trained: TinyModel, count: int = 12) -> Any:
+    """A set whose gold labels are what the model says, but for the first example."""
+    gold = finished(trained, count).predictions.copy()
+    gold[0] = 1 - gold[0]
+    return finished(trained, count, gold=gold.tolist())
+
+
+def changed(before: Any, after: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(a) != np.asarray(b) for a, b in zip(before.input_ids, after.input_ids)])
+
+
+def test_rate_0_is_the_score_and_so_is_a_rate_too_small_to_hit_anything() -> None:
+    trained = TinyModel()
+    judged = agreeing(trained)
+    kinds = ("mixed", "mask", "sampled")
+    result = found("robustness", trained, judged, rates=[1e-12, 1.0], copies=2, noise=kinds)
+    rows = {tuple(row[:2]): row[2:] for row in result.tables["dev"]["robustness"].rows}
+    assert result.scalars["dev"]["clean"] == pytest.approx(11 / 12)
+    for noise in kinds:
+        assert rows[noise, 0.0] == (pytest.approx(11 / 12),) * 3
+        assert rows[noise, 1e-12] == (pytest.approx(11 / 12),) * 3
+    # Where every token is masked, texts differ in their length only.
+    assert result.scalars["dev"]["mask_1"] == rows["mask", 1.0][0]
+    assert set(rows) == {(noise, rate) for noise in kinds for rate in (0.0, 1e-12, 1.0)}
+    copies = result.tables["dev"]["copies"].rows
+    assert [row[:3] for row in copies] == [(n, rate, c) for n in kinds for rate in (1e-12, 1.0) for c in (0, 1)]
+    for noise in kinds:
+        values = [row[3] for row in copies if row[:2] == (noise, 1.0)]
+        assert rows[noise, 1.0] == (pytest.approx(np.mean(values)), min(values), max(values))  # type: ignore[type-var]
+
+
+def test_the_rate_of_replaced_tokens_is_the_rate_and_a_larger_rate_replaces_the_same_and_more() -> None:
+    trained = TinyModel()
+    encoded = trained.encode([example for _ in range(60) for example in finished(trained).examples])
+    mask = trained.tokenizer.mask_token_id
+    free = np.concatenate([row for rows in editable(encoded) for row in rows])
+    low, high, every = (changed(encoded, perturbed(encoded, rate, 3, "mask", mask)) for rate in (0.2, 0.5, 1.0))
+    n = free.sum()
+    assert low.sum() / n == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / n))
+    assert high.sum() / n == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / n))
+    assert not (low & ~high).any()
+    assert np.array_equal(every, free)
+    for noise in ("mixed", "sampled", "mask"):
+        assert perturbed(encoded, 0.2, 3, noise, mask) == perturbed(encoded, 0.2, 3, noise, mask)
+        assert perturbed(encoded, 0.2, 4, noise, mask) != perturbed(encoded, 0.2, 3, noise, mask)
+
+
+@pytest.mark.parametrize("separately", [False, True])
+def test_sampled_tokens_are_those_of_their_own_input_as_often_as_they_occur(separately: bool) -> None:
+    trained = TinyModel(separately=separately)
+    texts = ["good film", "bad plot actor", "scene scene the"]
+    given = [Example("r", text, "was" if separately else None, 0) for text in texts for _ in range(1500)]
+    encoded = trained.encode(given)
+    other = perturbed(encoded, 1.0, 0, "sampled", None)
+    columns = [(encoded.input_ids, other.input_ids)]
+    if encoded.second is not None and other.second is not None:
+        columns.append((encoded.second["input_ids"], other.second["input_ids"]))
+    free = editable(encoded)
+    for start in (0, 1500, 3000):
+        own, drawn = (
+            np.array([np.concatenate([np.asarray(c[side][i])[f] for c, f in zip(columns, free[i])]) for i in rows])
+            for side, rows in ((0, [start]), (1, range(start, start + 1500)))
+        )
+        assert set(drawn.ravel()) == set(own.ravel())  # of this input, no other; of both texts of a pair
+        for token in np.unique(own):
+            share = (own == token).mean()
+            assert (drawn == token).mean() == pytest.approx(share, abs=5 * np.sqrt(share / drawn.size))
+
+
+def test_mixed_noise_masks_half_of_what_it_replaces() -> None:
+    trained = TinyModel()
+    encoded = trained.encode([example for _ in range(100) for example in finished(trained).examples])
+    mask = trained.tokenizer.mask_token_id
+    free = np.concatenate([row for rows in editable(encoded) for row in rows])
+    assert mask not in np.concatenate(encoded.input_ids)[free]
+    after = np.concatenate(perturbed(encoded, 0.6, 0, "mixed", mask).input_ids)
+    assert (after == mask)[free].mean() == pytest.approx(0.3, abs=4 * np.sqrt(0.21 / free.sum()))
+    assert not (after == mask)[~free].any()
+    low, high = perturbed(encoded, 0.3, 0, "mixed", mask), perturbed(encoded, 0.6, 0, "mixed", mask)
+    hit = changed(encoded, low)
+    assert np.array_equal(np.concatenate(low.input_ids)[hit], np.concatenate(high.input_ids)[hit])
+
+
+def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def run(model_seed: int, seed: int) -> list[Any]:
+        trained = TinyModel(seed=model_seed)
+        judged = finished(trained)
+        seen.clear()
+        own = TinyModel.predict
+
+        def predict(self: Any, encoded: Any) -> Any:
+            seen.append(encoded.input_ids)
+            return own(self, encoded)
+
+        monkeypatch.setattr(TinyModel, "predict", predict)
+        found("robustness", trained, judged, seed=seed, copies=3, rates=[0.5])
+        monkeypatch.setattr(TinyModel, "predict", own)
+        return list(seen)
+
+    one = run(0, 0)
+    assert len(one) == 3
+    assert one == run(5, 0)
+    assert one != run(0, 1)
+    assert one[0] != one[1]
+
+
+def test_a_tokenizer_without_a_mask_token_is_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = TinyModel()
+    trained.tokenizer = _without_mask(trained.tokenizer)
+    judged = finished(trained)
+    result = found("robustness", trained, judged, noise=["mixed", "sampled"], copies=2)
+    assert {row[0] for row in result.tables["dev"]["robustness"].rows} == {"sampled"}
+    assert "no mask token" in result.remarks[0]
+    for name, options in (("robustness", {"noise": ["mask"]}), ("robustness", {}), ("deletion", {})):
+        with pytest.raises(Unfit, match="no mask token"):
+            found(name, trained, judged, **options)
+    assert found("deletion", trained, judged, drop="remove").scalars["dev"]["clean"] > 0
+
+
+def _without_mask(tokenizer: Any) -> Any:
+    class Proxy:
+        mask_token_id = None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tokenizer, name)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return tokenizer(*args, **kwargs)
+
+    return Proxy()
+
+
+def test_a_regression_is_scored_by_its_metric() -> None:
+    trained = TinyModel(kind="regression")
+    judged = finished(trained)
+    for name, table in (("robustness", "robustness"), ("deletion", "deletion")):
+        result = found(name, trained, judged, primary="mse")
+        expected = float(((judged.predictions - judged.gold) ** 2).mean())
+        assert result.scalars["dev"]["clean"] == pytest.approx(expected)
+        assert "mse" in result.tables["dev"][table].columns
+
+
+# ------------------------------------------------------------------------------------------------ deletion
+
+
+def test_share_0_is_the_score_and_with_every_token_gone_the_order_is_nothing() -> None:
+    trained = TinyModel()
+    result = found("deletion", trained, agreeing(trained), shares=[0.5, 1.0], drop="remove")
+    rows = {tuple(row[:2]): row[2] for row in result.tables["dev"]["deletion"].rows}
+    for order in ("descending", "ascending", "random"):
+        assert rows[order, 0.0] == pytest.approx(11 / 12)
+        assert rows[order, 1.0] == rows["random", 1.0]
+    gap = rows["ascending", 0.5] - rows["descending", 0.5]
+    assert result.scalars["dev"]["gap"] == pytest.approx(gap / 2)
+    assert result.remarks == ("tokens are ordered by gradient times input",)
+
+
+@pytest.mark.parametrize("separately", [False, True])
+def test_the_tokens_with_the_largest_values_go_first(separately: bool) -> None:
+    trained = TinyModel(separately=separately)
+    encoded = trained.encode(finished(trained).examples)
+    free = editable(encoded)
+    rng = np.random.default_rng(0)
+    values = [[rng.permutation(len(row)).astype(float) for row in rows] for rows in free]
+    shorter = without(encoded, values, 0.3, None)
+    columns = [encoded.special_mask] + ([encoded.second["special_mask"]] if encoded.second else [])
+    kept = [shorter.special_mask] + ([shorter.second["special_mask"]] if shorter.second else [])
+    for index, rows in enumerate(free):
+        own = np.concatenate([row.astype(int) for row in rows])
+        gone = sum(len(c[index]) for c in columns) - sum(len(c[index]) for c in kept)
+        assert gone == round(0.3 * own.sum())
+    # One example by hand: its largest text tokens are the ones that are missing.
+    flat = np.concatenate(values[3])
+    places = np.flatnonzero(np.concatenate(free[3]))
+    wanted = set(places[np.argsort(-flat[places])[: round(0.3 * len(places))]].tolist())
+    ids = np.concatenate([encoded.input_ids[3]] + ([encoded.second["input_ids"][3]] if encoded.second else []))
+    left = np.concatenate([shorter.input_ids[3]] + ([shorter.second["input_ids"][3]] if shorter.second else []))
+    assert left.tolist() == [int(token) for i, token in enumerate(ids) if i not in wanted]
+
+
+@pytest.mark.parametrize("separately", [False, True])
+def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_token(separately: bool) -> None:
+    trained = TinyModel(separately=separately)
+    encoded, mask = trained.encode(finished(trained).examples), trained.tokenizer.mask_token_id
+    free = editable(encoded)
+    # Added tokens have the largest values, and are never masked.
+    values = [[np.where(may, np.arange(len(may)), 1e9).astype(float) for may in rows] for rows in free]
+    masked = without(encoded, values, 0.4, mask)
+    assert masked.special_mask == encoded.special_mask
+    for index, rows in enumerate(free):
+        before, after = (
+            np.concatenate([one.input_ids[index]] + ([one.second["input_ids"][index]] if one.second else []))
+            for one in (encoded, masked)
+        )
+        flat, places = np.concatenate(values[index]), np.flatnonzero(np.concatenate(rows))
+        count = round(0.4 * len(places))
+        largest = places[np.argsort(-flat[places], kind="stable")[:count]]
+        assert sorted(np.flatnonzero(before != after)) == sorted(largest)
+        assert set(after[largest]) <= {mask}
+    assert without(encoded, values, 1e-9, mask) == encoded
+
+
+def test_all_arms_read_texts_that_one_method_has_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the paper's figure: the same masked texts for the method and for plain fine-tuning."""
+    tdt, plain = TinyModel(seed=3), TinyModel(seed=4)
+    tdt.said = lambda embedding: embedding[..., 0].sigmoid()
+    seen: list[Any] = []
+    own = TinyModel.predict
+
+    def predict(self: Any, encoded: Any) -> Any:
+        seen.append(encoded.input_ids)
+        return own(self, encoded)
+
+    def run(trained: TinyModel, **options: Any) -> tuple[Any, list[Any]]:
+        judged = finished(trained)
+        seen.clear()
+        monkeypatch.setattr(TinyModel, "predict", predict)
+        result = found("deletion", trained, judged, models={"tdt": tdt, "vanilla": plain}, **options)
+        monkeypatch.setattr(TinyModel, "predict", own)
+        return result, list(seen)
+
+    alone, of_tdt = run(tdt)
+    result, same = run(plain, confidence_of="tdt")
+    assert same == of_tdt
+    assert result.remarks == ("tokens are ordered by the confidence that 'tdt' has learned",)
+    assert alone.remarks == ("tokens are ordered by the confidence that the method has learned",)
+    assert run(plain)[1] != of_tdt
+    with pytest.raises(Unfit, match="'vanilla' learns no confidence per token"):
+        run(tdt, confidence_of="vanilla")
+    other: Any = TinyModel()
+    other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])
+    with pytest.raises(Unfit, match="'tdt' reads other tokens than this run"):
+        found("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")
+
+
+def test_the_methods_own_confidence_orders_tokens_where_it_has_one() -> None:
+    trained = TinyModel()
+    trained.said = lambda embedding: embedding[..., 0].sigmoid()
+    encoded = trained.encode(finished(trained).examples)
+    by, values = importance(trained, encoded)  # type: ignore[arg-type]
+    assert by == "the confidence that the method has learned"
+    batch = next(trained.batches(encoded))
+    with torch.no_grad():
+        states = trained.model.bert.embeddings(batch.input_ids, batch.token_type_ids)
+    length = int(batch.attention_mask[0].sum())
+    np.testing.assert_allclose(values[int(batch.indices[0])][0], states[0, :length, 0].sigmoid().numpy(), atol=1e-6)
+
+
+def test_deleting_what_a_model_needs_costs_more_than_deleting_what_it_does_not() -> None:
+    """A model that reads one word: gradient times input must find it."""
+    trained = TinyModel()
+    word = trained.tokenizer.convert_tokens_to_ids("good")
+    table = trained.model.bert.embeddings.word_embeddings.weight
+
+    def first(pooled: torch.Tensor) -> torch.Tensor:
+        return torch.stack([1.0 - pooled, pooled - 1.0], dim=1)
+
+    # The logit is how far the summed embeddings go along the word's own direction.
+    direction = table[word].detach() / table[word].detach().norm() ** 2
+    with torch.no_grad():
+        for token in range(table.shape[0]):
+            if token != word:
+                table[token] -= (table[token] @ direction) * table[word]
+        table[word] *= 4
+        trained.model.bert.embeddings.position_embeddings.weight.zero_()
+        trained.model.bert.embeddings.token_type_embeddings.weight.zero_()
+    trained.model.bert.embeddings.LayerNorm.forward = lambda hidden: hidden
+    for layer in trained.model.bert.encoder.layer:
+        layer.forward = lambda hidden, *args, **kwargs: hidden
+    trained.model.bert.pooler.forward = lambda hidden: hidden.sum(1)
+    trained.model.classifier.forward = lambda vectors: first(vectors @ direction)
+    plain = finished(trained, 40)
+    judged = finished(trained, 40, gold=plain.predictions.tolist())
+    assert len(set(judged.gold.tolist())) == 2
+    for drop in ("mask", "remove"):
+        result = found("deletion", trained, judged, shares=[0.4], drop=drop)
+        rows = {tuple(row[:2]): row[2] for row in result.tables["dev"]["deletion"].rows}
+        assert rows["descending", 0.4] < rows["random", 0.4] < rows["ascending", 0.4] == 1.0
+        assert result.scalars["dev"]["gap"] > 0

@@ -1,0 +1,133 @@
+"""Prediction order, independence of the batch, evaluation mode, and failures, on a small random encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from regft_core.data.encode import Encoded
+from regft_core.errors import OutOfMemory, RunFailed
+from regft_core.evaluate.predict import predict
+from tests.errors import raises_code
+from tests.evaluate.tiny_run import TinyModel
+from tests.methods.harness import examples
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, num_labels=3
+    )
+    return BertForSequenceClassification(config)
+
+
+@pytest.fixture
+def encoded():
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 50, size=length).tolist() for length in (5, 19, 3, 12, 5, 30, 7)]
+    zeros = [[0] * len(row) for row in rows]
+    ids = [f"r{i}" for i in range(len(rows))]
+    return Encoded(rows, zeros, [0] * len(rows), ids, zeros, zeros)
+
+
+def alone(model, encoded):
+    model.eval()
+    with torch.inference_mode():
+        return np.concatenate([model(input_ids=torch.tensor([row])).logits.numpy() for row in encoded.input_ids])
+
+
+@pytest.mark.parametrize("tokens", [1, 40, 60, None])
+def test_logits_are_in_order_whatever_the_batch(model, encoded, tokens):
+    got = predict(model, encoded, batch_tokens=tokens, pad_id=0)
+    assert (got.shape, got.dtype) == ((7, 3), np.float32)
+    np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
+
+
+def test_padding_side_is_passed_on(model, encoded):
+    # BERT counts positions from the left of the rectangle, so only rows of full width must agree.
+    got = predict(model, encoded, batch_tokens=1, pad_id=0, padding_side="left", pad_token_type_id=1)
+    np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
+    together = predict(model, encoded, pad_id=0, padding_side="left")
+    longest = int(np.argmax(encoded.lengths))
+    np.testing.assert_allclose(together[longest], got[longest], atol=2e-6)
+    assert not np.allclose(together, got, atol=1e-4)  # the side was really passed on
+
+
+def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
+    model.train()
+    model.bert.embeddings.dropout.eval()  # a submodule that differs from the root
+    flags = [module.training for module in model.modules()]
+    first = predict(model, encoded, pad_id=0)
+    assert np.array_equal(first, predict(model, encoded, pad_id=0))
+    assert [module.training for module in model.modules()] == flags
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded):
+    model.train()
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[encoded.input_ids[3][0]] = float("nan")
+    hit = [encoded.input_ids[3][0] in row for row in encoded.input_ids]
+    with raises_code(RunFailed, "not-finite", f"{sum(hit)} of 7", f"idx r{hit.index(True)}"):
+        predict(model, encoded, pad_id=0)
+    assert model.training
+
+
+def test_bf16_is_close_and_really_used(model, encoded):
+    full = predict(model, encoded, pad_id=0)
+    half = predict(model, encoded, pad_id=0, precision="bf16")
+    np.testing.assert_allclose(half, full, atol=0.02)
+    assert not np.array_equal(half, full)
+
+
+def test_wrong_arguments(model, encoded):
+    with pytest.raises(ValueError, match="not one of fp32, bf16, fp16"):
+        predict(model, encoded, pad_id=0, precision="int8")
+    with pytest.raises(ValueError, match="below 1"):
+        predict(model, encoded, batch_tokens=0, pad_id=0)
+    with pytest.raises(ValueError, match="no examples"):
+        predict(model, Encoded([], [], [], [], [], []), pad_id=0)
+
+
+def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
+    """Memory that runs out is a fake here: a CPU has no such error."""
+    expected = predict(model, encoded, batch_tokens=1, pad_id=0)
+    original, sizes = type(model).forward, []
+
+    def limited(self, *args, **kwargs):
+        tokens = kwargs["input_ids"].numel()
+        sizes.append(tokens)
+        if tokens > 60:
+            raise torch.OutOfMemoryError("a fake")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(model), "forward", limited)
+    got = predict(model, encoded, batch_tokens=500, pad_id=0)
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    assert sizes[0] == 7 * 30
+    assert all(size <= 60 for size in sizes[2:])
+    long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90], [[0] * 90])
+    with raises_code(OutOfMemory, "out-of-memory", "one example of 90"):
+        predict(model, long, batch_tokens=500, pad_id=0)
+
+
+def test_the_budget_of_tokens_counts_all_rows_of_an_example(monkeypatch):
+    """Two texts that are encoded separately are two rows: a budget for one of them would be twice the memory."""
+    trained = TinyModel(separately=True)
+    encoded = trained.encode(examples(12, pair=True))
+    assert encoded.rows_per_example == 2
+    expected, sizes = trained.predict(encoded), []
+    original = type(trained.model).forward
+
+    def counted(self, *args, **kwargs):
+        sizes.append(kwargs["input_ids"].numel())
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(trained.model), "forward", counted)
+    got = predict(trained.model, encoded, batch_tokens=100, pad_id=1)
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    assert len(sizes) > 1
+    assert max(sizes) <= 100

@@ -1,0 +1,157 @@
+"""Confidence histograms and projected views, with a method whose views are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.evaluate.analyses.confidence import histogram
+from regft_core.evaluate.analyses.views import projection, tsne
+from regft_core.evaluate.findings import Unfit
+from regft_core.hooks.declare import Setting
+from regft_core.methods.tdt import Tdt, TdtConfig
+from regft_core.schema.training import TrainingConfig
+from tests.evaluate.tiny_run import TinyModel, finished, found
+
+
+def test_counts_of_the_histogram_are_those_of_the_tokens() -> None:
+    trained = TinyModel()
+    trained.said = lambda embedding: embedding[..., 0].sigmoid()
+    judged = finished(trained, 9)
+    result = found("confidence", trained, judged, bins=7)
+    table = result.tables["dev"]["histogram"]
+    texts = sum(row.count(0) for row in trained.encode(judged.examples).special_mask)
+    assert sum(row[1] for row in table.rows) == texts == result.scalars["dev"]["tokens"]  # type: ignore[misc]
+    assert sum(row[2] for row in table.rows) == pytest.approx(1)  # type: ignore[misc]
+    assert len(table.rows) == 7
+
+
+def test_a_histogram_by_hand() -> None:
+    rows = histogram(np.array([0.0, 0.24, 0.25, 0.5, 1.0]), 4).rows
+    assert [row[0] for row in rows] == [0.125, 0.375, 0.625, 0.875]
+    assert [row[1] for row in rows] == [2, 1, 1, 1]
+    assert [row[2] for row in rows] == pytest.approx([0.4, 0.2, 0.2, 0.2])
+
+
+def test_a_confidence_that_is_constant_is_found_as_it_is() -> None:
+    trained = TinyModel()
+    trained.said = lambda embedding: torch.full(embedding.shape[:2], 0.75)
+    assert found("confidence", trained, finished(trained)).scalars["dev"]["mean"] == 0.75
+
+
+def test_without_a_method_that_learns_one_there_is_no_histogram() -> None:
+    trained = TinyModel()
+    with pytest.raises(Unfit, match="no method here learns a confidence per token"):
+        found("confidence", trained, finished(trained))
+
+
+# --------------------------------------------------------------------------------------------------- views
+
+
+def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_point() -> None:
+    trained = TinyModel()
+    trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
+    judged = finished(trained)
+    result = found("views", trained, judged, rows=12, projection="pca")
+    points = {(row[0], row[1]): row[3:] for row in result.tables["dev"]["views"].rows}
+    assert {view for _, view in points} == {"original", "positive", "negative"}
+    assert len(points) == 3 * 12
+    for example in judged.examples:
+        assert points[example.idx, "positive"] == pytest.approx(points[example.idx, "original"], abs=1e-5)
+    spread = np.ptp([row for (_, view), row in points.items() if view == "original"], axis=0)
+    assert (spread > 1e-3).all()
+    assert result.scalars["dev"]["cosine_positive"] == pytest.approx(1, abs=1e-6)
+    assert result.scalars["dev"]["cosine_negative"] < 0.999
+    assert not result.tables["dev"]["views"].listed
+
+
+def test_every_point_has_its_view_and_its_class() -> None:
+    trained = TinyModel()
+    trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
+    judged = finished(trained)
+    names = {example.idx: judged.labels[int(example.label)] for example in judged.examples}
+    for how in ("tsne", "pca"):
+        table = found("views", trained, judged, projection=how).tables["dev"]["views"]
+        assert len(table.rows) == 3 * len(judged)
+        assert all(row[2] == names[row[0]] for row in table.rows)  # type: ignore[index]
+        assert table.plot is not None
+        assert (table.plot.group, table.plot.colour) == ("view", "label")
+
+
+def test_without_views_the_inputs_are_shown_alone() -> None:
+    trained = TinyModel()
+    result = found("views", trained, finished(trained), rows=5, projection="pca")
+    table = result.tables["dev"]["views"]
+    assert len(table.rows) == 5
+    assert {row[1] for row in table.rows} == {"original"}
+    assert set(result.scalars["dev"]) == {"explained"}
+    assert found("views", trained, finished(trained), rows=5).scalars["dev"] == {}
+
+
+def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:
+    rng = np.random.default_rng(0)
+    clusters = np.concatenate([rng.normal(size=(30, 5)) + 20 * place for place in (0, 1)])
+    points = tsne(clusters, 0)
+    first, second = points[:30], points[30:]
+    apart = np.linalg.norm(first.mean(0) - second.mean(0))
+    assert apart > 2 * max(np.linalg.norm(own - own.mean(0), axis=1).mean() for own in (first, second))
+    assert np.array_equal(points, tsne(clusters, 0))
+
+
+def test_the_projection_of_points_in_a_plane_keeps_their_distances() -> None:
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(20, 2)) @ np.linalg.qr(rng.normal(size=(6, 2)))[0].T + 3
+    points, shares = projection(plane)
+    apart = np.linalg.norm(plane[:, None] - plane[None], axis=-1)
+    np.testing.assert_allclose(np.linalg.norm(points[:, None] - points[None], axis=-1), apart, atol=1e-9)
+    assert shares.sum() == pytest.approx(1)
+    assert np.array_equal(points, projection(plane)[0])
+
+
+# ------------------------------------------------------------------------------------------ what TDT says
+
+SETTING = Setting(kind="classification", num_labels=2, seed=0, training=TrainingConfig())
+KEPT = {"unit.weight": torch.zeros(1, 4), "unit.bias": torch.zeros(1)}
+
+
+def tdt(options: TdtConfig) -> Tdt:
+    return Tdt(options, SETTING)
+
+
+def test_tdts_views_are_those_of_its_equations() -> None:
+    embedding = torch.arange(24.0).reshape(2, 3, 4)
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
+    none = torch.zeros(2, 3, dtype=torch.bool)
+    sure = KEPT | {"unit.bias": torch.tensor([50.0])}
+    confidence = tdt(TdtConfig()).token_confidence(KEPT, embedding)
+    assert confidence is not None
+    assert torch.equal(confidence, torch.full((2, 3), 0.5))
+    views = tdt(TdtConfig()).input_views(sure, embedding, mask, none)
+    assert views is not None
+    torch.testing.assert_close(views["positive"], embedding)
+    torch.testing.assert_close(views["negative"], torch.zeros_like(embedding))
+    half = tdt(TdtConfig()).input_views(KEPT, embedding, mask, none)
+    assert half is not None
+    mean = embedding[0, :2].mean(0)  # of real tokens
+    torch.testing.assert_close(half["positive"][0, 1], 0.5 * embedding[0, 1] + 0.5 * mean)
+    torch.testing.assert_close(half["negative"], 0.5 * embedding)
+    zero = tdt(TdtConfig(perturbation="zero")).input_views(KEPT, embedding, mask, none)
+    assert zero is not None
+    torch.testing.assert_close(zero["positive"], 0.5 * embedding)
+    kept = tdt(TdtConfig()).input_views(KEPT, embedding, mask, torch.tensor([[True, False, False]] * 2))
+    assert kept is not None
+    torch.testing.assert_close(kept["negative"][:, 0], embedding[:, 0])
+
+
+def test_tdt_views_that_are_drawn_are_not_shown_and_hard_confidence_is_the_chance_to_stay() -> None:
+    embedding, mask = torch.ones(1, 2, 4), torch.ones(1, 2)
+    none = torch.zeros(1, 2, dtype=torch.bool)
+    hard = TdtConfig(mode="hard")
+    two = {"unit.weight": torch.zeros(2, 4), "unit.bias": torch.tensor([0.0, float(np.log(3))])}
+    found_ = tdt(hard).token_confidence(two, embedding)
+    assert found_ is not None
+    torch.testing.assert_close(found_, torch.full((1, 2), 0.75))
+    for options in (hard, TdtConfig(confidence="shuffled"), TdtConfig(perturbation="gaussian")):
+        kept = two if options.mode == "hard" else KEPT
+        assert tdt(options).input_views(kept, embedding, mask, none) is None

@@ -1,0 +1,156 @@
+"""Sensitivity of weights and attention of weight mixup, on arrays with known answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core import analyses
+from regft_core.data.batches import collate
+from regft_core.evaluate.analyses.attention import coefficients
+from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
+from regft_core.evaluate.evaluated import EvaluatedRun
+from regft_core.evaluate.findings import RUN, Unfit
+from tests.evaluate.tiny_run import TinyModel, finished, found
+from tests.methods.harness import examples
+
+
+def test_counts_of_the_histogram_are_those_of_the_entries() -> None:
+    rows = histogram(np.array([1e-7, 1.5e-7, 2e-5, 0.011]), 1).rows
+    assert [(row[0], row[1]) for row in rows] == [(-6.5, 2), (-5.5, 0), (-4.5, 1), (-3.5, 0), (-2.5, 0), (-1.5, 1)]
+    assert [row[2] for row in rows] == pytest.approx([0.5, 0, 0.25, 0, 0, 0.25])
+    values = np.exp(np.random.default_rng(0).normal(-12, 3, 5000))
+    assert sum(row[1] for row in histogram(values, 4).rows) == 5000  # type: ignore[misc]
+    assert histogram(np.zeros(0), 4).rows == ()
+
+
+def test_borders_do_not_depend_on_the_values() -> None:
+    low, high = (histogram(np.array(values), 4).rows for values in ([1e-6, 1e-4], [1e-5, 1e-4, 1e-2]))
+    shared = {row[0] for row in low} & {row[0] for row in high}
+    assert len(shared) > 3
+    assert all(round((row[0] * 4 - 0.5) % 1, 6) in (0.0, 1.0) for row in (*low, *high))  # type: ignore[operator]
+
+
+def test_concentration_of_equal_entries_is_the_diagonal_and_of_a_single_one_a_step() -> None:
+    equal = concentration(np.ones(1000))
+    assert [row[1] for row in equal.rows] == pytest.approx([row[0] for row in equal.rows])
+    single = concentration(np.array([5.0] + [0.0] * 999))
+    assert [row[1] for row in single.rows] == [0.0] + [1.0] * (len(single.rows) - 1)
+    assert gini(np.ones(1000)) == pytest.approx(0, abs=1e-12)
+    assert gini(np.array([5.0] + [0.0] * 999)) == pytest.approx(0.999)
+    assert gini(np.array([3.0, 1.0])) == pytest.approx(0.25)
+    assert gini(np.zeros(4)) == 0.0
+
+
+def sensitivity_of(trained: TinyModel, learned: int = 24, **options: Any) -> Any:
+    """What the evaluation finds about a run that has learned from some examples."""
+    trained.learned = examples(learned)
+    return found("sensitivity", trained, finished(trained), **options)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind: str) -> None:
+    """One batch of all rows, by hand: no moving average, no draw."""
+    trained = TinyModel(kind=kind)
+    trained.learned = rows = examples(11, kind=kind)
+    chosen = analyses.find("sensitivity").Config(batches=1, batch_size=11, decay=0.0)
+    run: Any = EvaluatedRun({"kind": kind}, 0, chosen, {}, trained)  # type: ignore[arg-type]
+    values = measured(run)
+    encoded = trained.encode(rows)
+    batch = collate(encoded, range(11), 0, 0, "right", kind)
+    logits = trained.model(**batch.model_inputs()).logits
+    if kind == "classification":
+        loss = torch.nn.functional.cross_entropy(logits, batch.labels)
+    else:
+        loss = torch.nn.functional.mse_loss(logits[:, 0], batch.labels)
+    names = [
+        name for name, _ in trained.model.named_parameters() if ".encoder.layer." in name and "LayerNorm" not in name
+    ]
+    parameters = [trained.model.get_parameter(name) for name in names]
+    slopes = torch.autograd.grad(loss, parameters)
+    expected = torch.cat([(p * s).abs().ravel() for p, s in zip(parameters, slopes, strict=True)])
+    np.testing.assert_allclose(values, expected.detach().numpy(), rtol=2e-3, atol=1e-9)
+    assert values.max() > 1e-6
+
+
+def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
+    trained = TinyModel()
+    trained.learned = examples(20)
+    config = analyses.find("sensitivity").Config
+
+    def values(seed: int = 0, **options: Any) -> Any:
+        run: Any = EvaluatedRun({"kind": "classification"}, seed, config(**options), {}, trained)  # type: ignore[arg-type]
+        return measured(run)
+
+    one, both = (values(batches=count, batch_size=8, decay=0.0) for count in (1, 2))
+    # The first batch of both is the same, so the second one alone is what is left of the average.
+    average = values(batches=2, batch_size=8, decay=0.75)
+    np.testing.assert_allclose(average, 0.25 * both + 0.75 * 0.25 * one, rtol=1e-4, atol=1e-12)
+    assert not np.allclose(values(1, batches=1, batch_size=8, decay=0.0), one, rtol=1e-3, atol=1e-12)
+    run: Any = EvaluatedRun({}, 0, config(batches=5, batch_size=8), {}, trained)  # type: ignore[arg-type]
+    batches = [[row.idx for row in rows] for rows in drawn(trained.learned, run)]
+    assert [len(set(rows)) for rows in batches] == [8] * 5
+    assert not set(batches[0]) & set(batches[1])  # one order before the next
+
+
+def test_every_arm_is_measured_and_left_as_it_was() -> None:
+    trained = TinyModel()
+    first = next(trained.model.bert.encoder.parameters()).requires_grad_(False)
+    result = sensitivity_of(trained, between=[1e-12, 1.0])
+    assert not first.requires_grad
+    assert all(parameter.grad is None for parameter in trained.model.parameters())
+    assert result.over_sizes == ("sd",)
+    assert result.scalars[RUN]["outside"] < 0.5
+    assert sum(row[1] for row in result.tables[RUN]["histogram"].rows) > 0
+    assert sum(row[2] for row in result.tables[RUN]["histogram"].rows) == pytest.approx(1)
+    assert result == sensitivity_of(trained, between=[1e-12, 1.0])
+    none = sensitivity_of(trained, between=[1e10, 1e11])
+    assert none.scalars[RUN]["outside"] == 1.0
+    assert none.tables[RUN]["histogram"].rows == ()
+    assert "no entry has a sensitivity between 1e+10 and 1e+11" in none.remarks[0]
+    assert none.scalars[RUN]["sd"] == result.scalars[RUN]["sd"]
+    with pytest.raises(ValueError, match="the smallest value comes first"):
+        sensitivity_of(trained, between=[1e-5, 5e-8])
+
+
+def test_attention_by_layer() -> None:
+    trained = TinyModel()
+    a1, a2 = torch.full((32, 1), 0.5), torch.full((1, 32), 0.8)
+    names = [f"bert.encoder.layer.{layer}.attention.self.query.weight" for layer in (0, 1)]
+    trained.handed = {
+        f"weight_mixup.attention/{name}/{key}": t for name in names for key, t in (("a1", a1), ("a2", a2))
+    }
+    trained.handed |= {
+        "weight_mixup.attention/bert.pooler.dense.weight/a1": torch.ones(32, 1),
+        "weight_mixup.attention/bert.pooler.dense.weight/a2": torch.ones(1, 32),
+        "weight_mixup.form": torch.tensor(0.0),
+        "fisher.mask/x": torch.ones(2),
+    }
+    result = found("attention", trained, finished(trained))
+    rows = result.tables[RUN]["layers"].rows
+    assert [row[:2] for row in rows] == [
+        ("attention.self.query", 0),
+        ("attention.self.query", 1),
+        ("bert.pooler.dense", None),
+    ]
+    assert [row[2] for row in rows] == pytest.approx([0.4, 0.4, 1.0])
+    assert [row[3] for row in rows] == pytest.approx([0.1, 0.1, 0.0])
+    assert result.scalars[RUN]["task_weight"] == pytest.approx(0.6)
+    with pytest.raises(Unfit, match="no phase before fine-tuning learned an attention"):
+        found("attention", TinyModel(), finished(trained))
+
+
+@pytest.mark.parametrize(
+    ("form", "state", "expected"),
+    [
+        (1, {"a1": torch.full((2, 1), 0.5), "a2": torch.full((1, 3), 0.5)}, (0.25, 0.75)),
+        (2, {"a": torch.tensor([[0.0, 1.0], [0.5, 0.5]])}, (0.5, 0.5)),
+        (0, {"a1": torch.full((2, 2), 0.5), "a2": torch.full((2, 3), 0.5)}, (0.25, 0.25)),
+    ],
+)
+def test_coefficients_of_every_form(form: int, state: dict[str, torch.Tensor], expected: tuple[float, float]) -> None:
+    kept = {f"attention/w/{key}": value for key, value in state.items()} | {"form": torch.tensor(float(form))}
+    assert coefficients(kept)["w"] == pytest.approx(expected)

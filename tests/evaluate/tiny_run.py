@@ -1,0 +1,111 @@
+"""A finished run with a tiny random encoder, as an evaluation that looks into the model sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from regft_core import analyses
+from regft_core.data.batches import Batch, collate, evaluation_batches, padding_of
+from regft_core.data.encode import Encoded, encode
+from regft_core.data.examples import Example
+from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
+from regft_core.evaluate.findings import Findings
+from regft_core.evaluate.predict import predict
+from regft_core.schema import DropoutConfig
+from tests.methods.harness import examples, loaded, source_of, tokenizer_of
+
+LABELS = ("label_0", "label_1")
+BATCH = 160  # tokens: five of its longest texts
+
+
+class TinyModel:
+    """Stands for ``run.finished_model.FinishedModel``; ``confidence`` and ``views`` are what a method would say."""
+
+    def __init__(
+        self,
+        architecture: str = "bert",
+        *,
+        kind: str = "classification",
+        separately: bool = False,
+        seed: int = 0,
+        labels: tuple[str, ...] = LABELS,
+    ) -> None:
+        self.kind, self.per_example = kind, 2 if separately else 1
+        self.tokenizer: Any = tokenizer_of(source_of(architecture))
+        self.pooling = "mean" if separately else "head"
+        names = labels if kind == "classification" else None
+        shape = (kind, names, DropoutConfig(), seed, "sdpa", self.pooling, self.per_example)
+        self.model: Any = deepcopy(loaded(source_of(architecture), *shape)).eval()
+        self.pretrained: Any = deepcopy(self.model)
+        self.kept: dict[str, Tensor] = {}
+        self.handed: dict[str, Tensor] = {}
+        self.learned: Sequence[Example] = ()
+        self.said: Any = lambda embedding: None
+        self.shown: Any = lambda embedding, mask, segment: None
+
+    def encode(self, given: Sequence[Example]) -> Encoded:
+        return encode(given, self.tokenizer, 32, rows_per_example=self.per_example)
+
+    def batches(self, encoded: Encoded) -> Iterator[Batch]:
+        padding = padding_of(self.tokenizer)
+        for indices in evaluation_batches(encoded, BATCH):
+            yield collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, self.kind)
+
+    def predict(self, encoded: Encoded) -> Any:
+        padding = padding_of(self.tokenizer)
+        return predict(
+            self.model,
+            encoded,
+            pad_id=padding.pad_id,
+            pad_token_type_id=padding.pad_token_type_id,
+            padding_side=padding.side,
+            kind=self.kind,
+        )
+
+    def training_rows(self) -> Sequence[Example]:
+        return self.learned
+
+    def confidence(self, embedding: Tensor) -> Tensor | None:
+        return self.said(embedding)
+
+    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
+        return self.shown(embedding, mask, segment)
+
+
+def finished(
+    trained: TinyModel, count: int = 12, *, pair: bool = False, gold: Sequence[float] | None = None
+) -> EvaluatedSet:
+    """The development set with what the model really says about it."""
+    given = examples(count, pair=pair or trained.per_example == 2, kind=trained.kind)
+    logits = trained.predict(trained.encode(given))
+    labels = LABELS if trained.kind == "classification" else ()
+    right = np.asarray(gold if gold is not None else [example.label for example in given])
+    return EvaluatedSet("dev", trained.kind, logits, right, given, labels, np.arange(len(labels)))
+
+
+def found(
+    name: str,
+    trained: TinyModel,
+    judged: EvaluatedSet,
+    *,
+    primary: str = "accuracy",
+    seed: int = 0,
+    others: Mapping[str, OtherRows] | None = None,
+    models: Mapping[str, TinyModel] | None = None,
+    **options: Any,
+) -> Findings:
+    """Run an evaluation on one set."""
+    evaluation = analyses.find(name)
+    labels = list(LABELS) if judged.labels else None
+    task = {"kind": trained.kind, "labels": labels, "primary": primary, "positive_label": None, "sets": {}}
+    chosen = evaluation.Config.model_validate(options)
+    asked = [given.__getitem__ if given else None for given in (others, models)]
+    run: Any = EvaluatedRun(task, seed, chosen, {judged.name: judged}, trained, *asked)
+    findings = evaluation.run(run)
+    findings.as_json({judged.name})  # is what an evaluation may find
+    return findings

@@ -1,0 +1,73 @@
+"""The small project of the phases' tests, with its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.grid.compute import compute
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import forget_failures, read_plan, write_plan
+from regft_core.runs.one_run import STAGES
+from regft_core.runs.project import open_project
+from tests.runs.conftest import change, make_project, project, runs, stored, template, trained
+
+__all__ = ["make_project", "project", "template", "trained"]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def plan(root: Path) -> dict[str, dict[str, Any]]:
+    """What the stage plan does; returns what it wrote of the cells, by stage."""
+    opened = open_project(root)
+    prepare(opened)
+    write_plan(opened)
+    forget_failures(root)
+    return {stage: read_plan(root, stage) for stage in STAGES}
+
+
+def reproduce(root: Path, say: Callable[[str], None] = quiet) -> dict[str, str]:
+    """The stages plan, search, finetune and evaluate; returns the cells that failed."""
+    plan(root)
+    failures: dict[str, str] = {}
+    for stage in STAGES:
+        failures |= compute(root, stage, say=say)
+    return failures
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Content of every output of the stages that train and evaluate."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for stage in STAGES
+        for path in sorted((root / "work" / stage).rglob("*"))
+        if path.is_file()
+    }
+
+
+def scores(outputs: dict[str, bytes]) -> dict[str, bytes]:
+    """The predictions among some outputs: what does not depend on the time that runs took."""
+    return {name: content for name, content in outputs.items() if "predictions" in name}
+
+
+def bits(root: Path) -> dict[str, dict[str, str]]:
+    """Key -> hashes of the tensors of every run in the store."""
+    found = {key: stored(root, key) for key in runs(root)}
+    return {key: {name: run.tensors_sha256(name) for name in run.tensor_names} for key, run in found.items()}
+
+
+@pytest.fixture
+def tuned(project: Path) -> Callable[..., Path]:
+    """The project with tuned ``methods``."""
+
+    def make(*methods: str, **tuning: Any) -> Path:
+        rates = {"split": 0.75, "values": {"training.learning_rate": [1e-6, 3e-3]}}
+        change(project, methods=list(methods), report={"reference": methods[0]}, tuning={**rates, **tuning})
+        return project
+
+    return make

@@ -1,0 +1,188 @@
+"""Which edit makes which cells stale: those whose keys change in the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.grid.keys import cell_keys
+from regft_core.grid.stored import cached_seeds
+from regft_core.runs.context import Context
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.settings.grid import Cell
+from tests.grid.conftest import plan
+from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
+
+OTHER = "cue_regression"
+SENTENCES = "pipelines/tasks/cue_sentence.yaml"
+METHODS = ("vanilla", "hype_n", "weight_mixup")
+
+
+def stale(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """``stage method task`` of every cell whose keys differ."""
+    found = set()
+    for stage in before:
+        for name in before[stage].keys() | after[stage].keys():
+            if before[stage].get(name) != after[stage].get(name):
+                found.add(f"{stage} {' '.join(name.split('/')[:2])}")
+    return found
+
+
+def of(*stages: str, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = (TASK,)) -> set[str]:
+    every = {f"{stage} {method} {task}" for stage in stages for method in methods for task in tasks}
+    return {name for name in every if not name.startswith("search") or "weight_mixup" in name}
+
+
+@pytest.fixture
+def planned(project: Path) -> tuple[Path, dict[str, Any]]:
+    return project, plan(project)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+TRAINED = ("search", "finetune", "evaluate")
+EDITS = {
+    "a comment": (lambda root: edit_method(root, "hype_n", "description", "# words\ndescription"), set()),
+    "a description": (lambda root: edit_method(root, "hype_n", "HyPe with", "Another text,"), set()),
+    "where a value is from": (
+        lambda root: edit_method(root, "weight_mixup", "paper: appendix D.1", "paper: the appendix"),
+        set(),
+    ),
+    "a number written in another way": (lambda root: edit_method(root, "hype_n", "1.0e-5", "0.00001"), set()),
+    "how runs are spread": (lambda root: change(root, execution={"executor": "processes", "workers": 2}), set()),
+    "how the report compares": (lambda root: change(root, report={"confidence": 0.9}), set()),
+    "a value of one method": (
+        lambda root: edit_method(root, "hype_n", "1.0e-5", "1.0e-4"),
+        of("finetune", "evaluate", methods=("hype_n",)),
+    ),
+    "a value of an early phase": (
+        lambda root: edit_method(root, "weight_mixup", "times: 2", "times: 1"),
+        of(*TRAINED, methods=("weight_mixup",)),
+    ),
+    "a value of the last phase": (
+        lambda root: edit_method(root, "weight_mixup", "finetune:\n", "finetune:\n    training: {epochs: 3}\n"),
+        of("finetune", "evaluate", methods=("weight_mixup",)) | of("search", methods=("weight_mixup",)),
+    ),
+    "a shared value": (lambda root: change(root, training={"learning_rate": 2e-3}), of(*TRAINED)),
+    "the encoder's weights": (lambda root: flip(root / "models/tiny/model.safetensors"), of(*TRAINED)),
+    "the tokenizer": (lambda root: edit(root / "models/tiny/tokenizer.json", '"very"', '"ver"'), of(*TRAINED)),
+    "how much of a text is read": (lambda root: change(root, model={"max_length": 16}), of(*TRAINED)),
+    "a seed": (lambda root: change(root, grid={"seeds": [0, 1, 2]}), of(*TRAINED)),
+    "a size": (lambda root: change(root, grid={"sizes": [24, 16]}), of(*TRAINED)),
+    "a method": (
+        lambda root: change(root, methods=[*METHODS, "pats"]),
+        of("finetune", "evaluate", methods=("pats",)),
+    ),
+    "a method less": (
+        lambda root: change(root, methods=["vanilla", "hype_n"]),
+        of(*TRAINED, methods=("weight_mixup",)),
+    ),
+    "a method that nobody lists": (lambda root: edit_method(root, "hype_u", "1.0e-5", "1.0e-4"), set()),
+    "an evaluation": (lambda root: change(root, evaluations=["calibration"]), of("evaluate")),
+    "the task's metrics": (
+        lambda root: edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
+        of("evaluate"),
+    ),
+    "the task's training rows": (
+        lambda root: edit(root / SENTENCES, "agreement: 0.9", "agreement: 0.8"),
+        of(*TRAINED),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_which_edit_makes_what_stale(planned: tuple[Path, dict[str, Any]], case: str) -> None:
+    root, before = planned
+    happens, expected = EDITS[case]
+    happens(root)
+    assert stale(before, plan(root)) == expected
+
+
+def test_keys_of_a_cell_are_those_of_its_runs(planned: tuple[Path, dict[str, Any]]) -> None:
+    root, found = planned
+    for method in METHODS:
+        for seed in (0, 1):
+            key = Context(job(root, method, seed)).keys.of("finetune")
+            assert found["finetune"][f"{method}/{TASK}/{SIZE}"]["runs"][str(seed)] == key
+
+
+def test_of_a_seed_and_a_size_only_the_new_runs_have_other_keys(planned: tuple[Path, dict[str, Any]]) -> None:
+    root, before = planned
+    change(root, grid={"seeds": [0, 1, 2], "sizes": [24, 16]})
+    after = plan(root)
+    for stage, cells in before.items():
+        for name, keys in cells.items():
+            assert {seed: after[stage][name]["runs"][seed] for seed in ("0", "1")} == keys["runs"]
+            assert after[stage][name]["with"] == keys["with"]
+
+
+def test_settings_of_a_task_are_for_its_cells(project: Path) -> None:
+    change(project, grid={"tasks": [TASK, OTHER]})
+    before = plan(project)
+    layer = {"hype_n": {"regularisers": {"hype": {"scale": 1e-3}}}}
+    change(project, task_settings={TASK: {"methods": layer}})
+    assert stale(before, plan(project)) == of("finetune", "evaluate", methods=("hype_n",))
+    same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
+    change(project, task_settings={TASK: {"training": same}})
+    assert stale(before, plan(project)) == set()
+    change(project, task_settings={})
+    path = project / "pipelines" / "tasks" / f"{OTHER}.yaml"
+    path.write_text(path.read_text() + "training: {epochs: 3}\n")
+    assert stale(before, plan(project)) == of(*TRAINED, tasks=(OTHER,))
+
+
+def test_a_phase_without_steps_does_not_depend_on_the_learning_rate(project: Path) -> None:
+    head = {"training": {"epochs": 0}, "regularisers": {"linear_head": {}}}
+    write_method(project, "probe", **head)
+    write_method(project, "from_probe", phases={"head": head, "finetune": {}})
+
+    def keys() -> list[str]:
+        context = Context(job(project, "from_probe"))
+        return [
+            Context(job(project, "probe")).keys.of("finetune"),
+            context.keys.of("head"),
+            context.keys.of("finetune"),
+        ]
+
+    before = keys()
+    change(project, training={"learning_rate": 3e-4, "schedule": "constant", "weight_decay": 0.5})
+    after = keys()
+    assert after[:2] == before[:2]
+    assert after[2] != before[2]
+
+
+def test_a_declared_cost_is_written_down_anew(project: Path) -> None:
+    """It is in no key of a run, and in what a stage writes of its cells."""
+    write_method(project, "half", phases={"head": {"regularisers": {"linear_head": {}}}, "finetune": {}})
+    loaded = open_project(project)
+    plan(project)
+    keys = cell_keys(loaded, Cell("half", TASK, 24))
+    change(project, training={"batch_size": 4})
+    plan(project)
+    assert cell_keys(open_project(project), Cell("half", TASK, 24))["finetune"]["with"] != keys["finetune"]["with"]
+
+
+def test_the_plan_asks_the_run_store_and_work(project: Path) -> None:
+    plan(project)
+    train(project, "vanilla", 1)
+    train(project, "weight_mixup", 0)
+    loaded = open_project(project)
+    found = {method: cached_seeds(loaded, Cell(method, TASK, 24)) for method in METHODS}
+    assert found == {"vanilla": {1}, "hype_n": set(), "weight_mixup": {0}}
+    change(project, training={"learning_rate": 2e-3})
+    assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == set()
+
+
+def test_rows_that_are_not_there_are_no_reason_to_fail(project: Path) -> None:
+    import shutil
+
+    shutil.rmtree(project / "work")
+    assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == set()
+    assert Job(str(project), "vanilla", TASK, SIZE, 0).name == "vanilla cue_sentence 24 seed 0"

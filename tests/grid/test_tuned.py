@@ -1,0 +1,178 @@
+"""Tuned methods: the stage search runs the trials, fine-tuning what they have chosen."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.grid import compute as module
+from regft_core.grid.jobs import Planner
+from regft_core.io.reading import read_json
+from regft_core.runs.project import open_project
+from tests.extras import needs
+from tests.grid.conftest import bits, plan, reproduce, scores, tree
+from tests.grid.other_executors import on_other_executors
+from tests.runs.conftest import SIZE, TASK, change, edit_method, job
+from tests.runs.test_kill import FORK
+
+
+def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:
+    return list(read_json(root / "work" / "finetune" / method / TASK / SIZE / "manifest.json")["runs"])
+
+
+def test_trials_then_the_runs_that_they_chose(tuned: Callable[..., Path], trained: list[tuple[str, int]]) -> None:
+    root = tuned("vanilla", "weight_mixup")
+    said: list[str] = []
+    assert reproduce(root, said.append) == {}
+    # For each of two seeds: two trials of each method, of weight mixup with a search before it, and its search.
+    assert said[0] == "search: 4 runs and 8 trials for them, 14 jobs on the executor 'serial'"
+    assert sum("(chosen: training.learning_rate " in line for line in said) == 4 + 2
+    for method in ("vanilla", "weight_mixup"):
+        assert [len(run["tuned"]["trials"]) for run in tuned_runs(root, method)] == [2, 2]
+    before, weights = tree(root), bits(root)
+    # All of it from the store, then all of it from nothing, in a store of its own.
+    trained.clear()
+    shutil.rmtree(root / "work" / "search")
+    shutil.rmtree(root / "work" / "finetune")
+    reproduce(root)
+    assert (tree(root), trained) == (before, [])
+    shutil.rmtree(root / ".regft")
+    reproduce(root)
+    assert (tree(root), trained) == (before, [])
+    shutil.rmtree(root / "work")
+    reproduce(root)
+    assert trained
+    assert bits(root) == weights
+    assert scores(tree(root)) == scores(before)
+
+
+def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:
+    root = tuned("vanilla")
+    first = plan(root)
+    change(root, execution={"workers": 2})
+    assert plan(root) == first
+    for changes in (
+        {"tuning": {"values": {"training.learning_rate": [1e-6, 2e-3]}}},
+        {"tuning": {"split": 0.5}},
+        {"tuning": {"selection": "dev_as_published"}},
+        {"training": {"epochs": 3}},
+    ):
+        before = (root / "params.yaml").read_text()
+        change(root, **changes)
+        found = plan(root)
+        assert all(found[stage] != first[stage] for stage in first), changes
+        (root / "params.yaml").write_text(before)
+    assert plan(root) == first
+
+
+def test_where_seeds_choose_together_each_waits_for_the_trials_of_all(
+    tuned: Callable[..., Path], trained: list[tuple[str, int]]
+) -> None:
+    root = tuned("vanilla", selection="dev_as_published")
+    plan(root)
+    planner = Planner(open_project(root))
+    for seed in (0, 1):
+        waits = planner.add(job(root, "vanilla", seed), "search", None)
+        names = {planner.jobs.jobs[index].name for index in waits}
+        assert names == {f"vanilla {TASK} {SIZE} seed {s} trial {t}" for s in (0, 1) for t in (1, 2)}
+    assert reproduce(root) == {}
+    assert trained == [("finetune", 0), ("finetune", 0), ("finetune", 1), ("finetune", 1)]  # a chosen trial is the run
+    assert len({run["tuned"]["chosen"] for run in tuned_runs(root, "vanilla")}) == 1
+
+
+def test_trials_share_a_phase_that_their_values_do_not_touch(
+    tuned: Callable[..., Path], trained: list[tuple[str, int]]
+) -> None:
+    own = {"weight_mixup": {"phases.finetune.training.learning_rate": [1e-6, 3e-3]}}
+    root = tuned("weight_mixup", values={}, methods=own)
+    assert reproduce(root) == {}
+    # Two members each of the search that the trials share and of that on all rows; two trials and the run.
+    assert Counter(trained) == {(phase, seed): n for phase, n in (("search", 4), ("finetune", 3)) for seed in (0, 1)}
+
+
+#: After the second seed's first trial, and after its last.
+@pytest.mark.parametrize(("point", "left"), [("commit.renamed:6", 3), ("commit.renamed:8", 2)])
+def test_a_stage_killed_before_the_choice_goes_on_with_what_is_left(
+    tuned: Callable[..., Path],
+    trained: list[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    left: int,
+) -> None:
+    root = tuned("vanilla")
+    plan(root)
+    with monkeypatch.context() as patched:
+        patched.setenv("REGFT_KILL_AT", point)
+        process = FORK.Process(target=reproduce, args=(root,))
+        process.start()
+        process.join(timeout=120)
+    assert process.exitcode == -signal.SIGKILL
+    assert reproduce(root) == {}
+    assert len(trained) == left
+    weights = bits(root)
+    change(root, store={"path": "another"})
+    shutil.rmtree(root / "work")
+    reproduce(root)
+    assert bits(root) == weights
+
+
+def test_a_trial_that_raises_stops_its_own_cell_only(
+    tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
+) -> None:
+    root = tuned("vanilla", "hype_n")
+    original = module.try_values
+
+    def failing(job: Any, **options: Any) -> Any:
+        if (job.method, job.seed, job.trial) == ("vanilla", 1, 0):
+            raise OSError("the disk is gone")
+        return original(job, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "try_values", failing)
+        failures = reproduce(root)
+    assert list(failures) == [f"vanilla/{TASK}/{SIZE}"]
+    assert (root / "work/evaluate/hype_n" / TASK / SIZE).is_dir()
+    trained.clear()
+    assert reproduce(root) == {}
+    assert trained == [("finetune", 1), ("finetune", 0), ("finetune", 1)]  # the trial, then the runs
+
+
+def test_an_edit_recomputes_the_trials_of_that_method_only(
+    tuned: Callable[..., Path], trained: list[tuple[str, int]]
+) -> None:
+    root = tuned("vanilla", "hype_n")
+    reproduce(root)
+    trained.clear()
+    edit_method(root, "hype_n", "1.0e-5", "1.0e-4")
+    reproduce(root)
+    assert Counter(trained) == {("finetune", 0): 3, ("finetune", 1): 3}
+
+
+@pytest.mark.slow  # test_compute.py has the quick one
+@on_other_executors
+def test_on_other_executors_the_runs_find_what_was_chosen(
+    tuned: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    executor: str,
+    package: str,
+    options: dict[str, Any],
+) -> None:
+    needs(package, executor)
+    root = tuned("vanilla")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.chdir(root)
+    change(root, execution={"executor": executor, "workers": 2, **options})
+    assert reproduce(root) == {}
+    weights = bits(root)
+    for name in options:
+        change(root, execution={name: None})
+    change(root, execution={"executor": "serial"}, store={"path": "serially"})
+    shutil.rmtree(root / "work")
+    assert reproduce(root) == {}
+    assert bits(root) == weights

@@ -1,0 +1,303 @@
+"""Builds a ``work/`` tree as the stages leave it, from a declared skill per method."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regft_core.evaluate.score import SetInfo, evaluate_run
+from regft_core.rng import derive
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
+from regft_core.schema.training import TrainingConfig, TrainingOverrides
+from regft_core.settings.grid import Cell
+
+TRAINING = TrainingConfig(epochs=3)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a method is and how its runs turn out."""
+
+    #: Chance that a prediction is right (classification), or the correlation (regression).
+    skill: float = 0.75
+    #: Added out of distribution.
+    shift: float = -0.1
+    control_for: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    declared: float = 1.0
+    seconds: float = 10.0
+    fit_seconds: float = 0.0
+    search: bool = False
+    variant: str | None = None
+    degraded: tuple[str, ...] = ()
+    #: seed -> error text
+    failed: Mapping[int, str] = field(default_factory=dict)
+    #: seeds that predict one label
+    collapsed: tuple[int, ...] = ()
+    description: str = ""
+    curves: bool = True
+    logs: tuple[str, ...] = ()
+    #: Where all runs were made, or (seed ->) the exceptions; None: the records do not say.
+    environment: Mapping[str, Any] | None = None
+    elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    trains_encoder: bool | None = None
+    encoder: str = "a" * 64
+    #: Peak bytes on a GPU; None: on a CPU.
+    memory: int | None = None
+
+
+class Noise(StrictModel):
+    scale: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Stands for ``config.method.Method``."""
+
+    config: MethodConfig
+    phases: tuple[Phase, ...]
+    training: TrainingConfig
+
+    @property
+    def earlier(self) -> tuple[Phase, ...]:
+        return self.phases[:-1]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task's shape."""
+
+    kind: str = "classification"
+    metrics: tuple[str, ...] = ("accuracy", "f1")
+    n: int = 200
+    ood: tuple[str, ...] = ("contrast",)
+    #: Examples of each out-of-distribution set; ``n`` when None.
+    ood_n: int | None = None
+    labels: tuple[str, ...] = ("negative", "positive")
+    #: set -> share of the rows that max_length cuts.
+    cuts: Mapping[str, float] = field(default_factory=dict)
+
+    def cut(self, name: str) -> dict[str, float]:
+        """Of the token lengths of one set: the shares beyond max_length and beyond the encoder's limit."""
+        return {"cut": self.cuts.get(name, 0.01), "cut_at_limit": 0.0}
+
+    def size(self, name: str) -> int:
+        """Number of examples of one set."""
+        return self.n if name == "dev" or self.ood_n is None else self.ood_n
+
+
+def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
+    """The methods as ``Project.methods`` would give them."""
+    found = {}
+    for name, arm in arms.items():
+        config = MethodConfig.model_validate(
+            {
+                "description": arm.description,
+                "control_for": [arm.control_for] if arm.control_for else [],
+                "differs_in": ["regularisers"] if arm.control_for else [],
+            }
+        )
+        config = config.model_copy(update={"differs_by": f"no {arm.control_for}" if arm.control_for else ""})
+        training = TrainingOverrides.model_validate(dict(arm.overrides)).apply(TRAINING)
+        plain = arm.control_for or name == "vanilla"
+        regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
+        repeat = RepeatConfig(times=2)
+        search = Phase("search", DataConfig(split=0.8), "checkpoint", repeat, None, regularisers, training, {})
+        last = Phase("finetune", DataConfig(), "checkpoint", None, None, regularisers, training, {})
+        found[name] = Meta(config, (search, last) if arm.search else (last,), training)
+    return found
+
+
+def build(
+    root: Path,
+    arms: Mapping[str, Arm],
+    tasks: Mapping[str, Task],
+    sizes: Sequence[int | str] = (300,),
+    seeds: Sequence[int] = range(6),
+) -> list[Cell]:
+    """Write everything and return the cells."""
+    metas = methods_of(arms)
+    cells = []
+    for task_name, task in tasks.items():
+        described = _task(root, task_name, task)
+        gold = _gold(task_name, task)
+        for size in sizes:
+            _subsample(root, task_name, task, size, seeds)
+            for name, arm in arms.items():
+                cells.append(Cell(name, task_name, size))
+                _cell(root, name, arm, metas[name], described, gold, task, size, seeds)
+    return cells
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(value, sort_keys=True))
+
+
+def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
+    labels = None if task.kind == "regression" else list(task.labels)
+    sets = {one: {"labels": labels, "label_map": None, "n": task.size(one)} for one in ("dev", *task.ood)}
+    described = {
+        "task": name,
+        "kind": task.kind,
+        "labels": labels,
+        "metrics": list(task.metrics),
+        "primary": task.metrics[0],
+        "positive_label": task.labels[-1] if task.kind == "classification" else None,
+        "range": [0.0, 5.0] if labels is None else None,
+        "keyword_segment": None,
+        "counts": {"train": 5000, **{one: task.size(one) for one in sets}},
+        "dropped": {},
+        "duplicates": {"train_within": 0, **dict.fromkeys(sets, 0)},
+        "sets": sets,
+        "source": {"kind": "files"},
+    }
+    _json(root / "work" / "datasets" / name / "task.json", described)
+    measured = {
+        one: {"rows": n, "measured": n, "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)}}
+        for one, n in described["counts"].items()
+    }
+    lengths = {"encoder": "minilm", "max_length": 128, "limit": 512, "sets": measured}
+    _json(root / "work" / "lengths" / f"{name}.json", lengths)
+    return described
+
+
+def _gold(name: str, task: Task) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(derive(1, name))
+    if task.kind != "regression":
+        values = len(task.labels) if task.kind == "classification" else 2 ** len(task.labels)
+        return {one: rng.integers(values, size=task.size(one)) for one in ("dev", *task.ood)}
+    return {one: rng.uniform(0, 5, size=task.size(one)) for one in ("dev", *task.ood)}
+
+
+def _subsample(root: Path, name: str, task: Task, size: int | str, seeds: Sequence[int]) -> None:
+    n = 5000 if size == "full" else int(size)
+    entry = {
+        "sha256": "0" * 64,
+        "label_counts": {label: n // len(task.labels) for label in task.labels} if task.kind != "regression" else None,
+        "duplicates_with": dict.fromkeys(("dev", *task.ood), 0),
+    }
+    _json(
+        root / "work" / "subsamples" / name / str(size) / "manifest.json",
+        {"task": name, "size": size, "n": n, "stratified": False, "seeds": {str(seed): entry for seed in seeds}},
+    )
+
+
+def _logits(arm: Arm, gold: np.ndarray, task: Task, seed: int, set_name: str, shift: float) -> np.ndarray:
+    # Seeds of all arms share the examples' difficulty, as paired arms do.
+    difficulty = np.random.default_rng(derive(seed, "difficulty", set_name)).random(gold.size)
+    luck = np.random.default_rng(derive(seed, "luck", str(arm.skill), arm.control_for or "")).normal(0, 0.01)
+    skill = arm.skill + shift + luck
+    if task.kind == "regression":
+        noise = np.random.default_rng(derive(seed, "noise", set_name)).normal(0, 1.5, gold.size)
+        constant = seed in arm.collapsed
+        return np.full((gold.size, 1), 2.5) if constant else (skill * gold + (1 - skill) * (noise + 2.5))[:, None]
+    if task.kind == "multi_label":
+        each = np.random.default_rng(derive(seed, "labels", set_name)).random((gold.size, len(task.labels)))
+        present = (gold[:, None] >> np.arange(len(task.labels))) & 1 == 1
+        constant = seed in arm.collapsed
+        return np.ones(present.shape) if constant else np.where((each < skill) == present, 3.0, -3.0)
+    right = difficulty < skill
+    predicted = np.where(right, gold, (gold + 1) % len(task.labels))
+    if seed in arm.collapsed:
+        predicted = np.zeros_like(gold)
+    return 3.0 * np.eye(len(task.labels))[predicted]
+
+
+def _cell(
+    root: Path, name: str, arm: Arm, meta: Meta, described: dict[str, Any], gold: dict[str, np.ndarray], task: Task,
+    size: int | str, seeds: Sequence[int],
+) -> None:  # fmt: skip
+    place = Cell(name, described["task"], size).directory
+    results, trained = [], []
+    for seed in seeds:
+        key = f"{derive(seed, name, described['task'], str(size)):064x}"
+        failed = arm.failed.get(seed)
+        cost = {
+            "forward_passes_per_step": arm.declared,
+            "backward_passes_per_step": arm.declared,
+            "declared_ratio": arm.declared,
+            "train_seconds": arm.seconds,
+            "fit_seconds": arm.fit_seconds,
+            "seconds_per_step": arm.seconds / 57,
+            "real_tokens": 9000,
+            "padded_tokens": 10000,
+            "peak_memory_bytes": arm.memory,
+        }
+        common = {
+            "seed": seed, "size": str(size), "key": key, "status": "failed" if failed else "ok", "error": failed,
+            "variant": arm.variant, "degraded": list(arm.degraded),
+        }  # fmt: skip
+        trained.append(
+            common
+            | ({"environment": where} if (where := arm.elsewhere.get(seed, arm.environment)) is not None else {})
+            | {"steps": 57, "seconds": arm.seconds, "cost": cost, "precision": "fp32",
+               "final_loss": 0.2, "weights_sha256": "0" * 64}
+        )  # fmt: skip
+        if failed:
+            results.append(common | {"collapsed": {}, "sets": {}, "cost": {"search_seconds": 0.0}})
+            continue
+        logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
+        sets = {s: SetInfo(list(g), [f"r{i}" for i in range(len(g))]) for s, g in gold.items()}
+        found = evaluate_run(logits, sets, described)
+        results.append(
+            common
+            | {"collapsed": found.collapsed, "sets": found.sets}
+            | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}}
+        )
+        for set_name, rows in found.rows.items():
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
+    cell = {"method": name, "task": described["task"], "size": str(size)}
+    result = {"cell": cell, "runs": results, **{k: described[k] for k in ("primary", "metrics", "kind", "labels")}}
+    _json(root / "work" / "evaluate" / place / "result.json", result)
+    for phase in ("search", "finetune") if arm.search else ("finetune",):
+        manifest = {
+            "cell": cell,
+            "phase": phase,
+            "phases": [phase.name for phase in meta.phases],
+            "regularisers": {p.name: {n: o.model_dump() for n, o in p.regularisers} for p in meta.phases},
+            "method": meta.config.model_dump(mode="json", exclude_none=True),
+            "model": {"name": "minilm", "revision": None, "content_sha256": arm.encoder, "max_length": 128},
+            "training": meta.training.model_dump(mode="json"),
+            "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
+            "runs": trained,
+        }
+        if arm.trains_encoder is not None:
+            manifest["trains_encoder"] = arm.trains_encoder
+        folder = root / "work" / phase / place
+        _json(folder / "manifest.json", manifest)
+        _logs(folder, phase, arm, seeds)
+
+
+def _logs(folder: Path, phase: str, arm: Arm, seeds: Sequence[int]) -> None:
+    if arm.curves:
+        with open(folder / "curves.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm"])
+            for seed in seeds:
+                if seed in arm.failed:
+                    continue
+                rng = np.random.default_rng(derive(seed, "curve"))
+                name = "finetune" if phase == "finetune" else "search-0"
+                for step in range(1, 58):
+                    loss = 0.7 * np.exp(-step * arm.skill / 20) + 0.05 * rng.random()
+                    writer.writerow([seed, name, step, step / 19, loss, 1e-4 * (1 - step / 57), 1.0])
+    with open(folder / "method_metrics.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["seed", "phase", "step", "name", "value"])
+        writer.writerows(
+            [seed, phase, step, name, step * 0.5] for seed in seeds for name in arm.logs for step in (1, 9, 3)
+        )

@@ -1,0 +1,171 @@
+"""The page in a real headless browser: sorting, filter, pinned line, keyboard, print, phones, dark, accessibility."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report import grids
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[test]')")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = os.environ.get("REGFT_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the PATH, and REGFT_BROWSER is not set")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    for name in ("3-tasks", "62-methods"):
+        (folder / f"{name}.html").write_text(grids.report(name).html, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def visit(browser: Any, pages: Path) -> Iterator[Any]:
+    """Open one page; nothing may be asked of the net and no script may fail."""
+    wrong: list[str] = []
+    contexts = []
+
+    def opened(name: str, width: int = 1280, **options: Any) -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": 844}, **options))
+        page = contexts[-1].new_page()
+        page.on("request", lambda one: one.url.startswith(("file:", "data:")) or wrong.append(one.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda one: one.type == "error" and wrong.append(one.text))
+        page.goto((pages / f"{name}.html").as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def column(page: Any, index: int) -> list[str]:
+    """Values of one column of the leaderboard, in the order that is shown."""
+    return page.eval_on_selector_all(
+        "table.lines tbody tr:not([hidden])", f"rows => rows.map(row => row.cells[{index}].dataset.value)"
+    )
+
+
+def names(page: Any) -> list[str]:
+    return column(page, 1)
+
+
+def test_numbers_are_sorted_as_numbers_with_mouse_and_keyboard(visit: Any) -> None:
+    page = visit("62-methods")
+    first = names(page)
+    head = page.locator("table.lines th", has_text="measured")
+    index = head.evaluate("cell => cell.cellIndex")
+    head.get_by_role("button").click()
+    values = [float(value) for value in column(page, index)]
+    assert values == sorted(values, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").press("Enter")
+    assert [float(value) for value in column(page, index)] == sorted(values)
+    page.locator("table.lines th button", has_text="#").press("Enter")
+    page.locator("table.lines th button", has_text="#").press("Enter")
+    assert names(page) == first
+    page.locator("table.lines th button", has_text="Method").press("Enter")
+    assert names(page) == sorted(first)
+
+
+def test_filter_controls_and_the_pinned_line(visit: Any) -> None:
+    page = visit("62-methods")
+    every = names(page)
+    page.get_by_label("Filter").fill("TDT")
+    assert names(page) == [name for name in every if "tdt" in name]
+    assert page.locator(".count").inner_text() == f"{len(names(page))} of 62 lines"
+    page.get_by_label("hide 8 controls").check()
+    assert names(page) == [name for name in every if "tdt" in name and "_off" not in name]
+    page.get_by_label("Filter").fill("")
+    page.get_by_label("hide 8 controls").uncheck()
+    assert names(page) == every
+
+    page.locator("button.pin", has_text="linear_probe").press("Enter")
+    assert names(page)[0] == "linear_probe"
+    deltas = page.eval_on_selector_all("table.lines td.delta", "cells => cells.map(cell => cell.innerText)")
+    assert deltas[0] == "0.0"
+    assert deltas[1].startswith("+")
+    page.locator("button.pin", has_text="linear_probe").press("Enter")
+    assert names(page) == every
+    assert not page.locator("table.lines td.delta").first.is_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_definitions_open_on_focus_and_hover_and_stay_on_the_screen(visit: Any, width: int) -> None:
+    page = visit("62-methods", width)
+    shown = "one => getComputedStyle(one, '::after').content"
+    for definition in page.locator(".def").all():
+        page.mouse.move(0, 0)
+        assert definition.evaluate(shown) == "none"
+        definition.focus()
+        assert definition.get_attribute("data-def")[:40] in definition.evaluate(shown)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        definition.evaluate("one => one.blur()")
+        definition.hover()
+        assert definition.get_attribute("data-def")[:40] in definition.evaluate(shown)
+
+
+def test_the_first_screen_answers(visit: Any) -> None:
+    page = visit("62-methods")
+    found = grids.report("62-methods").blocks[0].decision
+    for text in (found.sentences[0], *found.commands):
+        box = page.get_by_text(text, exact=True).bounding_box()
+        assert box["y"] + box["height"] < 844
+    rows = page.locator("table.lines tbody tr").all()[:15]
+    assert all(24 <= row.bounding_box()["height"] <= 28 for row in rows)
+    assert rows[14].bounding_box()["y"] < 844
+
+
+def test_a_phone_shows_whole_names_and_scrolls_only_tables(visit: Any) -> None:
+    page = visit("62-methods", 390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
+    assert page.eval_on_selector_all("table.lines td.method, table.lines button.pin", cut) == []
+    assert page.locator("table.lines").bounding_box()["y"] < 844
+    small = "texts => texts.map(one => one.getBoundingClientRect().height).filter(high => high > 0 && high < 9)"
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.locator("#figures svg.figure text").count() > 100
+    assert page.eval_on_selector_all("#figures svg.figure text", small) == []
+
+
+def test_print_shows_all_and_nothing_to_click(visit: Any) -> None:
+    page = visit("3-tasks", 1047)  # an A4 page on its side, less the margins
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert not page.locator(".tools").first.is_visible()
+    assert page.locator("details:not([open])").count() == 0
+    wide = "tables => tables.filter(one => one.getBoundingClientRect().right > 1047).map(one => one.tHead.innerText)"
+    assert page.eval_on_selector_all("table", wide) == []
+    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_no_rule_of_accessibility_is_broken(visit: Any, width: int, scheme: str) -> None:
+    pytest.importorskip("axe_core_python", reason="axe-core-python is not installed (pip install '.[test]')")
+    page = visit("3-tasks", width, color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    page.add_script_tag(content=(files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+
+
+def test_the_page_of_62_methods_is_below_a_megabyte(pages: Path) -> None:
+    assert (pages / "62-methods.html").stat().st_size < 1_000_000

@@ -1,0 +1,190 @@
+"""The files beside the page, the terminal's table, numbers as text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from regft_core.errors import StoreError
+from regft_core.report import numbers, summary_table
+from regft_core.report.figures.curves import thinned
+from regft_core.report.page import formatting
+from regft_core.runs.results.logs import CurvePoint
+from regft_core.tracking.flatten import flatten
+from tests.errors import raises_code
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_leaderboard_has_a_row_per_finished_seed(built: Any) -> None:
+    found = rows(built.root / "reports" / "plots" / "leaderboard.csv")
+    own = [
+        float(row["value"])
+        for row in found
+        if (row["task"], row["method"], row["set"], row["metric"]) == ("sst2", "weight_mixup", "dev", "accuracy")
+    ]
+    metrics = json.loads((built.root / "reports" / "results.json").read_text())["sst2-300"]["weight_mixup"]
+    assert len(own) == metrics["dev"]["accuracy"]["n"] == 5
+    assert sum(own) / 5 == pytest.approx(metrics["dev"]["accuracy"]["mean"])
+
+
+def test_curves_hold_every_phase(built: Any) -> None:
+    found = rows(built.root / "reports" / "plots" / "curves.csv")
+    assert {row["phase"] for row in found if row["method"] == "weight_mixup"} == {"search-0", "finetune"}
+    assert {row["method"] for row in found} == {method for method in built.methods if method != "r_drop"}
+    assert len([r for r in found if (r["method"], r["task"], r["seed"]) == ("vanilla", "sst2", "0")]) == 57
+
+
+def test_metrics_file_holds_plain_values_only(built: Any) -> None:
+    def leaves(value: Any) -> Any:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        return [value] if inner is None else [leaf for item in inner for leaf in leaves(item)]
+
+    found = leaves(json.loads((built.root / "reports" / "results.json").read_text()))
+    assert all(leaf is None or isinstance(leaf, int | float | str) for leaf in found)
+
+
+def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) -> None:
+    from regft_core.evaluate.findings import RUN
+    from regft_core.settings.checks.tasks import RESERVED_SETS
+
+    described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
+    sets = {name for task in described for name in task["sets"]}
+    assert "contrast" in sets
+    for methods in json.loads((built.root / "reports" / "results.json").read_text()).values():
+        assert all(set(row) - sets <= set(RESERVED_SETS) for row in methods.values())
+    assert RUN in RESERVED_SETS
+
+
+def shown(root: Path) -> dict[str, Any]:
+    """What ``dvc metrics show`` reads: block -> content of its file."""
+    return {path.stem: json.loads(path.read_text()) for path in (root / "reports" / "metrics").iterdir()}
+
+
+def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: Any) -> None:
+    """``dvc exp show`` prints a column per number: only what one reads there is in the files."""
+    shown_of = shown(built.root)
+    full = json.loads((built.root / "reports" / "results.json").read_text())
+    assert shown_of.keys() == full.keys()
+    entry, everything = shown_of["sst2-300"], full["sst2-300"]
+    assert entry["dev"] == {name: own["dev"]["accuracy"]["mean"] for name, own in everything.items()}
+    (taken,) = [name for name, own in everything.items() if own.get("decision", {}).get("taken")]
+    score = everything[taken]["dev"]["accuracy"]
+    ood = {"contrast": everything[taken]["contrast"]["accuracy"]["mean"]}
+    assert entry["decision"] == {
+        **{"method": taken, "dev": score["mean"], "low": score["low"], "high": score["high"]},
+        "ood": ood,
+    }
+    assert entry["failed"] == 1
+    pearson = full["sick-300"]["vanilla"]["dev"]["pearson"]["mean"]
+    assert shown_of["sick-300"]["dev"]["vanilla"] == pearson
+
+
+@pytest.mark.parametrize(("tasks", "methods"), [(1, 6), (2, 6), (8, 6), (1, 34), (1, 62), (25, 1), (25, 10)])
+def test_dvc_shows_tens_of_columns_whatever_the_grid(built: Any, tasks: int, methods: int) -> None:
+    block = built.report.blocks[0]
+    names = [block.decision.pick.method, *(f"m{i}" for i in range(1, methods))]
+    rows = tuple(replace(block.rows[0], method=name) for name in names)
+    blocks = [replace(block, task=f"task{i}", rows=rows) for i in range(tasks)]
+    found = numbers.primary(blocks)
+    assert all(own["decision"]["method"] == rows[0].method for own in found.values())
+    columns = sum(len(flatten(own, "")) for own in found.values())
+    assert columns <= max(numbers.COLUMNS, 3 * tasks)  # a decision is shown whatever it takes
+    assert ("dev" in found["task0-300"]) == (tasks * (methods + 2) <= numbers.COLUMNS)
+
+
+def test_nothing_temporary_stays(built: Any) -> None:
+    names = {path.relative_to(built.root / "reports").as_posix() for path in (built.root / "reports").rglob("*")}
+    assert names == {
+        "metrics",
+        *(f"metrics/{block}.json" for block in built.report.metrics),
+        *(f"plots/{kind}/{block}.svg" for kind in ("leaderboard", "loss") for block in built.report.metrics),
+        "plots/leaderboard",
+        "plots/loss",
+        "results.json",
+        "report.html",
+        "plots",
+        "plots/curves.csv",
+        "plots/leaderboard.csv",
+    }
+
+
+def test_unwritable_place_is_explained(built: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with raises_code(StoreError, "cannot-write"):
+        built.again(out=tmp_path / "file")
+
+
+def test_terminal_table(built: Any) -> None:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(summary_table(built.report))
+    text = console.export_text()
+    score = built.report.blocks[0].row("hype_n").scores["dev"]["accuracy"]
+    assert formatting.score(score.estimate.mean, "accuracy") in text
+    assert "5/6" in text
+    assert "At most as good as a constant answer: weight_mixup_soup (1 of 6 seeds)." in " ".join(text.split())
+    assert "no difference shown" in text
+    assert "see reports/report.html" in text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(0, 4), st.booleans())
+def test_numbers_read_back(value: float, digits: int, signed: bool) -> None:
+    text = formatting.number(value, digits, signed)
+    assert float(text.replace(formatting.MINUS, "-")) == pytest.approx(round(value, digits), abs=10**-digits)
+    assert not text.startswith("-")
+    if float(text.replace(formatting.MINUS, "-").replace("+", "")) == 0:
+        assert text[0] not in "+" + formatting.MINUS
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_missing_numbers(value: float | None) -> None:
+    assert formatting.score(value, "accuracy") == formatting.ratio(value) == formatting.seconds(value) == "n/a"
+    assert formatting.interval(None, "mse") == "n/a"
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
+    points = [CurvePoint(1, "finetune", i, float(i), None, 1.0) for i in range(1, n + 1)]
+    found = thinned(points, most)
+    assert len(found) == min(n, most)
+    assert found[-1].step == n
+    assert [p.step for p in found] == sorted({p.step for p in found})
+    if n % most == 0 or n <= most:
+        assert sum(p.loss or 0 for p in found) / len(found) == pytest.approx((n + 1) / 2)
+    assert all(p.learning_rate is None for p in found)
+
+
+def test_thinning_keeps_runs_and_phases_apart() -> None:
+    points = [CurvePoint(s, p, i, float(s), None, None) for s in (0, 1) for p in ("a", "b") for i in range(10)]
+    found = thinned(points, 3)
+    assert [(p.seed, p.phase) for p in found] == [(s, p) for s in (0, 1) for p in ("a", "b") for _ in range(3)]
+    assert all(p.loss == p.seed for p in found)
+
+
+def test_the_verdict_for_programs_is_that_of_the_development_set(make: Any, synthetic: Any) -> None:
+    """Out of distribution the arm is worse, which has a verdict of its own and changes none of dev."""
+    arms = {"vanilla": synthetic.Arm(0.7, shift=0.2), "good": synthetic.Arm(0.9, shift=-0.6)}
+    arms["good_control"] = synthetic.Arm(0.7, shift=0.2, control_for="good")
+    built = make(arms, {"sst2": synthetic.Task(n=200)})
+    found = numbers.results(built.report.blocks)["sst2-300"]["good"]
+    for role, other in (("reference", "vanilla"), ("control", "good_control")):
+        assert {name: one["verdict"] for name, one in found[f"versus_{role}"][other].items()} == {
+            "dev": "better",
+            "contrast": "worse",
+        }
+        assert found[f"verdict_{role}"] == "better"
+    in_dvc = numbers.primary(built.report.blocks)["sst2-300"]
+    for role in ("reference", "control"):
+        assert "good" in in_dvc[f"vs_{role}"]["better"].split()
+        assert "good" not in in_dvc[f"vs_{role}"]["worse"].split()

@@ -1,0 +1,179 @@
+"""The page stands alone, is escaped, and shows the numbers of ``results.json``."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.report.page import formatting
+
+VOID = {"meta", "br", "link", "img", "hr", "input", "wbr"}
+
+
+class Page(HTMLParser):
+    """Checks nesting; collects addresses, identifiers and the cells of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.references: list[tuple[str, str, str]] = []
+        self.ids: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.stack.append(tag)
+        for name, value in attrs:
+            if name in ("href", "src", "xlink:href", "action", "data", "srcset"):
+                self.references.append((tag, name, value or ""))
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack, f"</{tag}> closes nothing"
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.stack or self.stack[-1] not in ("script", "style"):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(built: Any) -> Page:
+    return Page(built.report.html)
+
+
+def test_values_of_methods_are_shown_with_their_sources(built: Any) -> None:
+    folded = re.search(
+        r"<details><summary>Where \d+ values of these methods are from.*?</details>", built.report.html, re.S
+    )
+    assert folded is not None
+    assert "regularisers.noise.scale</code></td><td>2e-05</td><td>not stated</td>" in folded[0]
+
+
+def test_page_is_well_formed(page: Page) -> None:
+    assert page.stack == []
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_nothing_outside_is_referred_to(built: Any, page: Page) -> None:
+    assert page.references
+    assert all(value.startswith("#") for _, _, value in page.references)
+    assert {value[1:] for _, _, value in page.references} <= set(page.ids)
+    assert not re.search(r"https?:|//\w|@import|url\((?!#)", built.report.html.replace("data:", ""))
+
+
+def test_text_from_files_is_escaped(built: Any, page: Page) -> None:
+    source, shown = built.report.html, "".join(page.text)
+    for hostile in ("<script>alert", "<b>fine</b>", "<keeps>"):
+        assert hostile not in source
+    assert "loss became NaN <script>alert('x')</script> & \"more\"" in shown
+    assert "bf16 <keeps> nothing" in shown
+
+
+def test_leaderboard_shows_the_numbers_of_the_metrics_file(built: Any) -> None:
+    metrics = json.loads((built.root / "reports" / "results.json").read_text())
+    assert set(metrics) == {"sst2-300", "sick-300"}
+    boards = dict(re.findall(r'<div class="board" id="board-([\w-]+)">(.*?)</table>', built.report.html, re.DOTALL))
+    for name, methods in metrics.items():
+        rows = re.findall(r'<tr[^>]* data-name="([\w-]+)">(.*?)</tr>', boards[name], re.DOTALL)
+        assert {method for method, _ in rows} == set(methods)
+        primary = "accuracy" if name == "sst2-300" else "pearson"
+        means = [methods[method]["dev"][primary]["mean"] for method, _ in rows]
+        assert means == sorted(means, reverse=True)
+        for method, row in rows:
+            numbers = methods[method]
+            wanted = numbers["dev"][primary]
+            value, shown, bounds = re.findall(
+                r'<td class="n dev" data-value="([^"]*)">(\S+) <span class="ci">([^<]*)<', row
+            )[0]
+            assert (float(value), shown) == (wanted["mean"], formatting.score(wanted["mean"], primary))
+            assert html.unescape(bounds) == formatting.interval((wanted["low"], wanted["high"]), primary)
+            for other in (key for key in ("contrast",) if key in numbers):
+                assert f'data-value="{numbers[other][primary]["mean"]!r}"' in row
+            ratio = numbers["cost_ratio"]["measured"]
+            assert f'data-value="{ratio!r}">{ratio:.2f}×' in row
+            for role in ("reference", "control"):
+                if f"verdict_{role}" in numbers:
+                    assert f'title="{numbers[f"verdict_{role}"]}: ' in row, (method, role)
+
+
+def test_the_leaderboard_comes_before_all_else_and_the_rest_is_folded(built: Any) -> None:
+    source = built.report.html
+    places = [source.index(text) for text in ('class="use"', "<table", 'id="verdicts"', 'id="figures"', 'class="fold"')]
+    assert places == sorted(places)
+    after = source[source.index('<details class="fold"') :]
+    assert after.count("<section") == after.count('<details class="fold">') == after.count("</section></details>") > 5
+
+
+def test_definitions_are_reached_by_keyboard(built: Any) -> None:
+    found = re.findall(r'<span class="def" tabindex="0" data-def="([^"]+)" aria-label="([^"]+)"', built.report.html)
+    assert len(found) == 4 * len(built.report.blocks)
+    assert all(text in label for text, label in found)
+
+
+def test_failures_and_marks_are_shown(page: Page) -> None:
+    shown = " ".join(" ".join(page.text).split())
+    assert "1 failed" in shown
+    assert "1 collapsed" in shown
+    assert "variant: paper" in shown
+    assert "dropout.hidden" in shown
+    assert "No curve was recorded for r_drop." in shown
+    assert "hype.noise_scale" in shown
+    assert "One example is 0.33 points of dev (n = 300)" in shown
+
+
+def test_larger_means_are_not_set_in_bold_and_no_best_seed_is_named(built: Any) -> None:
+    body = built.report.html.split("</style>")[1]
+    assert "<b>" not in body
+    assert set(re.findall(r"<strong>(.*?)</strong>", body)) <= {
+        "Read these first",
+        "Runs of this comparison were made in different environments",
+    }
+    shown = " ".join(Page(built.report.html).text)
+    assert shown.count("best seed") == shown.count("no best epoch, no best seed") == 1
+    picked = [" ".join(block.decision.sentences) for block in built.report.blocks]
+    tables = len(picked)  # each has a column P(best)
+    assert shown.count("best") == 3 + tables + sum(text.count("best") for text in picked)
+
+
+def test_same_input_same_bytes(built: Any) -> None:
+    report = built.again(out=Path("second"), training=None)
+    again = built.again(out=Path("second"), training=None)
+    assert report.html == again.html
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_few_seeds_and_everything_failed(make: Any, synthetic: Any, seeds: list[int]) -> None:
+    broken = dict.fromkeys(seeds, "NaN")
+    arms = {
+        "vanilla": synthetic.Arm(curves=False, failed=broken),
+        "a": synthetic.Arm(0.9, curves=False, failed=broken),
+    }
+    built = make(arms, {"sst2": synthetic.Task(n=50), "sick": synthetic.Task("regression", ("pearson",), n=50)}, seeds)
+    page = Page(built.report.html)
+    assert page.stack == []
+    assert "n/a" in "".join(page.text)
+    assert "nan" not in re.sub(r"NaN", "", "".join(page.text))
+
+
+def test_one_seed_has_no_interval(make: Any, synthetic: Any) -> None:
+    built = make({"vanilla": synthetic.Arm(), "a": synthetic.Arm(0.9)}, {"sst2": synthetic.Task(n=50)}, [0], ["full"])
+    found = built.report.results["sst2-full"]["a"]
+    assert found["dev"]["accuracy"]["low"] is None
+    assert found["versus_reference"]["vanilla"]["dev"]["high"] is None
+    assert '<span class="ci">n/a</span>' in built.report.html
+    assert "sst2 at full size" in built.report.html

@@ -1,0 +1,177 @@
+"""Adding seeds after a look is remembered, said, and paid for with a wider interval."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import StoreError
+from regft_core.report import summary_table, write_report
+from regft_core.report.interim import Looks
+from regft_core.schema.report import ReportConfig
+from tests.errors import raises_code
+
+
+@pytest.fixture
+def project(make: Any, synthetic: Any) -> Any:
+    arms = {
+        "vanilla": synthetic.Arm(0.72),
+        "good": synthetic.Arm(0.8),
+        "good_control": synthetic.Arm(0.72, control_for="good"),
+    }
+    return make(arms, {"sst2": synthetic.Task(n=300)}, seeds=range(8))
+
+
+def report(project: Any, n: int, file: Path, **config: Any) -> Any:
+    settings = ReportConfig(bootstrap_samples=500, **config)
+    arguments = (project.cells, tuple(range(n)), settings, project.methods)
+    return write_report(project.root, *arguments, out=Path(f"reports-{n}"), looks=file)
+
+
+def against(found: Any, role: str = "reference") -> Any:
+    return found.blocks[0].row("good").against(role)[0]
+
+
+def test_the_first_look_is_the_planned_one(project: Any, tmp_path: Path) -> None:
+    found = report(project, 3, tmp_path / "store" / "looks.jsonl")
+    assert against(found).look is None
+    assert against(found).estimate == against(project.again(seeds=tuple(range(3)))).estimate
+    assert "look" not in json.dumps(found.results)
+    assert not [text for text in found.warnings if "look" in text]
+
+
+def test_the_same_seeds_again_are_no_second_look(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    first = report(project, 3, file)
+    text = file.read_text()
+    again = report(project, 3, file)
+    assert file.read_text() == text
+    assert against(again).look is None
+    assert again.html == first.html
+
+
+def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    second = report(project, 6, file)
+    for role in ("reference", "control"):
+        found = against(second, role)
+        assert (found.look.number, found.look.seeds) == (2, (3, 6))
+        assert found.verdict.confidence == pytest.approx(1 - 0.05 / 6)
+        assert found.verdict.low < found.estimate.low < found.estimate.high < found.verdict.high
+    third = report(project, 8, file)
+    assert (against(third).look.number, against(third).look.seeds) == (3, (3, 6, 8))
+    # Back at the seeds of the first look: still the first, but no longer the only one.
+    assert (against(report(project, 3, file)).look.number, against(report(project, 3, file)).look.seeds) == (
+        1,
+        (3, 6, 8),
+    )
+    assert against(report(project, 8, file)).look == against(third).look
+
+
+def test_it_is_said_everywhere(project: Any, tmp_path: Path) -> None:
+    from rich.console import Console
+
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    found = report(project, 6, file)
+    said = "seeds were added or changed after a look (2 looks, at 3 and 6 seeds)"
+    assert any(said in text for text in found.warnings)
+    assert said in found.html
+    assert "look 2 of 2 (at 3 and 6 seeds)" in found.html
+    assert any("look 2 of 2" in text for finding in found.findings for text in finding.sentences)
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(summary_table(found))
+    assert said in console.export_text()
+    look = found.results["sst2-300"]["good"]["versus_reference"]["vanilla"]["dev"]["look"]
+    assert (look["number"], look["seeds"]) == (2, [3, 6])
+
+
+def test_the_word_comes_from_the_interval_that_survives(project: Any, tmp_path: Path) -> None:
+    """Some seeds where the plain interval excludes zero and the other does not must exist to tell them apart."""
+    file = tmp_path / "looks.jsonl"
+    for n in range(2, 8):
+        report(project, n, file)
+    found = report(project, 8, file)
+    for row in found.blocks[0].rows:
+        for c in row.comparisons:
+            assert c.look.number == 7
+            assert c.verdict.confidence == pytest.approx(1 - 0.05 / 56)
+            low, high = c.verdict.interval
+            assert (c.verdict.word == "no difference shown") is (low <= 0 <= high)
+            assert low <= c.estimate.low
+            assert c.estimate.high <= high
+
+
+def test_with_open_looks_the_first_already_pays(project: Any, tmp_path: Path) -> None:
+    found = report(project, 6, tmp_path / "looks.jsonl", looks="open")
+    c = against(found)
+    assert (c.look.number, c.look.seeds, c.verdict.confidence) == (1, (6,), pytest.approx(0.975))
+    assert any("report.looks: open" in text for text in found.warnings)
+
+
+def test_other_runs_of_the_same_name_are_another_comparison(project: Any, synthetic: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    changed = [line | {"runs": dict.fromkeys(line["runs"], "0" * 16)} for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    assert against(report(project, 6, file)).look is None
+
+
+def test_swapped_seeds_are_a_look(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    config = ReportConfig(bootstrap_samples=500)
+    found = write_report(project.root, project.cells, (0, 1, 5), config, project.methods, out=Path("r"), looks=file)
+    assert against(found).look.seeds == (3, 3)
+
+
+def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "looks.jsonl"
+    report(project, 3, file)
+    with file.open("a") as stream:
+        stream.write('{"block": "sst2-300", "meth\n')
+    assert against(report(project, 6, file)).look.number == 2
+    file.write_bytes(b"\xff\xfe")
+    with raises_code(StoreError, "cannot-read"):
+        report(project, 6, file)
+
+
+def test_a_store_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    looks = Looks(None)
+    looks.path = taken / "looks.jsonl"
+    looks._new.append("{}")
+    with caplog.at_level(logging.WARNING):
+        looks.save()
+    assert "not remembered" in caplog.text
+
+
+@pytest.fixture
+def probed(make: Any, synthetic: Any) -> Any:
+    arms = {
+        "vanilla": synthetic.Arm(0.72),
+        "good": synthetic.Arm(0.745),
+        "probe": synthetic.Arm(0.7, trains_encoder=False, declared=0.1),
+    }
+    return make(arms, {"sst2": synthetic.Task(n=300)}, seeds=range(8))
+
+
+def test_the_claims_and_the_opponents_pay_for_looks_too(probed: Any, tmp_path: Path) -> None:
+    """They used to judge by intervals as if every report were the only one."""
+    file = tmp_path / "looks.jsonl"
+    for n in range(2, 8):
+        report(probed, n, file)
+    block = report(probed, 8, file).blocks[0]
+    plain = probed.again(seeds=tuple(range(8))).blocks[0]
+    assert {c.look.number for c in block.opponents.comparisons} == {7}
+    assert "and 7 looks)" in " ".join(block.decision.sentences)
+    assert set(block.decision.beating) <= set(plain.decision.beating)
+    assert block.decision.pick == plain.decision.pick  # a decision claims nothing, so looks do not change it

@@ -1,0 +1,125 @@
+"""The report under a metric of which less is better decides what it decides under the same metric turned around.
+
+``error_rate`` is 1 - accuracy, on the same predictions: every choice, order and verdict must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from regft_core.catalogue import METRICS
+from regft_core.report.families import grouped
+from regft_core.report.tuned_values import _curve
+
+ERROR_RATE = '''\
+"""The share of examples whose prediction is wrong."""
+
+from regft_core.lazy import np
+
+KINDS = ("classification",)
+LOWER_IS_BETTER = True
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold, predicted, positive):
+    return float(np.mean(gold != predicted))
+
+
+def weighted(gold, predicted, weights, positive):
+    return weights @ (predicted != gold).T.astype(np.float64) / len(gold)
+'''
+SKILLS = {"vanilla": 0.72, "good": 0.9, "alike": 0.89, "weak": 0.5, "control": 0.73}
+
+
+@pytest.fixture(scope="module")
+def error_rate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("metrics")
+    (folder / "error_rate.py").write_text(ERROR_RATE)
+    with METRICS.also(folder):
+        yield
+
+
+@pytest.fixture(scope="module")
+def mirrored(error_rate: None, make: Any, synthetic: Any) -> tuple[Any, Any]:
+    """Reports of the same predictions by accuracy and by the error rate: two tasks, probes, many arms."""
+
+    def of(metric: str) -> Any:
+        arm = synthetic.Arm
+        arms = {name: arm(skill, seconds=10 + i, shift=-0.3) for i, (name, skill) in enumerate(SKILLS.items())}
+        arms["control"] = arm(0.73, control_for="good")
+        arms |= {f"more{i}": arm(0.6 + 0.01 * i, failed={0: "NaN"} if i == 3 else {}) for i in range(8)}
+        arms |= {name: arm(s, trains_encoder=False) for name, s in (("probe", 0.8), ("words", 0.55))}
+        tasks = {name: synthetic.Task(metrics=(metric,), n=150) for name in ("one", "two")}
+        return make(arms, tasks)
+
+    return of("accuracy"), of("error_rate")
+
+
+def test_verdicts_and_the_leading_arms_are_the_same(mirrored: tuple[Any, Any]) -> None:
+    for up, down in zip(*(built.report.blocks for built in mirrored), strict=True):
+        words = [
+            {(c.method, c.other, c.role, c.set): c.verdict.word for row in block.rows for c in row.comparisons}
+            for block in (up, down)
+        ]
+        assert words[0] == words[1]
+        assert set(words[0].values()) == {"better", "worse", "no difference shown"}
+        assert up.opponents.best == down.opponents.best == "probe"
+        assert [c.verdict.word for c in up.opponents.comparisons] == [
+            c.verdict.word for c in down.opponents.comparisons
+        ]
+        assert up.ranks == down.ranks
+        assert min(up.ranks.values(), key=lambda rank: rank.best).best == 1
+
+
+def test_the_decision_is_the_same(mirrored: tuple[Any, Any]) -> None:
+    for up, down in zip(*(built.report.blocks for built in mirrored), strict=True):
+        one, other = up.decision, down.decision
+        assert one.pick.method == other.pick.method
+        assert one.pick.method in ("good", "alike")
+        assert (one.baseline, one.beating) == (other.baseline, other.beating)
+        assert one.beating
+        assert one.commands == other.commands
+
+
+def test_groups_of_many_arms_come_in_the_same_order(mirrored: tuple[Any, Any]) -> None:
+    for up, down in zip(*(built.report.blocks for built in mirrored), strict=True):
+        found = [[(name, [row.method for row in rows]) for name, rows in grouped(block)] for block in (up, down)]
+        assert found[0] == found[1]
+        assert found[0][0][0] in ("good", "alike")
+
+
+def test_ranks_and_chances_over_tasks_are_the_same_and_means_are_turned_around(mirrored: tuple[Any, Any]) -> None:
+    for up, down in zip(*(built.report.across for built in mirrored), strict=True):
+        assert up.method == down.method
+        assert up.mean_rank == down.mean_rank
+        assert up.improvement == down.improvement
+        assert up.words == down.words
+        if up.iqm is not None:
+            turned = (1 - down.iqm.value, 1 - down.iqm.high, 1 - down.iqm.low)
+            assert (up.iqm.value, up.iqm.low, up.iqm.high) == pytest.approx(turned)
+        if up.difference is not None:
+            assert up.difference.value == pytest.approx(-down.difference.value)
+    assert any(
+        across.improvement is not None and across.improvement.value > 0.5 for across in mirrored[0].report.across
+    )
+
+
+def test_what_is_said_of_the_arms_is_the_same(mirrored: tuple[Any, Any]) -> None:
+    up, down = ([(f.block, f.method, f.word) for f in built.report.findings] for built in mirrored)
+    assert up == down
+    assert len(mirrored[0].report.unbeaten) == len(mirrored[1].report.unbeaten)
+
+
+def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:
+    def curve(metric: str, *scores: float) -> dict[int, float]:
+        tuned: Any = SimpleNamespace(trials=[SimpleNamespace(score=score) for score in scores])
+        return dict(_curve([tuned], metric))
+
+    up, down = curve("accuracy", 0.5, 0.7, 0.9), curve("error_rate", 0.5, 0.3, 0.1)
+    assert down == pytest.approx({k: 1 - value for k, value in up.items()})
+    assert down[3] == pytest.approx(0.1)

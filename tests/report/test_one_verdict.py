@@ -1,0 +1,154 @@
+"""Every view names the same verdict for the same pair: random small grids, with every degenerate case in them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from regft_core.report import numbers, summary_table
+from regft_core.report.page import html
+from regft_core.report.page.formatting import some
+from regft_core.report.read_grid import read_grid
+from regft_core.report.write import build_report
+from regft_core.schema.report import ReportConfig
+from regft_core.statistics.verdict import SYMBOLS, overall
+
+#: Of 200 grids the quick tests take 75.
+GRIDS, QUICK, AT_ONCE = 200, 75, 25
+FIGURES = ("average_bars", "best_of_k", "epoch_curves", "search_curves")
+
+
+def random_arms(rng: np.random.Generator, synthetic: Any, seeds: int) -> dict[str, Any]:
+    """Two to six arms: equal, clearly apart, collapsed, failed, the same runs twice, frozen."""
+    arms: dict[str, Any] = {}
+    for i in range(int(rng.integers(2, 7))):
+        skill = float(rng.choice([0.3, 0.7, 0.7, 0.72, 0.8, 0.95]))
+        arms["vanilla" if i == 0 else f"arm{i}"] = synthetic.Arm(
+            skill,
+            shift=float(rng.choice([-0.6, -0.1, 0.0])),
+            control_for=f"arm{i - 1}" if i > 1 and rng.random() < 0.4 else None,
+            collapsed=tuple(
+                seed for seed in range(seeds) if rng.random() < rng.choice([0.0, 0.3, 1.0], p=[0.8, 0.1, 0.1])
+            ),
+            failed={seed: "NaN" for seed in range(seeds) if rng.random() < 0.05},
+            trains_encoder=bool(rng.random() < 0.7),
+            declared=float(rng.choice([1.0, 2.0])),
+            curves=False,
+        )
+    return arms
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FIGURES:
+        monkeypatch.setattr(html, name, lambda *args: "")
+    for name in ("scores", "differences", "cost_and_score"):
+        monkeypatch.setattr(html.figures, name, lambda *args: "")
+
+
+def terminal_lines(report: Any, block: Any) -> dict[str, str]:
+    """Method -> its line at a width where everything fits."""
+    console = Console(width=250, file=io.StringIO())
+    console.print(summary_table(report))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    first = next(i for i, line in enumerate(lines) if line.startswith("method "))
+    return {line.split()[1]: line for line in lines[first + 1 : first + 1 + len(block.rows)]}
+
+
+def said_of(text: str) -> Iterator[tuple[str, str, str]]:
+    """(method, word, other) of every verdict in a text."""
+    role = r"(?:its control |the reference )?"
+    for method, word, other in re.findall(rf"(\S+) is (better|worse) than {role}(\S+)", text):
+        yield method, word, other
+    for method, other, word in re.findall(rf"(\S+) against {role}(\S+): (no difference shown|no verdict)", text):
+        yield method, word, other
+
+
+def check(report: Any, page: str) -> None:
+    (block,) = report.blocks
+    results, shown = report.results[block.name], numbers.primary(report.blocks)[block.name]
+    lines = terminal_lines(report, block)
+    every = [c for row in block.rows for c in row.comparisons]
+    every += [c for c in (block.opponents.comparisons if block.opponents else ()) if c.role == "opponent"]
+    words = {(c.method, c.other): c.verdict.word for c in every if c.set == "dev"}
+    # One pair has one verdict, and the word is that of its interval, which holds the one that is drawn.
+    assert len(words) == sum(c.set == "dev" for c in every)
+    for c in every:
+        bounds = c.verdict.interval
+        assert (bounds is None) == (c.verdict.word == "no verdict")
+        if bounds is not None:
+            upwards = block.primary != "mse"
+            better = bounds[0] > 0 if upwards else bounds[1] < 0
+            worse = bounds[1] < 0 if upwards else bounds[0] > 0
+            assert c.verdict.word == ("better" if better else "worse" if worse else "no difference shown")
+            assert bounds[0] <= c.estimate.low + 1e-12
+            assert bounds[1] >= c.estimate.high - 1e-12
+            assert results[c.method][f"versus_{c.role}"][c.other][c.set]["verdict"] == c.verdict.word
+    for row in block.rows:
+        (cells,) = re.findall(rf'<tr[^>]* data-name="{row.method}">(.*?)</tr>', page, re.DOTALL)
+        for role in ("reference", "control"):
+            word = overall(c.verdict.word for c in row.against(role))
+            assert results[row.method].get(f"verdict_{role}") == word
+            if word is not None:
+                assert f"{SYMBOLS[word]}" in lines[row.method]
+                assert f'title="{word}: ' in cells
+        below = row.below_chance
+        assert results[row.method]["below_chance"] == list(below)
+        assert cells.count('title="below chance"') == len(below)
+        assert lines[row.method].count(" !") == len(below)
+    for role in ("reference", "control"):
+        of_role = {row.method: results[row.method].get(f"verdict_{role}") for row in block.rows}
+        for word, names in shown.get(f"vs_{role}", {}).items():
+            assert names == (some([name for name, own in of_role.items() if own == word]) or "none")
+        assert (f"vs_{role}" in shown) == any(of_role.values())
+    for text in (" ".join(s for f in report.findings for s in f.sentences), " ".join(report.unbeaten)):
+        for method, word, other in said_of(text):
+            other = other.rstrip(".:,")
+            if (method, other) in words:
+                assert words[method, other] == word, (method, other, text)
+    for c in block.opponents.on("dev") if block.opponents else ():
+        for text in report.unbeaten:
+            if re.search(rf"\b{c.method} \(", text):
+                assert f"{c.verdict.word} " in text
+    found = block.decision
+    if found is not None and found.baseline is not None and len(found.choices) > 1:
+        names = {c.method for c in found.choices}
+        winners = {a for (a, b), word in words.items() if b == found.baseline and word == "better" and a in names}
+        trained = {c.method for c in block.opponents.comparisons} if block.opponents else names
+        assert set(found.beating) == winners & trained
+        text = " ".join(found.sentences)
+        assert ("Established: " in text) == bool(found.beating)
+        assert not ("Established: " in text and "Not established: " in text)
+        for sentence in found.sentences:
+            if (place := re.search(r"^On (\S+) it is below chance", sentence)) is not None:
+                assert place[1] in block.row(found.pick.method).below_chance
+        assert text in page or all(sentence in page for sentence in found.sentences)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=[pytest.mark.slow] * (part * AT_ONCE >= QUICK)) for part in range(GRIDS // AT_ONCE)],
+)
+def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path: Path, without_figures: None) -> None:
+    rng = np.random.default_rng(part)
+    for number in range(AT_ONCE):
+        seeds = int(rng.choice([1, 2, 3, 4]))
+        arms, root = random_arms(rng, synthetic, seeds), tmp_path / str(number)
+        task = synthetic.Task(
+            *(("classification", ("accuracy",)) if rng.random() < 0.8 else ("regression", ("mse",))),
+            n=int(rng.choice([1, 5, 20, 60])),
+            ood=("contrast",) if rng.random() < 0.5 else (),
+        )
+        cells = synthetic.build(root, arms, {"one": task}, (300,), range(seeds))
+        methods = synthetic.methods_of(arms)
+        config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
+        data = read_grid(root, cells, range(seeds), [])
+        report = build_report(data, range(seeds), config, methods)
+        check(report, html.render(report, data, methods, None, None, {block.name: "" for block in report.blocks}))

@@ -1,0 +1,110 @@
+"""A table's rows are matched with runs by what their encoder is, not by how it is spelt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regft_core.report import write_report
+from regft_core.schema.report import ReportConfig
+from regft_core.settings.papers.encoders import KNOWN
+from tests.report.test_published import cell
+
+LARGE, TUNED = "FacebookAI/roberta-large", "FacebookAI/roberta-large-mnli"
+TABLE: dict[str, Any] = {
+    "paper": "A paper",
+    "table": "1",
+    "what": "two tasks",
+    "statistic": "mean",
+    "columns": {"sst2": {"metric": "accuracy"}, "rte": {"metric": "accuracy"}},
+    "encoders": {"R": {"model": LARGE, "instead": {"rte": TUNED}, "source": "the paper"}},
+    "rows": [
+        {"method": name, "arm": arm, "encoder": "R", "size": 300, "scores": {"sst2": 70.0, "rte": 60.0}}
+        for name, arm in (("Plain", "vanilla"), ("Good", "good"))
+    ],
+}
+SHAPE = KNOWN[LARGE]
+CONFIG = {
+    "model_type": SHAPE.family,
+    "num_hidden_layers": SHAPE.layers,
+    "hidden_size": SHAPE.width,
+    "vocab_size": SHAPE.vocabulary,
+}
+
+
+def report(synthetic: Any, root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None) -> Any:
+    """A report of runs whose manifests say ``model``; those of ``first`` have ``phases``."""
+    for folder, names in (("tasks", ("sst2", "rte")), ("methods", ("vanilla", "good", "first"))):
+        (root / "pipelines" / folder).mkdir(parents=True)
+        for name in names:
+            (root / "pipelines" / folder / f"{name}.yaml").write_text("")
+    (root / "published").mkdir()
+    (root / "published" / "p.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
+    arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
+    if phases is not None:
+        arms["first"] = synthetic.Arm(0.76, control_for="good")  # with the regularisers of plain fine-tuning
+    tasks = {name: synthetic.Task(n=100, ood=()) for name in ("sst2", "rte")}
+    cells = synthetic.build(root, arms, tasks, (300,), range(3))
+    for path in (root / "work").rglob("manifest.json"):
+        manifest = json.loads(path.read_text())
+        if "model" in manifest:
+            manifest["model"] = {"content_sha256": "a" * 64, "revision": None, **model}
+            if manifest["cell"]["method"] == "first":
+                manifest["method"]["phases"] = phases
+            path.write_text(json.dumps(manifest))
+    config = ReportConfig(bootstrap_samples=100, published=["p"])
+    return write_report(root, cells, range(3), config, synthetic.methods_of(arms), training=synthetic.TRAINING)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": LARGE, "revision": "722cf37"},
+        {"name": "roberta-large", "revision": "722cf37"},
+        {"name": "/models/r", "config": {**CONFIG, "_name_or_path": "roberta-large"}},
+        {"name": "/models/r", "config": CONFIG},
+    ],
+)
+def test_spellings_of_one_encoder(synthetic: Any, tmp_path: Path, model: dict[str, Any]) -> None:
+    found = report(synthetic, tmp_path, model)
+    assert cell(found, "Good", "sst2").difference is not None
+    # RTE starts from another checkpoint in the paper.
+    said = ("another encoder: roberta-large here, roberta-large, tuned on mnli in the paper",)
+    assert cell(found, "Good", "rte").otherwise == said
+    by_shape = "our encoder is known by its shape alone" in cell(found, "Good", "sst2").notes
+    assert by_shape == (model.get("config") == CONFIG)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": TUNED, "revision": "2a8f12d"},
+        {"name": "/m", "config": {**CONFIG, "finetuning_task": "mnli", "_name_or_path": "roberta-large"}},
+    ],
+)
+def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(
+    synthetic: Any, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    found = report(synthetic, tmp_path, model)
+    assert cell(found, "Good", "rte").difference is not None
+    assert cell(found, "Good", "sst2").difference is None
+    assert "roberta-large, tuned on mnli here, roberta-large in the paper" in cell(found, "Good", "sst2").otherwise[0]
+
+
+def test_a_phase_on_the_other_task_is_such_a_checkpoint(synthetic: Any, tmp_path: Path) -> None:
+    phases = {"intermediate": {"data": {"task": "mnli"}}, "finetune": {}}
+    found = report(synthetic, tmp_path, {"name": LARGE, "revision": "722cf37"}, phases)
+    rte = next(block for block in found.blocks if block.task == "rte")
+    own = cell(found, "Plain", "rte")
+    assert own.difference is not None
+    assert own.ours.value == pytest.approx(100 * rte.row("first").scores["dev"]["accuracy"].estimate.mean)
+    # Where the paper starts from the encoder itself, so does plain fine-tuning here.
+    sst2 = next(block for block in found.blocks if block.task == "sst2")
+    plain = sst2.row("vanilla").scores["dev"]["accuracy"].estimate
+    assert cell(found, "Plain", "sst2").ours.value == pytest.approx(100 * plain.mean)
+    # No method is ``good`` after that phase.
+    assert cell(found, "Good", "rte").otherwise

@@ -1,0 +1,334 @@
+"""The numbers agree with what one computes by hand from the files."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from regft_core.errors import DataError
+from regft_core.report import summary_table, write_report
+from regft_core.report.costs import overrides
+from regft_core.report.page.formatting import measured
+from regft_core.report.tables import ordered
+from regft_core.schema.report import ReportConfig
+from regft_core.statistics.iqm import Interval
+from tests.errors import raises_code
+from tests.statistics.single import one_arm, paired_difference
+
+
+def predictions(root: Path, method: str, task: str = "sst2", name: str = "dev") -> dict[int, np.ndarray]:
+    folder = root / "work" / "evaluate" / method / task / "300" / "predictions"
+    return {
+        int(path.parent.name.removeprefix("seed-")): np.array(
+            [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
+        )
+        for path in folder.glob(f"seed-*/{name}.jsonl")
+    }
+
+
+def gold(root: Path, name: str = "dev") -> np.ndarray:
+    path = root / "work/evaluate/vanilla/sst2/300/predictions/seed-0" / f"{name}.jsonl"
+    return np.array([json.loads(line)["label"] for line in path.read_text().splitlines()])
+
+
+def block(built: Any, task: str = "sst2") -> Any:
+    return next(b for b in built.report.blocks if b.task == task)
+
+
+@pytest.mark.parametrize("name", ["dev", "contrast"])
+def test_scores_are_the_means_of_the_seeds(built: Any, name: str) -> None:
+    for row in block(built).rows:
+        own = predictions(built.root, row.method, name=name)
+        values = [float(np.mean(own[seed] == gold(built.root, name))) for seed in sorted(own)]
+        estimate = row.scores[name]["accuracy"].estimate
+        assert estimate.values == pytest.approx(values)
+        assert estimate.mean == pytest.approx(np.mean(values))
+        assert estimate.low <= estimate.mean <= estimate.high
+
+
+def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
+    row = block(built).row("weight_mixup")
+    (against,) = row.against("reference")
+    a, b, labels = (predictions(built.root, m) for m in ("weight_mixup", "vanilla")), None, gold(built.root)
+    mine, theirs = a
+    assert b is None
+    by_hand = [np.mean(mine[s] == labels) - np.mean(theirs[s] == labels) for s in (0, 1, 2, 4, 5)]
+    assert against.estimate.seeds == (0, 1, 2, 4, 5)
+    assert against.estimate.excluded == (3,)
+    assert against.estimate.mean == pytest.approx(np.mean(by_hand))
+    assert against.examples == pytest.approx(np.mean(by_hand) * 300)
+    same = paired_difference(mine, theirs, labels, "accuracy", samples=500)
+    assert (against.estimate.low, against.estimate.high) == pytest.approx((same.low, same.high))
+    assert against.verdict.word == "better"
+
+
+def test_a_difference_is_counted_in_examples_of_its_own_set(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.6), "good": synthetic.Arm(0.9)}
+    built = make(arms, {"sst2": synthetic.Task(n=80, ood_n=200)}, range(3))
+    found = {c.set: c for c in block(built).row("good").comparisons}
+    assert found["dev"].examples == pytest.approx(found["dev"].estimate.mean * 80)
+    assert found["contrast"].examples == pytest.approx(found["contrast"].estimate.mean * 200)
+    assert found["contrast"].n_examples == 200
+    assert f"{found['contrast'].examples:+.1f} examples" in built.report.html
+
+
+def test_seeds_that_are_missing_are_counted_and_listed_everywhere(make: Any, synthetic: Any) -> None:
+    """Seed 2 failed in both arms: neither mean nor difference has it, and both must say so."""
+    broken = {2: "NaN"}
+    arms = {"vanilla": synthetic.Arm(0.6, failed=broken), "good": synthetic.Arm(0.9, failed=broken | {0: "NaN"})}
+    built = make(arms, {"sst2": synthetic.Task(n=60)}, [0, 1, 2, 3])
+    rows = {row.method: row for row in block(built).rows}
+    assert {name: (row.n_ok, row.n_expected) for name, row in rows.items()} == {"vanilla": (3, 4), "good": (2, 4)}
+    for name in ("dev", "contrast"):
+        assert rows["vanilla"].scores[name]["accuracy"].estimate.excluded == (2,)
+        assert rows["good"].scores[name]["accuracy"].estimate.excluded == (0, 2)
+    assert [c.estimate.excluded for c in rows["good"].comparisons] == [(0, 2), (0, 2)]
+    assert "missing: 0, 2" in built.report.html
+    assert "2 of 4" in built.report.html
+    assert "Of 4 seeds, 2 runs failed." in " ".join(built.report.findings[0].sentences)
+
+
+def test_methods_are_followed_by_their_controls(built: Any) -> None:
+    found = block(built)
+    assert [row.method for row in found.rows] == [
+        "vanilla", "hype_n", "vanilla_no_dropout", "weight_mixup", "weight_mixup_soup", "r_drop",
+    ]  # fmt: skip
+    assert {row.method: row.control_for for row in found.rows if row.control_for} == {
+        "vanilla_no_dropout": "hype_n",
+        "weight_mixup_soup": "weight_mixup",
+    }
+    hype = found.row("hype_n")
+    assert {(c.other, c.set) for c in hype.comparisons if c.role == "control"} == {
+        ("vanilla_no_dropout", "dev"),
+        ("vanilla_no_dropout", "contrast"),
+    }
+    assert found.row("vanilla").comparisons == ()
+    assert [c.role for c in found.row("vanilla_no_dropout").comparisons] == ["reference", "reference"]
+
+
+def test_failed_runs_are_counted_and_collapsed_ones_stay_in_the_mean(built: Any) -> None:
+    found = block(built)
+    mixup, soup = found.row("weight_mixup"), found.row("weight_mixup_soup")
+    assert [seed for seed, _ in mixup.failed] == [3]
+    assert (mixup.n_ok, mixup.n_expected) == (5, 6)
+    assert soup.collapsed_on_dev == 1
+    assert {what for seed, _, what in soup.collapsed if seed == 1} == {"constant"}
+    assert soup.scores["dev"]["accuracy"].estimate.n == 6
+    across = {line.method: line for line in built.report.across}
+    assert (across["weight_mixup"].failures.failed, across["weight_mixup"].failures.n) == (2, 12)
+    assert across["weight_mixup_soup"].failures.failed == 2
+
+
+def test_cost_ratios(built: Any) -> None:
+    found = block(built)
+    mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost
+    assert mixup.declared == pytest.approx(4.0)
+    assert mixup.measured == pytest.approx((20.0 + 20.0) / 10.0)  # search and fine-tuning
+    assert mixup.per_step == pytest.approx(2.0)
+    assert (hype.declared, hype.measured) == pytest.approx((1.0, 1.2))
+    assert hype.token_share == pytest.approx(0.9)
+    (control,) = found.row("weight_mixup").against("control")
+    assert control.compute_ratio == pytest.approx(4.0 / 3.8)
+
+
+def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(memory=8 * 2**30), "r3f": synthetic.Arm(memory=12 * 2**30), "cpu": synthetic.Arm()}
+    report = make(arms, {"sst2": synthetic.Task(n=40)}, [0, 1]).report
+    costs = {row.method: row.cost for row in report.blocks[0].rows}
+    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].memory) == (12 * 2**30, 1.5)
+    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].memory) == (None, None)
+    assert "12.00 GiB<small>1.50×</small>" in report.html
+    assert report.results["sst2-300"]["r3f"]["cost_ratio"]["memory"] == 1.5
+    assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
+
+
+def test_seconds_of_a_busy_machine_are_marked(built: Any, tmp_path: Path) -> None:
+    """The terminal used to print a mean of seconds to two digits whatever else the machine did."""
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    path = tmp_path / "work/evaluate/hype_n/sst2/300/result.json"
+    result = json.loads(path.read_text())
+    slow = next(run for run in result["runs"] if run["sets"])
+    slow["cost"]["train_seconds"] *= 2
+    path.write_text(json.dumps(result))
+    report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+    before, after = block(built).row("hype_n").cost, report.blocks[0].row("hype_n").cost
+    assert before.spread == pytest.approx((1.2, 1.2))
+    assert measured(before.measured, before.spread) == "1.20×"
+    assert after.spread == pytest.approx((1.2, 2.4))
+    assert measured(after.measured, after.spread) == "~1.40×"
+    assert measured(None, None) == "n/a"
+    console = Console(width=250, record=True, file=io.StringIO())
+    console.print(summary_table(report))
+    assert re.search(r"hype_n .*1\.00×  +~1\.40×  +6/6$", console.export_text(), re.MULTILINE)
+
+
+def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:
+    """One forward pass over the rows is little, and not nothing: the other arms are told as multiples of it."""
+    probe = synthetic.Arm(0.7, trains_encoder=False, declared=1 / 12, seconds=0.0, fit_seconds=2.0)
+    arms = {
+        "linear_probe": probe,
+        "vanilla": synthetic.Arm(0.8, seconds=19.0, fit_seconds=1.0),
+        "majority": synthetic.Arm(0.5, declared=0.0, seconds=0.0, trains_encoder=False, control_for="linear_probe"),
+    }
+    built = make(arms, {"sst2": synthetic.Task(n=60, ood=())}, range(3))
+    report = built.again(report_config=ReportConfig(bootstrap_samples=200, reference="linear_probe"))
+    (found,) = report.blocks
+    costs = {row.method: (row.cost.declared, row.cost.measured) for row in found.rows}
+    # Whatever the reference is, plain fine-tuning is 1.
+    assert costs["linear_probe"] == pytest.approx((1 / 12, 2 / 20))
+    assert costs["vanilla"] == pytest.approx((1.0, 1.0))
+    assert costs["majority"] == (0.0, 0.0)
+    (against,) = found.row("vanilla").against("reference")
+    assert against.compute_ratio == pytest.approx(12.0)
+    (control,) = found.row("linear_probe").against("control")
+    assert control.compute_ratio is None  # a multiple of nothing
+    (finding,) = [one for one in report.findings if one.method == "vanilla"]
+    assert "It declares 12.0 times the compute of linear_probe." in finding.sentences
+    html = (built.root / "reports" / "report.html").read_text(encoding="utf-8")
+    assert ">12.00×</td>" not in html.partition('id="cost"')[2]
+    # Without plain fine-tuning nothing measured has a denominator; what is declared keeps its own.
+    report = built.again(cells=[cell for cell in built.cells if cell.method != "vanilla"], out=Path("other"))
+    assert {row.cost.measured for row in report.blocks[0].rows} == {None}
+    assert {row.cost.declared for row in report.blocks[0].rows} == {1 / 12, 0.0}
+    assert "no plain fine-tuning in the grid" in report.html
+
+
+def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    for path in (tmp_path / "work" / "finetune").rglob("manifest.json"):
+        manifest = json.loads(path.read_text())
+        for run in manifest["runs"]:  # as the stage writes it: the device is one of the environment's facts
+            run["environment"] = {"device": "cuda:0" if "r_drop" in path.parts else "cpu", "name": "a machine"}
+        path.write_text(json.dumps(manifest))
+    config = built.config.model_copy(update={"mixed_environments": "mark"})
+    report = write_report(tmp_path, built.cells, built.seeds, config, built.methods)
+    rows = report.blocks[0]
+    assert rows.row("vanilla").cost.devices == ("cpu",)
+    cost = rows.row("r_drop").cost
+    assert cost.devices == ("cuda",)
+    assert cost.measured is None
+    assert cost.note == "measured on cuda, plain fine-tuning on cpu"
+    assert any(re.search(r"runs come from \d environments", text) for text in report.warnings)
+
+
+def test_overrides_of_the_shared_protocol(built: Any) -> None:
+    found = block(built)
+    assert found.row("hype_n").overrides == {"dropout.hidden": ("keep", 0.0)}
+    assert found.row("vanilla").overrides == {}
+    assert overrides({"a": 1, "b": [1, 2]}, {"a": 1, "b": (1, 2)}) == {}
+
+
+def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
+    shutil.copytree(built.root / "work", tmp_path / "work")
+    path = tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[7]["prediction"] = 1 - rows[7]["prediction"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with raises_code(DataError, "scores-differ", "vanilla", "sst2-300"):
+        write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+    assert not (tmp_path / "reports").exists()
+
+
+def test_removed_seeds_and_methods_leave_the_report(built: Any) -> None:
+    cells = [cell for cell in built.cells if cell.method in ("vanilla", "hype_n") and cell.task == "sst2"]
+    report = built.again(cells=cells, seeds=(0, 1), out=Path("other"))
+    (found,) = report.blocks
+    assert [row.method for row in found.rows] == ["vanilla", "hype_n"]
+    assert found.rows[0].scores["dev"]["accuracy"].estimate.seeds == (0, 1)
+    assert "weight_mixup" not in report.html
+    assert found.row("hype_n").against("control") == []
+
+
+def test_without_the_reference(built: Any) -> None:
+    report = built.again(report_config=ReportConfig(reference="absent", bootstrap_samples=200), out=Path("other"))
+    assert any("The reference absent is not a method of the grid" in text for text in report.warnings)
+    assert all(c.role == "control" for b in report.blocks for row in b.rows for c in row.comparisons)
+
+
+def test_squared_errors_are_better_when_smaller(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.6), "good": synthetic.Arm(0.95)}
+    task = synthetic.Task("regression", ("mse",), n=120, ood=())
+    built = make(arms, {"one": task, "two": task})
+    (against,) = built.report.blocks[0].row("good").against("reference")
+    assert against.estimate.mean < 0
+    assert against.verdict.word == "better"
+    ranks = {line.method: line.mean_rank for line in built.report.across}
+    assert ranks == {"good": Interval(1.0, 1.0, 1.0), "vanilla": Interval(2.0, 2.0, 2.0)}
+    improvement = {line.method: line.improvement for line in built.report.across}["good"]
+    assert improvement.value == pytest.approx(1.0)
+
+
+@given(st.data())
+def test_every_method_is_listed_once_whatever_controls_what(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1))
+    targets = st.lists(st.sampled_from([*names, "absent"]), max_size=2).map(tuple)
+    methods = {
+        n: SimpleNamespace(config=SimpleNamespace(control_for=data.draw(targets), variant_of=data.draw(targets)))
+        for n in names
+    }
+    found = ordered(names, methods, "a")
+    assert sorted(found) == sorted(names)
+    if "a" in names:
+        assert found[0] == "a"
+
+
+def test_intervals_stay_within_what_a_metric_can_take() -> None:
+    """Few seeds stretch an interval; an accuracy above 100% would be nonsense."""
+    from dataclasses import replace
+
+    from regft_core.statistics.bootstrap import bounded
+
+    labels = [0, 1] * 10
+    seeds = {0: labels, 1: [1 - label for label in labels], 2: labels}
+    wide = one_arm(seeds, labels, "accuracy", samples=200)
+    assert wide.low < 0
+    assert (bounded(wide, 0.0, 1.0).low, bounded(wide, -1.0, 1.0).low) == (0.0, max(wide.low, -1.0))
+    assert bounded(wide, 0.0, 1.0).high <= 1
+    assert bounded(wide, -math.inf, math.inf).low == wide.low
+    assert math.isnan(bounded(replace(wide, low=math.nan), 0.0, 1.0).low)
+
+
+def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -> None:
+    """Three seeds, one of which collapsed, stretch the interval of a difference far beyond 100 points."""
+    arms = {"vanilla": synthetic.Arm(0.02, 0.0), "good": synthetic.Arm(0.99, 0.0, collapsed=(0,))}
+    tasks = {"one": synthetic.Task(n=200), "two": synthetic.Task(n=200)}
+    built = make(arms, tasks, seeds=[0, 1, 2])
+    for found in built.report.blocks:
+        for c in found.row("good").comparisons:
+            assert c.estimate.high == 1.0
+            assert -1.0 <= c.estimate.low < c.estimate.mean
+    average = next(line for line in built.report.across if line.method == "good").difference
+    assert average.high == 1.0
+    raw = paired_difference(
+        predictions(built.root, "good", "one"), predictions(built.root, "vanilla", "one"),
+        [json.loads(line)["label"] for line in (
+            built.root / "work/evaluate/vanilla/one/300/predictions/seed-0/dev.jsonl").read_text().splitlines()],
+        "accuracy", samples=500,
+    )  # fmt: skip
+    assert raw.high > 1.0  # what the report would have shown
+
+
+def test_arms_that_are_one_and_the_same_say_so(built: Any) -> None:
+    from regft_core.report.compare import same_runs
+
+    assert all(row.same_runs_as is None for found in built.report.blocks for row in found.rows)
+
+    def cell(*keys: str) -> Any:
+        return SimpleNamespace(runs=[SimpleNamespace(seed=seed, key=key) for seed, key in enumerate(keys)])
+
+    data: Any = SimpleNamespace(cells={"a": cell("1", "2"), "b": cell("1", "3"), "c": cell("1", "2"), "d": cell()})
+    assert same_runs(data, "c", ["a", "b"]) == "a"
+    assert same_runs(data, "b", ["a"]) is None
+    assert same_runs(data, "d", ["a"]) is None

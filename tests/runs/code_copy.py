@@ -1,0 +1,115 @@
+"""A project with its own copy of the code, which tests may edit; everything runs in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.runs.conftest import REPOSITORY
+
+#: Computes every run's keys and the plan, once as the code is and once after each edit. Each time in a new
+#: process, forked from one that has loaded the third parties and has parsed every file (of regft it has loaded
+#: no more than that needs).
+DRIVER = """
+import importlib, json, os, sys
+from pathlib import Path
+import numpy, pydantic, yaml  # noqa
+[fingerprint] = Path("regft_core").rglob("fingerprint.py")
+graph_of = importlib.import_module(".".join(fingerprint.with_suffix("").parts)).graph_of
+modules = [".".join(path.with_suffix("").parts) for path in Path("regft_core").rglob("[!_]*.py")]
+graph_of().reach(modules, ())
+
+def say():
+    from regft_core.runs.scopes import evaluation_scope, kind_modules, report_scope, scope_sha256
+    from regft_core.runs.context import Context
+    from regft_core.runs.job import Job
+    from regft_core.runs.project import open_project
+    from regft_core.runs.identity import fingerprint
+    assert Path(fingerprint.__file__).is_relative_to(Path.cwd()), fingerprint.__file__
+    project = open_project(Path.cwd())
+    runs, packages = {}, {}
+    for name, method in project.methods.items():
+        context = Context(Job(".", name, "cue_sentence", "24", 0), project=project)
+        runs[name] = [context.keys.of(phase.name) for phase in method.phases]
+        packages[name] = context.keys.identity("finetune").get("packages", {})
+    metrics, source = project.tasks["cue_sentence"].metrics, context.source
+    kinds = ["classification"]
+    stages = {name: fingerprint.stage_code(name, kind_modules(kinds))["sha256"] for name in ("dataset", "subsample")}
+    stages["evaluate"] = scope_sha256(evaluation_scope(kinds, metrics, source))
+    stages["report"] = scope_sha256(report_scope(metrics))
+    assert "torch" not in sys.modules
+    return {"runs": runs, "stages": stages, "packages": packages}
+
+def fresh():
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            answer = say()
+        except BaseException as error:
+            answer = {"error": repr(error)}
+        with os.fdopen(write, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        answer = json.load(file)
+    os.wait()
+    return answer
+
+answers = [fresh()]
+for name, old, new in json.load(sys.stdin):
+    path = Path(name)
+    before = path.read_text() if path.exists() else None
+    if old not in (before or ""):
+        answers.append({"error": f"{name} has no {old!r}"})
+        continue
+    path.write_text(before.replace(old, new, 1) if old else (before or "") + new)
+    answers.append(fresh())
+    path.unlink() if before is None else path.write_text(before)
+print(json.dumps(answers))
+"""
+
+
+def with_code(project: Path) -> Path:
+    """Give a project its own copy of the code."""
+    for name in ("regft_core", "stages"):
+        # The links to what is shipped lead to the project's own files then.
+        shutil.copytree(REPOSITORY / name, project / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return project
+
+
+def python(root: Path, program: str, *arguments: str, given: Any = None, **environment: str) -> str:
+    """Run a program with the project's own code; returns what it printed."""
+    done = run(root, program, *arguments, given=given, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run(
+    root: Path, program: str, *arguments: str, given: Any = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    how = ["-m", program.removeprefix("-m ")] if program.startswith("-m ") else ["-c", program]
+    return subprocess.run(
+        [sys.executable, *how, *arguments],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", **environment},
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+
+
+def answers(root: Path, edits: Sequence[tuple[str, str, str]], **environment: str) -> list[dict[str, Any]]:
+    """Keys and facts as the code is, and after each of ``edits`` (file, old text, new text) alone.
+
+    An empty old text appends, and makes a file that is not there.
+    """
+    found: list[dict[str, Any]] = json.loads(python(root, DRIVER, given=list(edits), **environment))
+    return found

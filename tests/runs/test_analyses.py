@@ -1,0 +1,221 @@
+"""The evaluations that look into models, on runs of the methods whose state they show."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+from regft_core import analyses
+from regft_core.errors import ConfigError
+from regft_core.grid.compute import compute_only
+from regft_core.grid.keys import write_plan
+from regft_core.methods import tdt
+from regft_core.report import write_report
+from regft_core.runs.enabled_evaluations import enabled, finding_scope
+from regft_core.runs.identity.syntax import Meaning, meaning
+from regft_core.runs.project import open_project
+from regft_core.settings.grid import cells
+from tests.errors import raises_code
+from tests.runs.conftest import DIVERGES, TASK, change, edit, edit_method, runs, write_method
+from tests.runs.test_evaluations import GRID, found, judge, switch_on, train
+
+ALL: dict[str, dict[str, Any]] = {
+    "attention": {},
+    "confidence": {"rows": 10},
+    "deletion": {"rows": 10, "shares": [0.5], "confidence_of": "tdt"},
+    "layer_probes": {"tasks": ["cue_pair"], "rows": 20, "test_rows": 20},
+    "robustness": {"rows": 10, "rates": [0.5], "copies": 1},
+    "sensitivity": {"batches": 2, "batch_size": 8, "between": [1e-12, 1.0]},
+    "token_similarity": {"rows": 10},
+    "views": {"rows": 10},
+}
+METHODS = ["vanilla", "tdt", "pats", "weight_mixup", "tfidf_logistic"]
+
+
+def planned(root: Path) -> dict[str, str]:
+    """Name -> content of every file of the plan."""
+    write_plan(open_project(root))
+    return {path.stem: path.read_text() for path in (root / "work" / "plan").iterdir()}
+
+
+def remarks(records: list[dict[str, Any]], name: str) -> str:
+    return " ".join(records[0]["evaluations"][name]["remarks"])
+
+
+def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -> None:
+    change(project, methods=METHODS, grid={**GRID, "seeds": [0]}, evaluations=ALL)
+    records = {}
+    for method in METHODS:
+        train(project, method)
+        records[method] = judge(project, method)
+    numbers = {method: {name: one[0] for name, one in found(own).items()} for method, own in records.items()}
+    assert all(set(own) == set(ALL) for own in numbers.values())
+    # What every model has.
+    for method in METHODS[:-1]:
+        for name in ("deletion", "robustness", "token_similarity"):
+            assert set(numbers[method][name]) == {"dev"}
+        assert numbers[method]["sensitivity"]["run"]["sd"] > 0
+        assert "the confidence that 'tdt' has learned" in remarks(records[method], "deletion")
+        assert {"cue_pair.best", "cue_pair.last", "cue_pair.last_pretrained"} == set(
+            numbers[method]["layer_probes"]["run"]
+        )
+    # What one method has.
+    assert 0 < numbers["tdt"]["confidence"]["dev"]["mean"] < 1
+    assert {"cosine_positive", "cosine_negative"} == set(numbers["tdt"]["views"]["dev"])
+    assert 0 < numbers["weight_mixup"]["attention"]["run"]["task_weight"] <= 1
+    rows = records["weight_mixup"][0]["evaluations"]["attention"]["tables"]["run"]["layers"]["rows"]
+    assert {layer for _, layer, *_ in rows} == {0, 1, None}  # two layers and a pooler
+    # What the others have not.
+    for method, name, why in (
+        ("vanilla", "confidence", "no method here learns a confidence per token"),
+        ("pats", "attention", "no phase before fine-tuning learned an attention"),
+    ):
+        assert why in remarks(records[method], name)
+    for name in ALL:
+        assert numbers["tfidf_logistic"][name] == {}
+        assert "'tfidf_logistic' answers instead of a model" in remarks(records["tfidf_logistic"], name)
+    # The pretrained model is everybody's.
+    assert len({own["layer_probes"]["run"]["cue_pair.last_pretrained"] for own in list(numbers.values())[:-1]}) == 1
+    # All of it is shown.
+    loaded = open_project(project)
+    params = loaded.params
+    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    assert [section.name for section in report.evaluations] == sorted(ALL)
+    for name in ("robustness", "deletion", "views", "token_similarity", "layer_probes", "sensitivity", "attention"):
+        assert f'aria-label="{name}: ' in report.html
+    # And nothing is found out twice.
+    before = set(runs(project))
+    assert found(judge(project, "tdt")) == found(records["tdt"])
+    assert set(runs(project)) == before
+
+
+def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> None:
+    asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": "tdt"}}
+    change(project, methods=["vanilla", "tdt"], grid={**GRID, "seeds": [0]}, evaluations=asked)
+    train(project, "vanilla")
+    before, first = planned(project), judge(project, "vanilla")  # no run of tdt was asked for
+    assert "the confidence that 'tdt' has learned" in remarks(first, "deletion")
+    (own,) = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
+    assert own["other_run"] in runs(project)
+    # Another tdt has another key, and orders tokens in another way; the run itself stays.
+    edit_method(project, "tdt", "w_distill: 0.5", "w_distill: 0.4")
+    after = planned(project)
+    cell = f"vanilla/{TASK}/24"
+    assert json.loads(before["finetune"])[cell] == json.loads(after["finetune"])[cell]
+    assert json.loads(before["evaluate"])[cell] != json.loads(after["evaluate"])[cell]
+    judge(project, "vanilla")
+    both = [one for one in runs(project).values() if one.get("evaluation") == "deletion"]
+    assert len({one["other_run"] for one in both}) == 2
+    assert len({one["run"] for one in both}) == 1
+
+
+def test_a_run_beside_that_fails_or_has_no_confidence_is_a_remark(project: Path) -> None:
+    write_method(project, "diverges", regularisers=DIVERGES)
+    methods = ["vanilla", "diverges", "tfidf_logistic"]
+    for method, why in (
+        ("diverges", "the run of 'diverges' beside this one failed"),
+        ("vanilla", "'vanilla' learns no confidence per token"),
+        ("tfidf_logistic", "'tfidf_logistic' answers instead of a model of 'tfidf_logistic'"),
+    ):
+        asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": method}}
+        change(project, methods=methods, grid={**GRID, "seeds": [0]}, evaluations=asked)
+        train(project, "vanilla")
+        assert why in remarks(judge(project, "vanilla"), "deletion")
+
+
+def test_a_run_beside_is_of_a_listed_method(project: Path) -> None:
+    asked = {"deletion": {"confidence_of": "tdd"}}
+    change(project, methods=["vanilla", "tdt"], grid=GRID, evaluations=asked)
+    with raises_code(ConfigError, "not-listed", "evaluations.deletion.confidence_of", "'tdd'", "'tdt'"):
+        open_project(project)
+
+
+def test_a_task_that_is_probed_is_checked_and_its_rows_are_in_the_facts(project: Path) -> None:
+    change(project, methods=["vanilla"], grid=GRID, evaluations={"layer_probes": {"tasks": ["cue_pairs"]}})
+    with raises_code(ConfigError, "unknown-task", "evaluations.layer_probes.tasks[0]:", "'cue_pairs'"):
+        open_project(project)
+    switch_on(project, {"layer_probes": {"tasks": ["hans"]}})
+    with raises_code(ConfigError, "training-split-missing", "task 'hans' has no training split to read rows of"):
+        open_project(project)
+    switch_on(project, ["layer_probes"])
+    with raises_code(ConfigError, "options-missing", "layer_probes", "tasks"):
+        open_project(project)
+    switch_on(project, {"layer_probes": {"tasks": ["cue_pair"]}})
+    before = planned(project)
+    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
+    after = planned(project)
+    assert {name for name in before if before[name] != after[name]} == {"evaluate", "report"}
+
+
+def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"layer_probes": ALL["layer_probes"]})
+    train(project, "vanilla")
+    judge(project, "vanilla")
+    before = runs(project)
+    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
+    judge(project, "vanilla")
+    (new,) = [identity for key, identity in runs(project).items() if key not in before]
+    (old,) = [identity for identity in before.values() if identity.get("evaluation") == "layer_probes"]
+    assert {key for key in new if new[key] != old[key]} == {"other_rows"}
+    evaluation, options = enabled(open_project(project).params)["layer_probes"]
+    assert evaluation.other_tasks(options) == ("cue_pair",)
+
+
+def meaning_of(module: Any) -> Meaning:
+    return meaning(ast.parse(Path(module.__file__).read_text()), module.__name__)
+
+
+def test_what_methods_say_of_tokens_is_in_the_key_of_evaluations_and_of_no_training() -> None:
+    [tdt_class] = [piece for piece in meaning_of(tdt).pieces if "input_views" in piece.said]
+    assert "input_views" not in tdt_class.text
+    views, speed = analyses.find("views"), analyses.find("speed")
+    source_of: Any = type("Source", (), {"architecture": type("Family", (), {"name": "bert"})})
+    from regft_core.runs import enabled_evaluations
+
+    original = enabled_evaluations.family_module
+    enabled_evaluations.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
+    try:
+        assert tdt.__name__ in finding_scope(views, views.Config(), source_of, ["regression"]).entries
+        assert tdt.__name__ not in finding_scope(speed, speed.Config(), source_of, ["regression"]).entries
+        robustness = analyses.find("robustness")
+        scope = finding_scope(robustness, robustness.Config(), source_of, ["regression"], ["accuracy"])
+        assert {"regft_core.metrics.accuracy", "regft_core.kinds.regression"} <= set(scope.entries)
+    finally:
+        enabled_evaluations.family_module = original
+
+
+def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Path) -> None:
+    from regft_core.catalogue import EVALUATIONS
+
+    folder = project / "own"
+    folder.mkdir()
+    asks = {
+        "views": "run.trained.confidence(None)",
+        "tasks": "run.rows_of('cue_pair')",
+        "method": "run.model_of('vanilla')",
+    }
+    with EVALUATIONS.also(folder):
+        for name, call in asks.items():
+            text = 'DESCRIPTION = "asks"\nKINDS = ("classification",)\nNEEDS_MODEL = True\n'
+            (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")
+        change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_views"])
+        train(project, "vanilla")
+        for name, said in (("views", "READS_VIEWS = True"), ("tasks", 'TASKS = "tasks"'), ("method", 'METHOD = "of"')):
+            switch_on(project, [f"asks_{name}"])
+            failures = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None)
+            assert said in failures[f"vanilla/{TASK}/24"]
+
+
+def test_a_run_without_a_model_has_the_evaluations_that_need_none(project: Path) -> None:
+    """Also speed, and a temperature, which such a run has not."""
+    asked = {"calibration": {"temperature": True}, "speed": {"examples": 8}}
+    change(project, methods=["vanilla", "tfidf_logistic"], grid={**GRID, "seeds": [0]}, evaluations=asked)
+    train(project, "tfidf_logistic")
+    records = judge(project, "tfidf_logistic")
+    assert "answers instead of a model" in remarks(records, "speed")
+    assert "answers instead of a model" in remarks(records, "calibration")
+    assert records[0]["evaluations"]["calibration"]["scalars"]["dev"]["nll"] > 0
+    written = project / "work" / "evaluate" / "tfidf_logistic" / TASK / "24" / "evaluations" / "speed.json"
+    assert json.loads(written.read_text())["runs"][0]["status"] == "ok"

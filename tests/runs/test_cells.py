@@ -1,0 +1,299 @@
+"""What stages write of a cell, its cost, its workers; failures are shown, nothing is lost."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from regft_core.errors import ConfigError, OutOfMemory, StoreError
+from regft_core.grid.compute import compute_only
+from regft_core.grid.lines import describe
+from regft_core.grid.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
+from regft_core.runs import training_run
+from regft_core.runs.context import Context
+from regft_core.runs.identity import fingerprint
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.records import known_keys
+from regft_core.training.stack import Stack
+from tests.errors import raises_code
+from tests.runs.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, run_stages, runs, train, write_method
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
+    """A job that says what its process was told about memory and whether it keeps a freed block."""
+    before = resident()
+    block = bytearray(b"1") * 2**27  # 128 MiB, written
+    del block
+    told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
+    after = resident()
+    return {"process": os.getpid(), "before": before, "after": after} | {"told": told, "kept": after - before > 2**26}
+
+
+def on_workers(root: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+    """What ``report_allocator`` says in the workers of a project."""
+    found: list[dict[str, Any]] = []
+    jobs = [job(root, "vanilla", seed) for seed in seeds]
+    run_on_executor(open_project(root), jobs, report_allocator, on_result=lambda _, record: found.append(record))
+    return found
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
+def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
+    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_project(grid={"seeds": [0]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
+    for name in KEEP_FREED_MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    records = on_workers(root, (0,))
+    assert [(record["told"], record["kept"]) for record in records] == [(KEEP_FREED_MEMORY, True)]
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1048576")
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
+    records = on_workers(root, (0,))
+    assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
+    assert records[0]["kept"] is False
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
+def test_what_one_run_freed_is_gone_before_the_next(
+    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_project(grid={"seeds": [0, 1]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
+    for name in KEEP_FREED_MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    records = on_workers(root, (0, 1))
+    first, second = records
+    assert first["process"] == second["process"]
+    assert second["before"] < first["after"] - 2**26
+
+
+def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_were_pruned(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    run_stages(project, "weight_mixup")
+    Context(job(project, "vanilla")).store.prune(budget_bytes=0)
+    trained.clear()
+    change(project, grid={"seeds": [0, 1, 2]})
+    run_stages(project, "weight_mixup")
+    assert trained == [("search", 2)] * 2 + [("finetune", 2)]
+
+
+def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, moments = training_run.train, []
+
+    def train_and_tell(*given: Any, **options: Any) -> Any:
+        moments.append(fingerprint._moment)
+        return original(*given, **options)
+
+    monkeypatch.setattr(training_run, "train", train_and_tell)
+    run_stages(project, "vanilla")
+    assert moments == [None, None]
+    graphs, looks = fingerprint.graph_of, []
+
+    def counted(*given: Any, **options: Any) -> Any:
+        looks.append(given)
+        return graphs(*given, **options)
+
+    monkeypatch.setattr(fingerprint, "graph_of", counted)
+    found = []
+    for seeds in ([0], [0, 1]):
+        change(project, grid={"seeds": seeds})
+        looks.clear()
+        compute_only(project, "finetune", [f"vanilla/{TASK}"], lambda _: None)
+        found.append(len(looks))
+    assert found[0] == found[1] > 0
+
+
+def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
+    import torch
+
+    from regft_core.runs.run_phase import phase_inputs
+
+    def start(method: str) -> Any:
+        context = Context(job(project, method, 1))
+        inputs = phase_inputs(context, context.phase("finetune"), None)
+        return inputs, training_run.build(inputs)[0].model
+
+    (one, model_a), (other, model_b) = start("vanilla"), start("hype_n")
+    assert (one.encoded, one.train_rows, one.streams) == (other.encoded, other.train_rows, other.streams)
+    assert torch.equal(model_a.classifier.weight, model_b.classifier.weight)
+
+
+def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> None:
+    root = make_project(grid={"sizes": [24, 16]})
+    records = run_stages(root, "weight_mixup")
+    for size in ("24", "16"):
+        curves = list(csv.DictReader((root / f"work/search/weight_mixup/{TASK}/{size}/curves.csv").open()))
+        assert {row["phase"] for row in curves} == {"search-0", "search-1"}
+        assert {row["seed"] for row in curves} == {"0", "1"}
+    manifest = json.loads((root / f"work/finetune/weight_mixup/{TASK}/24/manifest.json").read_text())
+    assert manifest["cell"] == {"method": "weight_mixup", "task": TASK, "size": 24}
+    assert [run["status"] for run in manifest["runs"]] == ["ok", "ok"]
+    assert manifest["runs"][0]["variant"] == "paper"
+    # 2 searches of 3 steps at 5 passes, then 6 steps, against 6 steps of vanilla.
+    assert manifest["runs"][0]["cost"]["declared_ratio"] == pytest.approx((2 * 3 * 5 + 6) / 6)
+    assert manifest["runs"][0]["search_cost"]["steps"] == 6
+    assert manifest["runs"][0]["phases"] in [record["phases"] for record in records["search"]]
+    for size in ("24", "16"):
+        folder = root / f"work/evaluate/weight_mixup/{TASK}/{size}"
+        result = json.loads((folder / "result.json").read_text())
+        assert set(result["runs"][0]["sets"]) == {"dev", "no_cue", "reversed"}
+        predictions = (folder / "predictions" / "seed-0" / "dev.jsonl").read_text().splitlines()
+        gold = [json.loads(line) for line in predictions]
+        accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
+        assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
+
+
+def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:
+    """24 rows in batches of 8, two epochs: 6 steps. An epoch's worth of passes is 3, a forward pass of them 1."""
+    half = {"head": {"data": {"split": 0.5}, "regularisers": {"linear_head": {}}, "training": {"epochs": 0}}}
+    write_method(project, "half", phases={**half, "finetune": {}})
+    change(project, methods=["vanilla", "linear_probe", "child_tuning_d", "half"])
+    expected = {"vanilla": 1.0, "linear_probe": 1 / 6, "child_tuning_d": 1 + 3 / 6, "half": 1 + 2 / 3 / 6}
+    found = {method: train(project, method)["cost"]["declared_ratio"] for method in expected}
+    assert found == pytest.approx(expected)
+
+
+@pytest.fixture
+def encoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Rows of every pass over the encoder in training, and whether it was backward; counted at the encoder itself."""
+    found: list[tuple[int, bool]] = []
+    plain = Stack.prepare
+
+    def prepare(self: Stack, trainee: Any, handed: Any) -> None:
+        plain(self, trainee, handed)
+
+        def forward(_module: Any, _args: Any, output: Any) -> None:
+            hidden = output[0]
+            found.append((hidden.shape[0], False))
+            if hidden.requires_grad:
+                hidden.register_hook(lambda _: found.append((hidden.shape[0], True)))
+
+        trainee.model.base_model.register_forward_hook(forward)
+
+    monkeypatch.setattr(Stack, "prepare", prepare)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("setfit", 20 / 2 * 3 + 1 / 3 / 2),  # batches of 8, twice those of the others; then a head is fitted
+        ("uniform_soup", 5.0),
+        ("lp_ft", 1 + 1 / 3 / 2),
+        ("r_drop", 2.0),
+    ],
+)
+def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
+    make_project: Any, encoded_rows: list[tuple[int, bool]], method: str, expected: float
+) -> None:
+    """Steps were counted whatever their batch: a contrastive phase with smaller ones seemed to cost double."""
+    root = make_project(methods=["vanilla", method], training={"batch_size": 4})
+    costs = {}
+    for name in ("vanilla", method):
+        encoded_rows.clear()
+        declared = train(root, name)["cost"]["declared_ratio"]
+        costs[name] = sum(rows * (2 if backward else 1) for rows, backward in encoded_rows), declared
+    (plain, one), (own, ratio) = costs["vanilla"], costs[method]
+    assert one == pytest.approx(1.0)
+    assert ratio == pytest.approx(own / plain)
+    assert ratio == pytest.approx(expected)
+
+
+def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> None:
+    write_method(project, "breaks", regularisers=DIVERGES)
+    records = run_stages(project, "breaks")
+    assert [record["status"] for record in records["finetune"]] == ["failed", "failed"]
+    assert "step" in records["finetune"][0]["error"]
+    assert "FAILED" in describe(records["evaluate"][0])
+    assert [record["status"] for record in records["evaluate"]] == ["failed", "failed"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    # Before anything is on fire, so that only the run itself meets the full disk.
+    context, phase = Context(job(project, "vanilla")), open_phase(project)
+    context.encode(context.data(phase).examples, phase)
+    monkeypatch.setattr("regft_core.io.tensors.save_file", full, raising=False)
+    monkeypatch.setattr("os.fsync", full)
+    with raises_code(StoreError, "cannot-write"):
+        train(project, "vanilla")
+    assert not list((project / "work").glob("finetune/**/manifest.json"))
+
+
+def open_phase(root: Path) -> Any:
+    return Context(job(root, "vanilla")).phase("finetune")
+
+
+def test_params_of_the_template_are_those_of_this_file(project: Path) -> None:
+    assert yaml.safe_load((project / "params.yaml").read_text()) == PARAMS
+
+
+def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says something about the machine, not about the run: on another machine the run may fit."""
+    import torch
+
+    from regft_core.training.stack import Stack
+
+    def exhausted(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stack, "backward", exhausted)
+        with raises_code(OutOfMemory, "out-of-memory"):
+            train(project, "vanilla")
+    assert runs(project) == {}
+    assert train(project, "vanilla")["status"] == "ok"
+
+
+def test_what_is_not_in_the_grid_is_refused_by_name(project: Path) -> None:
+    with raises_code(ConfigError, "not-listed", "size '25"):
+        Context(Job(str(project), "vanilla", TASK, "25", 0))
+    with raises_code(ConfigError, "not-listed", "'vanilla'"):
+        Context(Job(str(project), "vanila", TASK, SIZE, 0))
+
+
+def test_keys_of_a_record_are_those_of_its_phases_and_its_own() -> None:
+    assert known_keys(None) == {}
+    assert known_keys({"phases": {"search": "a"}}) == {"search": "a"}
+    assert known_keys({"phases": {"search": "a"}, "key": "b"}) == {"search": "a", "finetune": "b"}
+
+
+def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU: a stage of its own has not trained, which settles what kernels do and whether they round to TF32."""
+    change(project, methods=["vanilla"], execution={"device": "cuda", "tf32": True, "deterministic": False})
+    settled: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(training_run, "make_deterministic", lambda *given: settled.append(given))
+    current: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)  # there is no GPU here
+
+    def one(device: str) -> list[tuple[Any, ...]]:
+        settled.clear()
+        settle_kernels(job(project, "vanilla"), device)
+        return list(settled)
+
+    assert one("cuda:1") == [("cuda:1", False, True)]
+    assert current == ["cuda:1"]  # in whatever process: steps are recorded on the current GPU
+    assert one("cpu") == []
+    assert current == ["cuda:1"]

@@ -1,0 +1,218 @@
+"""Which runs an edit of the code touches: exactly those that compute with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.code_copy import answers, with_code
+from tests.runs.conftest import write_method
+
+#: The stages that do not train.
+OTHERS = ("dataset", "subsample", "evaluate", "report")
+METHODS = {"vanilla", "hype_n", "pats", "adamax", "weight_mixup", "posttrained", "soup"}
+MEMBERS = {"weight_mixup", "soup"}
+
+NEW_FAMILY = """
+from regft_core.models.architectures import Architecture
+
+FAMILY = Architecture("unlisted", stacks=(), head=(), hidden_dropout=(), attention_dropout=())
+"""
+
+NEW_METHOD = """
+from regft_core.schema import StrictModel
+from regft_core.hooks.base import Regulariser
+
+class Unlisted(Regulariser):
+    name = "unlisted"
+    Config = StrictModel
+"""
+
+NEW_KIND = """
+from regft_core.kinds.classification import Classification
+
+KIND = Classification
+"""
+
+NEW_METRIC = """
+KINDS = ("classification",)
+LOWER_IS_BETTER = NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold, predicted, positive):
+    return 0.0
+"""
+
+#: (file below regft_core, old text, new text, methods whose runs it touches, other stages that it touches).
+TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
+    # Harmless: comments, docstrings, descriptions, annotations, layout, what schedules and draws, what nobody uses.
+    ("training/loop.py", "", "\nUNUSED = 1\n\n\ndef unused() -> None: ...\n", set(), set()),
+    ("training/loop.py", "", "\n# a comment\n", set(), set()),
+    ("training/loop.py", '"""The only training loop.', '"""The one loop.', set(), set()),
+    (
+        "training/trainee.py",
+        "def generator(self, *key: str | int,",
+        "def generator(self, *key: int | str,",
+        set(),
+        set(),
+    ),
+    ("training/schedule.py", "    if step < warmup:", "\n\n    if step < warmup:", set(), set()),
+    ("methods/pats.py", "scale of the noise variance (lambda)", "factor of the variance", set(), set()),
+    ("methods/pats.py", '"strength": "paper: appendix A.2"', '"strength": "paper: the appendix"', set(), set()),
+    ("store/locks.py", '{"host":', '{"machine":', set(), set()),
+    ("execution/executors/serial.py", "", "\nUNUSED = 1\n", set(), set()),
+    ("execution/pool.py", "FAREWELL_SECONDS = 10.0", "FAREWELL_SECONDS = 20.0", set(), set()),
+    ("progress.py", "LOG_SECONDS = 15.0", "LOG_SECONDS = 30.0", set(), set()),
+    (
+        "config/schema/report.py",
+        "ReportConfig(StrictModel):",
+        "ReportConfig(StrictModel):\n    UNUSED: int = 1",
+        set(),
+        {"report"},
+    ),
+    ("config/schema/report.py", "0.95, gt=0.5", "0.9, gt=0.5", set(), {"report"}),
+    ("plan/pool.py", '"2147483647"', '"1"', set(), set()),
+    ("reporting/figures/svg.py", "", "\nprint('loaded')\n", set(), {"report"}),
+    ("__init__.py", '__version__ = "', '__version__ = "9', set(), set()),
+    # New files: a regulariser, a kind of task, a family, an optimiser, a metric, an executor, whatever nobody lists.
+    ("methods/unlisted.py", "", NEW_METHOD, set(), set()),
+    ("training/optimisers/unlisted.py", "", "SCALE = 1\n", set(), set()),
+    ("metrics/unlisted.py", "", NEW_METRIC, set(), set()),
+    ("kinds/unlisted.py", "", NEW_KIND, set(), set()),
+    ("models/families/unlisted.py", "", NEW_FAMILY, set(), set()),
+    ("execution/executors/unlisted.py", "", "SCALE = 1\n", set(), set()),
+    # Files that others use.
+    ("models/families/roberta.py", "", "\nUSED = 1\n", set(), set()),
+    ("methods/tdt.py", "", "\nUSED = 1\n", set(), set()),
+    ("metrics/f1_macro.py", "", "\nUSED = 1\n", set(), set()),
+    ("kinds/regression.py", "", "\nUSED = 1\n", set(), set()),
+    # What computes: exactly those that compute with it.
+    ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}, set()),
+    ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype_n"}, set()),
+    ("methods/masked_lm.py", "0.15, gt=0", "0.2, gt=0", {"posttrained"}, set()),
+    ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
+    ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/mixing.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/mixing_together.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
+    ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
+    ("models/families/bert.py", '"attention.output"', '"attention"', METHODS, {"evaluate"}),
+    ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),
+    ("training/loop.py", "math.inf\n", "1.0\n", METHODS, set()),
+    # The report says which arms have an export, which a hook tells.
+    ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"evaluate", "report"}),
+    ("hooks/says.py", "padding_invariant: bool = True", "padding_invariant: bool = False", set(), {"report"}),
+    ("methods/hype.py", "smallest_effect=options.scale or None", "smallest_effect=None", set(), set()),
+    ("run/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
+    ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
+    (
+        "config/schema/training.py",
+        '"adamw", description',
+        '"adamax", description',
+        METHODS - {"pats", "adamax"},
+        {"report"},
+    ),
+    # What merges, judges, draws and reads.
+    ("run/averaging.py", ".double()", ".float()", MEMBERS, set()),
+    ("run/merge.py", "tried > best or", "tried >= best or", {"soup"}, set()),
+    ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
+    ("data/batches.py", "return 1 << 10 if", "return 1 << 11 if", {"soup"}, {"evaluate"}),
+    ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
+    ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
+    ("kinds/_base.py", "", "\nUNUSED = 1\n", set(), set()),
+    ("kinds/_reading.py", "not _INTEGER.fullmatch(text)", "not _INTEGER.match(text)", set(), {"dataset", "subsample"}),
+    ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), set()),  # of regression tasks only
+    ("kinds/_judging.py", "BELOW_CHANCE_P = 1e-3", "BELOW_CHANCE_P = 1e-4", {"soup"}, {"evaluate"}),
+    ("data/builtin_words.py", "GOOD = (", "GOOD = ('fine',", set(), {"dataset"}),
+    ("rng.py", "sha256", "sha512", METHODS, {"dataset", "subsample", "evaluate", "report"}),
+]
+
+
+@pytest.fixture(scope="module")
+def copied(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with its own copy of the code and a method for every kind of use."""
+    root = with_code(Path(shutil.copytree(template, tmp_path_factory.mktemp("edits") / "project")))
+    for name in ("pats", "adamax"):
+        import yaml
+
+        content = yaml.safe_load((root / "pipelines/methods" / f"{name}.yaml").read_text())
+        write_method(root, name, **{**content, "control_for": [], "differs_in": []})
+    text = {"data": {"size": "full", "labels": False}, "regularisers": {"masked_lm": {}}}
+    write_method(root, "posttrained", phases={"text": text, "finetune": {}})
+    repeat = {"times": 2, "merge": "greedy", "vary": ["order"]}
+    write_method(root, "soup", phases={"finetune": {"data": {"split": 0.8}, "repeat": repeat}})
+    return root
+
+
+@pytest.fixture(scope="module")
+def found(copied: Path) -> list[dict[str, Any]]:
+    return answers(copied, [(f"regft_core/{file}", old, new) for file, old, new, _, _ in TABLE])
+
+
+def touched(before: dict[str, Any], after: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """Methods with another key, and other stages with other code."""
+    runs = {name for name, keys in before["runs"].items() if after["runs"][name] != keys}
+    return runs, {name for name, code in before["stages"].items() if after["stages"][name] != code}
+
+
+@pytest.mark.parametrize("number", range(len(TABLE)), ids=[f"{i}-{row[0]}" for i, row in enumerate(TABLE)])
+def test_an_edit_touches_exactly_the_runs_that_compute_with_it(found: list[dict[str, Any]], number: int) -> None:
+    *_, runs, stages = TABLE[number]
+    assert set(found[0]["runs"]) == METHODS
+    after = found[number + 1]
+    assert "error" not in after, after["error"]
+    assert touched(found[0], after) == (runs, stages)
+
+
+def test_a_new_method_file_and_a_new_yaml_touch_nothing(copied: Path) -> None:
+    new = "description: another\nregularisers: {hype: {scale: 1.0e-3}}\n"
+    before, after = answers(copied, [("pipelines/methods/unlisted.yaml", "", new)])
+    assert touched(before, after) == (set(), set())
+
+
+def test_the_code_of_a_regulariser_counts_again_when_a_method_lists_it_again(copied: Path) -> None:
+    """Added, run, removed, edited meanwhile, added again: not the results of before the edit."""
+    yaml_file = "pipelines/methods/hype_n.yaml"
+    text = (copied / yaml_file).read_text()
+    with_pats = text.replace("regularisers:\n", "regularisers:\n  pats: {}\n")
+    assert with_pats != text
+    pats = ("regft_core/methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20")
+    plain, edited = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))
+    (copied / yaml_file).write_text(with_pats)
+    first, second = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))
+    (copied / yaml_file).write_text(text)
+    assert plain == edited
+    assert first != second
+    assert plain not in (first, second)
+
+
+def test_a_package_that_a_regulariser_imports_is_in_its_key(copied: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "adapterkit").mkdir(parents=True)
+    (site / "adapterkit" / "__init__.py").write_text("")
+
+    def install(version: str) -> None:
+        for old in site.glob("*.dist-info"):
+            shutil.rmtree(old)
+        info = site / f"adapterkit-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: adapterkit\nVersion: {version}\n")
+        (info / "RECORD").write_text("adapterkit/__init__.py,,\n")
+
+    install("1.0")
+    uses = (
+        "regft_core/methods/pats.py",
+        "        self.trainee = trainee\n",
+        "        self.trainee = trainee\n        import adapterkit\n",
+    )
+    before, one = answers(copied, [uses], PYTHONPATH=str(site))
+    install("2.0")
+    again, two = answers(copied, [uses], PYTHONPATH=str(site))
+    assert before["runs"] == again["runs"]
+    assert touched(before, one) == ({"pats"}, set())
+    assert touched(one, two) == ({"pats"}, set())
+    assert one["packages"]["pats"]["adapterkit"] == "1.0"
+    assert "adapterkit" not in one["packages"]["vanilla"]

@@ -1,0 +1,296 @@
+"""An evaluation is one file: it is validated, run, cached, reported and mirrored, and nothing is made again for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from regft_core.catalogue import EVALUATIONS
+from regft_core.errors import ConfigError
+from regft_core.grid.compute import compute_only
+from regft_core.grid.keys import write_plan
+from regft_core.report import write_report
+from regft_core.runs import evaluate as evaluating
+from regft_core.runs import training_run
+from regft_core.runs.project import open_project
+from regft_core.settings.grid import cells
+from tests.errors import raises_code
+from tests.runs.conftest import DIVERGES, SIZE, TASK, change, edit, refresh, runs, write_method
+
+TOY = '''\
+"""How long the texts are that a run gets right."""
+
+from pydantic import Field
+
+from regft_core.schema import StrictModel
+from regft_core.evaluate.findings import Findings, Table
+from regft_core.lazy import np
+
+DESCRIPTION = "words of what is right"
+KINDS = ("classification",)
+NEEDS_MODEL = False
+
+
+class Config(StrictModel):
+    factor: float = Field(1.0, gt=0)
+
+
+def run(run):
+    words = {n: np.array([len(e.text.split()) for e in s.examples]) for n, s in run.sets.items()}
+    scalars = {n: {"words": run.options.factor * words[n].mean()} for n in run.sets}
+    rows = tuple((e.idx, e.text) for e in run.sets["dev"].examples[:2])
+    return Findings(scalars, {"dev": {"first": Table(("idx", "<text>"), rows)}}, {"words": (0, 100)})
+'''
+GRID = {"tasks": [TASK], "sizes": [24], "seeds": [0, 1]}
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "toy.py").write_text(TOY)
+    with EVALUATIONS.also(folder):
+        yield folder / "toy.py"
+
+
+def switch_on(root: Path, evaluations: Any) -> None:
+    """Replace the section ``evaluations``."""
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    (root / "params.yaml").write_text(yaml.dump({**params, "evaluations": evaluations}))
+
+
+def train(root: Path, method: str) -> None:
+    """The stages search and finetune of a method."""
+    assert compute_only(root, "finetune", [f"{method}/{TASK}"], lambda _: None) == {}
+
+
+def judge(root: Path, method: str) -> list[dict[str, Any]]:
+    """The stage evaluate of a method; its records."""
+    assert compute_only(root, "evaluate", [f"{method}/{TASK}"], lambda _: None) == {}
+    folder = root / "work" / "evaluate" / method / TASK / SIZE
+    records = list(json.loads((folder / "result.json").read_text())["runs"])
+    for record in records:
+        record["evaluations"] = {}
+        for path in sorted((folder / "evaluations").glob("*.json")):
+            for run in json.loads(path.read_text())["runs"]:
+                if run["seed"] == record["seed"]:
+                    record["evaluations"][path.stem] = run
+    return records
+
+
+def written(root: Path, method: str, name: str) -> dict[str, Any]:
+    path = root / "work" / "evaluate" / method / TASK / SIZE / "evaluations" / f"{name}.json"
+    return dict(json.loads(path.read_text()))
+
+
+def found(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Name -> numbers of every run."""
+    names = dict.fromkeys(name for record in records for name in record["evaluations"])
+    return {name: [record["evaluations"][name]["scalars"] for record in records] for name in names}
+
+
+def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> None:
+    change(project, methods=["vanilla"], grid=GRID, evaluations=["toy"])
+    # Validated.
+    assert open_project(project).params.evaluations == {"toy": {}}
+    switch_on(project, {"toy": {"factor": -1}})
+    with raises_code(ConfigError, "invalid-value", "params.yaml", "evaluations.toy.factor", "above 0"):
+        open_project(project)
+    switch_on(project, {"toy": {"factor": 2.0}})
+    # Run, on every set, and written.
+    train(project, "vanilla")
+    judge(project, "vanilla")
+    content = written(project, "vanilla", "toy")
+    assert content["description"] == "words of what is right"
+    assert content["options"] == {"factor": 2.0}
+    assert [run["seed"] for run in content["runs"]] == [0, 1]
+    assert set(content["runs"][0]["scalars"]) == {"dev", "no_cue", "reversed"}
+    lines = (project / "work" / "datasets" / TASK / "dev.jsonl").read_text().splitlines()
+    words = [len(json.loads(line)["text"].split()) for line in lines]
+    assert content["runs"][0]["scalars"]["dev"]["words"] == pytest.approx(2 * sum(words) / len(words))
+    # Reported.
+    loaded = open_project(project)
+    params = loaded.params
+    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    assert '<section id="evaluations">' in report.html
+    assert "Words of what is right." in report.html
+    assert "&lt;text&gt;" in report.html
+    assert "<text>" not in report.html
+    shown = json.loads((project / "reports" / "results.json").read_text())[f"{TASK}-{SIZE}"]["vanilla"]
+    assert shown["evaluations"]["toy"]["dev"]["words"]["n"] == 2
+    # Mirrored.
+    from mlflow.tracking import MlflowClient
+
+    from regft_core.tracking.sync import sync
+
+    sync(project, cells(loaded), params.grid.seeds)
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    mirrored = client.search_runs(["1"], "tags.seed = '0'")
+    assert [run.data.metrics["toy.dev.words"] for run in mirrored] == [content["runs"][0]["scalars"]["dev"]["words"]]
+
+
+def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_alone(
+    project: Path, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(project, methods=["vanilla"], grid=GRID, evaluations=["per_class"])
+    train(project, "vanilla")
+    first = judge(project, "vanilla")
+    before = set(runs(project))
+    results = (project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json").read_text()
+
+    def never(*_: object, **__: object) -> Any:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(training_run, "train", never)
+    monkeypatch.setattr(evaluating, "_evaluate", never)
+    monkeypatch.setattr("regft_core.runs.finished_model.FinishedModel.predict", never)
+    monkeypatch.setattr("regft_core.evaluate.analyses.per_class.confusion", never)
+    switch_on(project, ["per_class", "toy", "mistakes", "calibration"])
+    train(project, "vanilla")
+    second = judge(project, "vanilla")
+    assert found(second)["per_class"] == found(first)["per_class"]
+    assert set(found(second)) == {"per_class", "toy", "mistakes", "calibration"}
+    identities = runs(project)
+    new = [identities[key] for key in set(identities) - before]
+    assert sorted(one["evaluation"] for one in new) == sorted(["toy", "mistakes", "calibration"] * 2)
+    assert (project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json").read_text() == results
+    # Nothing is found out twice either, and what is switched off is gone from the stage's files.
+    edit(toy, "def run(run):", "def run(run):\n    raise AssertionError('made again')\n\n\ndef _unused(run):")
+    monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
+    switch_on(project, ["calibration"])
+    assert found(judge(project, "vanilla")) == {"calibration": found(second)["calibration"]}
+    assert [path.stem for path in (project / "work/evaluate/vanilla" / TASK / SIZE / "evaluations").iterdir()] == [
+        "calibration"
+    ]
+
+
+def test_the_plan_of_evaluate_and_report_alone_says_what_is_switched_on(project: Path, toy: Path) -> None:
+    def now() -> dict[str, str]:
+        write_plan(open_project(project))
+        return {path.stem: path.read_text() for path in (project / "work" / "plan").iterdir()}
+
+    def differ(one: dict[str, str], other: dict[str, str]) -> set[str]:
+        return {name for name in one if one[name] != other[name]}
+
+    off = now()
+    switch_on(project, ["toy"])
+    on = now()
+    assert differ(off, on) == {"evaluate", "report"}
+    switch_on(project, {"toy": {"factor": 2.0}})
+    assert differ(on, now()) == {"evaluate", "report"}
+    switch_on(project, ["toy"])
+    assert differ(on, now()) == set()
+    edit(toy, "How long", "# a comment and a docstring: How long")
+    assert differ(on, now()) == set()
+    edit(toy, ".mean()", ".max()")
+    assert differ(on, now()) == {"evaluate", "report"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (".mean()}", ".mean() * float('nan')}", r"dev.words is .*nan.*; a scalar is a finite number"),
+        ("{n: {", "{n + 'x': {", "scalars of 'devx', which is no set; there are dev, no_cue, reversed, run"),
+        ('"words":', '"how many words?":', "the name 'how many words\\?' is not of letters"),
+        ("e.idx, e.text)", "e.idx,)", "dev.first: a row has 1 cells, but there are 2 columns"),
+        ("e.idx, e.text)", "e.idx, e)", "dev.first holds Example.*; cells are text, numbers or None"),
+    ],
+)
+def test_nonsense_is_refused_with_the_evaluation_and_the_place(
+    project: Path, toy: Path, old: str, new: str, message: str
+) -> None:
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
+    edit(toy, old, new)
+    train(project, "vanilla")
+    (said,) = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None).values()
+    assert re.search(f"evaluation 'toy' on vanilla cue_sentence 24 seed 0: .*{message}", said)
+    assert "take it out of `evaluations` in params.yaml" in said
+
+
+def test_a_model_that_is_not_declared_is_refused(project: Path, toy: Path) -> None:
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
+    train(project, "vanilla")
+    edit(toy, "    words = {n:", "    run.trained.model\n    words = {n:")
+    (said,) = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None).values()
+    assert "NEEDS_MODEL = True" in said
+    edit(toy, "NEEDS_MODEL = False", 'NEEDS_MODEL = ("factor",)')
+    assert found(judge(project, "vanilla"))["toy"]
+
+
+def test_a_temperature_is_fitted_on_rows_that_were_set_aside_or_not_at_all(project: Path) -> None:
+    change(project, methods=["vanilla"], grid=GRID, evaluations={"calibration": {"bins": 5, "temperature": True}})
+    share = {"data": {"split": 0.5}, "training": {}}
+    write_method(project, "shared", phases={"finetune": share})
+    write_method(project, "seen", phases={"first": {}, "finetune": {**share, "start": "first"}})
+    write_method(project, "members", phases={"finetune": {**share, "repeat": {"times": 2}}})
+    for method in ("vanilla", "shared", "seen", "members"):
+        train(project, method)
+        judge(project, method)
+    of = {
+        method: written(project, method, "calibration")["runs"][0]
+        for method in ("vanilla", "shared", "seen", "members")
+    }
+    assert of["shared"]["remarks"] == []
+    assert of["shared"]["scalars"]["run"]["temperature_rows"] == 12
+    assert {"ece_width_scaled", "nll_scaled"} <= set(of["shared"]["scalars"]["dev"])
+    for method, why in (
+        ("vanilla", "every training row was trained on"),
+        ("seen", "a phase before fine-tuning learns from the training rows too"),
+        ("members", "the members of fine-tuning learn from"),
+    ):
+        (remark,) = of[method]["remarks"]
+        assert remark.startswith(f"no temperature was fitted: {why}")
+        assert "run" not in of[method]["scalars"]
+        assert not [name for name in of[method]["scalars"]["dev"] if name.endswith("scaled")]
+
+
+def test_speed_is_marked_and_says_where_it_was_measured(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"speed": {"examples": 8}})
+    elsewhere = {"device": "cpu", "name": "another machine", "threads": 1, "deterministic": True}
+    monkeypatch.setattr("regft_core.runs.findings.set_up", lambda *_: elsewhere)
+    train(project, "vanilla")
+    (first,) = judge(project, "vanilla")
+    content = written(project, "vanilla", "speed")
+    assert content["machine_dependent"] is True
+    numbers = content["runs"][0]["scalars"]["run"]
+    assert numbers["examples_per_second"] > 0
+    assert numbers["bytes"] == 4 * numbers["parameters"]
+    assert content["runs"][0]["environment"] == elsewhere
+    assert judge(project, "vanilla")[0]["evaluations"] == first["evaluations"]  # kept
+
+
+def test_what_does_not_fit_a_task_is_left_out_and_said(project: Path) -> None:
+    change(
+        project, methods=["vanilla"], grid={"tasks": [TASK, "cue_regression"]}, evaluations=["per_class", "mistakes"]
+    )
+    refresh(project)
+    loaded = open_project(project)
+    assert [w for w in loaded.warnings if "it leaves cue_regression out" in w]
+    change(project, grid={"tasks": ["cue_regression"], "seeds": [0]})
+    with raises_code(ConfigError, "no-task-fits", "per_class", "classification"):
+        open_project(project)
+
+
+def test_a_run_that_failed_has_no_findings(project: Path) -> None:
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["per_class"])
+    write_method(project, "diverging", regularisers=DIVERGES)
+    train(project, "diverging")
+    (record,) = judge(project, "diverging")
+    assert record["status"] == "failed"
+    assert record["evaluations"] == {}
+    assert not (project / "work" / "evaluate" / "diverging" / TASK / SIZE / "evaluations").exists()
+
+
+def test_executor_does_not_matter(project: Path) -> None:
+    change(project, methods=["vanilla"], grid=GRID, evaluations=["calibration", "mistakes"])
+    train(project, "vanilla")
+    serial = found(judge(project, "vanilla"))
+    change(project, execution={"executor": "processes", "workers": 2}, store={"path": "elsewhere"})
+    train(project, "vanilla")
+    assert found(judge(project, "vanilla")) == serial

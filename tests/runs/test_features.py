@@ -1,0 +1,199 @@
+"""Vectors of a frozen encoder over the runs of a grid: computed once, with the scores of runs without them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.errors import InputChanged
+from regft_core.grid.failures import torch_threads
+from regft_core.models import load
+from regft_core.runs import finished_model
+from regft_core.runs.context import Context, project_store
+from regft_core.runs.evaluation_key import evaluation_identity
+from regft_core.runs.job import Job
+from regft_core.runs.one_run import run
+from regft_core.runs.project import open_project
+from regft_core.runs.recompute import differences, expected
+from regft_core.runs.store.features import FeatureFiles, feature_files
+from tests.runs.conftest import change, job, refresh, stored, write_method
+from tests.runs.test_folds import WORDS
+from tests.small_project import TASK, build
+
+NO_STEPS: dict[str, Any] = {"epochs": 0}
+#: Under another name of its phase than the probe, so that it fits by itself.
+OTHER: dict[str, Any] = {
+    "model": {"pooling": "mean"},
+    "phases": {"finetune": {"regularisers": {"linear_head": {"head": "package"}}, "training": NO_STEPS}},
+}
+
+
+@pytest.fixture
+def probes(project: Path) -> Path:
+    write_method(project, "other", **OTHER)
+    change(project, methods=["vanilla", "linear_probe", "other"], grid={"sizes": [24, 40]})
+    refresh(project)
+    return project
+
+
+@contextmanager
+def rows_encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Rows of every pass through an encoder."""
+    found: list[int] = []
+    original: Callable[..., Any] = load._from_pretrained
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        model, info = original(*arguments, **options)
+        encoder = getattr(model, "base_model", model)
+        encoder.register_forward_pre_hook(lambda _m, _a, kw: found.append(len(kw["input_ids"])), with_kwargs=True)
+        return model, info
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "_from_pretrained", counting)
+        yield found
+
+
+def scores(root: Path, method: str, seed: int = 0, size: str = "24") -> tuple[Any, Any]:
+    """All numbers of a run: predictions of every set, and the weights' hash."""
+    done = run(replace(job(root, method, seed), size=size))
+    assert done["evaluate"]["status"] == "ok"
+    return done["evaluate"]["predictions"], stored(root, done["finetune"]["key"]).tensors_sha256()
+
+
+def test_every_set_is_encoded_once_and_all_numbers_are_those_of_runs_without_kept_vectors(
+    probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = [("linear_probe", 0, "24"), ("linear_probe", 1, "24"), ("other", 0, "24"), ("other", 0, "40")]
+    counts, found = [], []
+    for method, seed, size in grid:
+        with rows_encoded(monkeypatch) as rows:
+            found.append(scores(probes, method, seed, size))
+        counts.append(sum(rows))
+    # The sets of 40 rows differ in words that the tiny vocabulary does not have: they are one to the encoder.
+    assert counts == [24 + 40, 24, 0, 40]
+    alone = []
+    for number, (method, seed, size) in enumerate(grid[1:3]):
+        clean = Path(shutil.copytree(probes, tmp_path / f"alone-{number}"))
+        shutil.rmtree(clean / ".regft")
+        alone.append(scores(clean, method, seed, size))
+    assert found[1:3] == alone
+
+
+def test_a_trained_encoder_is_not_kept(project: Path) -> None:
+    scores(project, "vanilla")
+    assert list(feature_files(project_store(open_project(project)).path)) == []
+
+
+def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
+    probes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Callable[..., Any] = finished_model.FinishedModel.answer
+    weights = probes / "models" / "tiny" / "model.safetensors"
+
+    def replacing(*arguments: Any) -> Any:
+        found = original(*arguments)
+        weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+        return found
+
+    run(job(probes, "linear_probe"), until="finetune")
+    store = project_store(open_project(probes))
+    before = sorted(path for _, _, path in feature_files(store.path))
+    assert len(before) == 1  # of the training rows
+    monkeypatch.setattr(finished_model.FinishedModel, "answer", replacing)
+    with pytest.raises(InputChanged, match=r"model\.safetensors"):
+        run(job(probes, "linear_probe"))
+    assert sorted(path for _, _, path in feature_files(store.path)) == before
+
+
+def test_what_is_computed_again_reads_no_kept_vectors(probes: Path) -> None:
+    one = job(probes, "linear_probe")
+    with torch_threads(1):
+        scores(probes, "linear_probe")
+        project = open_project(probes)
+        store = project_store(project)
+        wrong = FeatureFiles(store.path)
+        for _, _, path in feature_files(store.path):
+            wrong.put(path.stem, torch.zeros(64, 32))
+        wrong.write()
+        made = expected(project, [one])
+        assert {phase.phase for phase in made.values()} == {"head", "finetune", "evaluate"}
+        for key, phase in made.items():
+            found = store.get(key)
+            assert found is not None
+            assert differences(project, phase, found, "cpu") == []
+
+
+FOLDS: dict[str, Any] = {
+    **TASK,
+    "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
+    "columns": {"text": "review", "label": "verdict"},
+    "ood": {},
+}
+
+
+@pytest.fixture
+def folded(tmp_path: Path) -> Path:
+    """48 rows of own data of unlike lengths, in three folds and two repeats."""
+    grid = {"sizes": ["full"], "seeds": list(range(6))}
+    root = build(
+        tmp_path / "p",
+        tasks={"reviews": FOLDS},
+        methods=["linear_probe"],
+        grid=grid,
+        report={"reference": "linear_probe"},
+    )
+    draw = Random(0)
+    rows = [f"{draw.choice(['good', 'bad'])} {' '.join(draw.choices(WORDS, k=3 + row % 5))}" for row in range(48)]
+    lines = [f"{row} {number},{row.split()[0]}" for number, row in enumerate(rows)]
+    (root / "data" / "rows.csv").write_text("\n".join(["review,verdict", *lines]) + "\n")
+    refresh(root)
+    return root
+
+
+def fold(root: Path, seed: int, **options: Any) -> Job:
+    return Job(str(root), "linear_probe", "reviews", "full", seed, **options)
+
+
+def test_rows_of_folds_are_encoded_once_over_folds_repeats_and_the_final_model(
+    folded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean = Path(shutil.copytree(folded, tmp_path / "clean"))
+    counts, found = [], []
+    for options in ({"seed": 0}, {"seed": 1}, {"seed": 4}, {"seed": 0, "refit": True, "values": None}):
+        with rows_encoded(monkeypatch) as rows:
+            found.append(run(fold(folded, **options)))
+        counts.append(sum(rows))
+    texts = {row.split(",")[0] for row in (folded / "data" / "rows.csv").read_text().splitlines()[1:]}
+    assert counts == [len(texts), 0, 0, 0]
+    other = run(fold(clean, 4))  # which finds nothing kept
+    assert other["evaluate"]["predictions"] == found[2]["evaluate"]["predictions"]
+    keys = [one["finetune"]["key"] for one in (other, found[2])]
+    assert keys[0] == keys[1]
+    assert stored(clean, keys[0]).tensors_sha256() == stored(folded, keys[0]).tensors_sha256()
+
+
+def test_runs_over_folds_are_computed_again_with_the_same_bits(folded: Path) -> None:
+    with torch_threads(1):
+        run(fold(folded, 2))
+        project = open_project(folded)
+        for key, made in expected(project, [fold(folded, 2)]).items():
+            found = project_store(project).get(key)
+            assert found is not None
+            assert differences(project, made, found, "cpu") == []
+
+
+def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:
+    folds, whole = Context(fold(folded, 0)), Context(job(probes, "linear_probe"))
+    assert folds.keys.identity("head")["rows_alone"] is True
+    assert "rows_alone" not in whole.keys.identity("head")
+    assert "rows_alone" not in folds.keys.identity("finetune")  # its start has a key that says so
+    assert evaluation_identity(folds, "0")["rows_alone"] is True
+    assert "rows_alone" not in evaluation_identity(whole, "0")

@@ -1,0 +1,214 @@
+"""What is in the key of a run, and what is not: the key is a correctness boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.runs.context import Context
+from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.identity import distributions, taken_in
+from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.job import Job
+from tests.runs.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
+
+
+def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
+    return Context(Job(str(root), method, TASK, size, seed)).keys.of(phase)
+
+
+def test_what_changes_no_result_changes_no_key(project: Path) -> None:
+    first = key(project)
+    change(
+        project,
+        execution={"executor": "processes", "workers": 2, "checkpoint_seconds": 5, "threads": 2},
+        report={"confidence": 0.9},
+        methods=["vanilla", "hype_n", "weight_mixup", "pats"],
+    )
+    assert key(project) == first
+    method = project / "pipelines" / "methods" / "hype_n.yaml"
+    text = "# a comment\noverride: true\n" + method.read_text().replace("HyPe with", "Another text,")
+    method.write_text(text)
+    assert key(project) == first
+    edit(method, "1.0e-5", "0.00001")
+    assert key(project) == first
+    change(project, grid={"seeds": [0, 1, 2], "sizes": [24, 16]})
+    refresh(project)
+    assert key(project) == first
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"learning_rate": 2e-3}},
+        {"training": {"warmup_ratio": 0.2}},
+        {"training": {"bucket_batches": 1}},
+        {"training": {"dropout": {"attention": 0.2}}},
+        {"model": {"max_length": 16}},
+        {"model": {"pooling": "mean"}},
+    ],
+)
+def test_a_value_that_a_run_computes_with_changes_its_key(project: Path, changes: dict[str, Any]) -> None:
+    first = key(project)
+    change(project, **changes)
+    assert key(project) != first
+
+
+@pytest.mark.parametrize("changes", [{"learning_rate": 2e-3}, {"epochs": 3}, {"warmup_ratio": 0.2}])
+def test_a_setting_of_steps_is_in_no_key_of_a_phase_without_steps(project: Path, changes: dict[str, Any]) -> None:
+    """The probe is not fitted again for another learning rate; what goes on from it is trained again."""
+    change(project, methods=["vanilla", "linear_probe", "lp_ft"])
+    places = [("linear_probe", "finetune"), ("lp_ft", "head"), ("lp_ft", "finetune")]
+    first = [key(project, *place) for place in places]
+    change(project, training=changes)
+    found = [one == other for one, other in zip(first, (key(project, *place) for place in places), strict=True)]
+    assert found == [True, True, False]
+
+
+def test_options_seeds_sizes_and_rows_change_the_key(project: Path) -> None:
+    change(project, grid={"sizes": [24, 16]})
+    refresh(project)
+    first = key(project)
+    assert len({first, key(project, seed=1), key(project, size="16"), key(project, "vanilla")}) == 4
+    edit_method(project, "hype_n", "1.0e-5", "2.0e-5")
+    assert key(project) != first
+    edit_method(project, "hype_n", "2.0e-5", "1.0e-5")
+    rows = project / "work" / "subsamples" / TASK / "24" / "seed-0.jsonl"
+    lines = rows.read_text().splitlines(keepends=True)
+    rows.write_text("".join(reversed(lines)))
+    assert key(project) != first
+    rows.write_text("".join(lines).replace('"label": 1', '"label": 0', 1))
+    assert key(project) != first
+    rows.write_text("".join(lines))
+    assert key(project) == first
+
+
+def test_the_order_of_regularisers_has_no_meaning_in_the_key(project: Path) -> None:
+    one, two = {"hype": {"scale": 1e-5}}, {"pats": {}}
+    write_method(project, "both", regularisers={**one, **two})
+    first = key(project, "both")
+    write_method(project, "both", regularisers={**two, **one})
+    assert key(project, "both") == first
+
+
+def test_a_regulariser_of_strength_0_is_plain_fine_tuning(project: Path) -> None:
+    write_method(project, "nothing", regularisers={"hype": {"scale": 0.0, "hidden_dropout": "keep"}})
+    assert key(project, "nothing") == key(project, "vanilla")
+
+
+def test_an_encoder_changed_in_place_is_another_one(project: Path) -> None:
+    before = {name: key(project, name) for name in ("vanilla", "weight_mixup")}
+    weights = project / "models/tiny/model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(bytes(content))
+    assert all(key(project, name) != first for name, first in before.items())
+    assert key(project, "weight_mixup", "search") not in before.values()
+
+
+def test_a_tokenizer_changed_in_place_is_another_one(project: Path) -> None:
+    first = key(project)
+    edit(project / "models/tiny/tokenizer.json", '"very"', '"ver"')
+    assert key(project) != first
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Pretend that a package is installed in another version."""
+
+    def other(package: str) -> None:
+        original = distributions._version
+        monkeypatch.setattr(distributions, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
+        monkeypatch.setattr(taken_in, "_packages", {})  # as in a process that began after it was installed
+
+    return other
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "numpy"])
+def test_another_version_of_a_package_that_computes_is_another_run(
+    project: Path, pretend: Callable[[str], None], package: str
+) -> None:
+    """Left out of the key, results of two versions would pass for one."""
+    context = Context(job(project, "weight_mixup"))
+    assert package in context.keys.identity("finetune")["packages"]
+    before = {name: context.keys.of(name) for name in ("search", "finetune")}
+    pretend(package)
+    context = Context(job(project, "weight_mixup"))
+    assert all(context.keys.of(name) != first for name, first in before.items())
+
+
+def test_a_package_that_says_nothing_about_numbers_changes_no_key(
+    project: Path, pretend: Callable[[str], None]
+) -> None:
+    first = key(project)
+    for package in ("rich", "pydantic", "mlflow", "dvc"):
+        pretend(package)
+    assert key(project) == first
+
+
+def test_tokens_are_cut_again_by_another_version_of_the_tokenizers(
+    project: Path, pretend: Callable[[str], None]
+) -> None:
+    train(project, "vanilla")
+    files = set((project / ".regft/tokens").rglob("*.safetensors"))
+    pretend("tokenizers")
+    train(project, "vanilla")
+    assert len(set((project / ".regft/tokens").rglob("*.safetensors")) - files) == len(files)
+
+
+def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
+    def found(method: str = "vanilla", run: str = "a" * 64) -> str:
+        return evaluation_key(Context(job(project, method)), run)
+
+    first = found()
+    assert found("hype_n") == first  # the run's key has the rest
+    assert found(run="b" * 64) != first
+    for changes in ({"model": {"max_length": 16}}, {"model": {"pooling": "mean"}}):
+        before = (project / "params.yaml").read_text()
+        change(project, **changes)
+        assert found() != first
+        (project / "params.yaml").write_text(before)
+    for file, old, new in (
+        ("ood/reversed.jsonl", "the", "teh"),
+        ("dev.jsonl", '"label": 1', '"label": 0'),
+        ("task.json", '"primary": "accuracy"', '"primary": "f1"'),
+    ):
+        path = project / "work/datasets" / TASK / file
+        before = path.read_text()
+        edit(path, old, new)
+        assert found() != first, file
+        path.write_text(before)
+    assert found() == first
+
+
+def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`regft_core.settings plan` and the stage plan are quick because of it."""
+    import subprocess
+    import sys
+
+    from tests.runs.conftest import REPOSITORY
+
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from regft_core.runs.context import Context\nfrom regft_core.runs.job import Job\n"
+        f"print(Context(Job({str(project)!r}, 'weight_mixup', {TASK!r}, '24', 0)).keys.of('finetune'))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # Another process, the same key.
+    assert done.stdout.strip() == key(project, "weight_mixup")
+
+
+@pytest.mark.parametrize("method", ["vanilla", "weight_mixup"])
+def test_keys_told_at_one_moment_are_those_of_each_run(project: Path, method: str) -> None:
+    """Planning writes out the parts that seeds share once; the key is that of the whole identity."""
+    with one_moment():
+        told = {seed: Context(job(project, method, seed)).keys.of("finetune") for seed in (0, 1)}
+    for seed, key in told.items():
+        context = Context(job(project, method, seed))
+        assert key == context.store.run_key(context.keys.identity("finetune"))
+    assert len(set(told.values())) == 2

@@ -1,0 +1,117 @@
+"""SIGKILL anywhere, run again: the same bits as never having been killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.runs.evaluate import evaluate
+from tests.runs.conftest import job, runs, stored, train, write_method
+
+FORK = multiprocessing.get_context("fork")
+#: Methods with one phase, with a search of two members that is merged, and a greedy soup.
+METHODS = ("hype_n", "weight_mixup", "soup", "best", "watched")
+SOUP = {
+    "finetune": {
+        "data": {"split": 0.7},
+        "repeat": {"times": 2, "merge": "greedy", "vary": ["order", "head"]},
+        "training": {"epochs": 1},
+    }
+}
+#: The best of three epochs, on rows set aside.
+BEST = {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}
+#: All epochs are scored, and none is chosen.
+WATCHED = {"epochs": 3, "epoch_scores": True}
+#: During a checkpoint write, before the manifest, after the rename, in the middle of an epoch; at the end.
+ONCE = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2", "step:2"]
+#: The passings of a commit: of each member, of their merge, of fine-tuning, of the evaluation.
+ENDS = ["commit.tensors", "commit.manifest", "commit.renamed"]
+PLACES = [
+    *(("hype_n", point) for point in (*ONCE, *ENDS, "commit.renamed:2")),
+    # In the second member, when both are done, while and after they are merged, and in fine-tuning.
+    *(("weight_mixup", point) for point in ("step:5", "checkpoint.renamed:4", "commit.renamed:2", "step:9")),
+    *(("weight_mixup", f"{point}:3") for point in ENDS),
+    *(("soup", point) for point in ("step:4", "commit.tensors:2", "commit.renamed:2", "commit.manifest:3")),
+    ("soup", "commit.renamed:3"),
+    # Right after the first epoch was judged, in the middle of the next, before it is done.
+    *(("best", point) for point in ("step:3", "step:5", "checkpoint.renamed:5", "commit.tensors")),
+    *(("watched", point) for point in ("step:3", "step:5")),
+]
+
+
+def everything(root: Path, method: str) -> dict[str, Any]:
+    """All stages of one run of a method; its scores."""
+    record = train(root, method)
+    return evaluate(job(root, method, 0, finetune=record["key"], **record["phases"]), record)
+
+
+def in_child(root: Path, method: str, kill_at: str) -> int | None:
+    """Run everything in a child process that dies at ``kill_at``; returns its exit code (negative: a signal)."""
+
+    def body() -> None:
+        os.environ["REGFT_KILL_AT"] = kill_at
+        everything(root, method)
+
+    process = FORK.Process(target=body)
+    process.start()
+    process.join(timeout=120)
+    return process.exitcode
+
+
+def outcome(root: Path) -> dict[str, Any]:
+    """Everything about all stored runs but how long they took."""
+    found = {}
+    for key in runs(root):
+        run = stored(root, key)
+        result = {k: v for k, v in run.result.items() if k not in ("seconds", "cost")}
+        result["passes"] = {k: v for k, v in run.result.get("cost", {}).items() if "seconds" not in k}
+        found[key] = (result, {name: run.tensors_sha256(name) for name in run.tensor_names})
+    return found
+
+
+def with_soup(root: Path) -> Path:
+    write_method(root, "soup", phases=SOUP)
+    write_method(root, "best", training=BEST)
+    write_method(root, "watched", training=WATCHED)
+    return root
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(template: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    found = {}
+    for method in METHODS:
+        root = with_soup(Path(shutil.copytree(template, tmp_path_factory.mktemp("whole") / "project")))
+        scores = everything(root, method)["sets"]
+        found[method] = (scores, outcome(root))
+    return found
+
+
+@pytest.mark.parametrize(("method", "point"), PLACES)
+def test_a_killed_run_continues_with_the_same_bits(
+    project: Path, uninterrupted: dict[str, Any], method: str, point: str
+) -> None:
+    with_soup(project)
+    assert in_child(project, method, point) == -signal.SIGKILL
+    assert everything(project, method)["sets"] == uninterrupted[method][0]
+    assert outcome(project) == uninterrupted[method][1]
+
+
+def test_killed_three_times_in_a_row(project: Path, uninterrupted: dict[str, Any]) -> None:
+    for _ in range(3):
+        assert in_child(project, "hype_n", "step:2") == -signal.SIGKILL
+    everything(project, "hype_n")
+    assert outcome(project) == uninterrupted["hype_n"][1]
+
+
+def test_a_member_that_was_finished_before_the_kill_is_not_trained_again(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    assert in_child(project, "weight_mixup", "step:5") == -signal.SIGKILL
+    everything(project, "weight_mixup")
+    assert trained == [("search", 0), ("finetune", 0)]

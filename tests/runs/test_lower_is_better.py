@@ -1,0 +1,120 @@
+"""Everything that chooses by a score, under a metric of which less is better: epochs, members of a soup, trials."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.runs import merge
+from regft_core.runs.checkpoint_rule import judge
+from regft_core.runs.choice import choose
+from regft_core.runs.epoch_scores import epoch_scores
+from regft_core.schema.tuning import TuningConfig
+from regft_core.training.best import BestState
+from tests.methods.harness import Bench, examples
+
+TASK: dict[str, Any] = {
+    "kind": "regression",
+    "labels": None,
+    "primary": "mse",
+    "metrics": ["pearson", "mse"],
+    "positive_label": None,
+}
+#: Biases of a head that gives nothing else, so that one is far better than the others; the middle of the labels is 2.6.
+BIASES = (9.0, 2.5, -4.0)
+
+
+def constant(bench: Bench, value: float) -> None:
+    """Let the model answer ``value`` for every text."""
+    with torch.no_grad():
+        bench.model.classifier.weight.zero_()
+        bench.model.classifier.bias.fill_(value)
+
+
+def squared_error(value: float, rows: list[int]) -> float:
+    gold = np.array([float(examples(12, kind="regression")[row].label) for row in rows])
+    return float(np.mean((gold - value) ** 2))
+
+
+def test_the_epoch_with_the_smallest_error_is_kept() -> None:
+    bench = Bench(kind="regression")
+    score = judge(bench.encoded, examples(12, kind="regression"), TASK, bench.tokenizer, "cpu")
+    best = BestState(score)
+    for step, bias in enumerate(BIASES, 1):
+        constant(bench, bias)
+        best.look(bench.trainee, bench.stack, step)
+    errors = [squared_error(bias, list(range(12))) for bias in BIASES]
+    assert [found for _, found in best.scores] == pytest.approx([-error for error in errors])
+    assert best.step == 2
+    best.restore(bench.trainee, bench.stack)
+    assert bench.model.classifier.bias.item() == 2.5
+
+
+def test_scores_by_epoch_are_written_down_as_the_metric_is() -> None:
+    looked: Any = SimpleNamespace(
+        best=SimpleNamespace(scores=[(3, -4.0)]), watched=SimpleNamespace(scores=[(3, -5.0)]), steps_per_epoch=3
+    )
+    found = epoch_scores("finetune", looked, "best_on_split", "mse")["epoch_scores"]
+    assert found == {
+        "metric": "mse",
+        "scores": [["finetune", "held_out", 3, 1.0, 4.0], ["finetune", "dev", 3, 1.0, 5.0]],
+    }
+
+
+def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, rows = Bench(kind="regression"), [1, 4, 5, 8]
+    monkeypatch.setattr(merge, "build", lambda inputs: (bench.trainee, bench.stack))
+    inputs: Any = SimpleNamespace(
+        encoded=bench.encoded,
+        tokenizer=bench.tokenizer,
+        training=bench.training,
+        device="cpu",
+        kind="regression",
+        validation_rows=rows,
+    )
+    members = []
+    for bias in BIASES:
+        constant(bench, bias)
+        members.append({"weights": {n: t.clone() for n, t in bench.trainee.plain_weights().items()}})
+    chosen, own = merge.merge_greedily(inputs, members, TASK)
+    errors = [squared_error(bias, rows) for bias in BIASES]
+    assert own == pytest.approx([-error for error in errors])
+    assert errors[1] == min(errors)
+    assert chosen == [1]
+
+
+@pytest.mark.parametrize(("variant", "kept"), [("paper", [1, 2]), ("released", [1])])
+def test_equal_members_of_a_soup_come_in_their_order(
+    variant: Any, kept: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the soup would depend on how ties are sorted; the released code keeps no member that only ties."""
+    scores = {7.0: -3.0, 1.0: -1.0, 2.0: -1.0, 1.5: -1.0}  # of members, and of the mean of the last two
+
+    def score(inputs: Any, one: Any, task: Any) -> float:
+        return scores.get(one["weights"]["x"].item(), -9.0)
+
+    monkeypatch.setattr(merge, "validation_score", score)
+    members = [{"weights": {"x": torch.tensor(value)}} for value in (7.0, 1.0, 2.0)]
+    assert merge.merge_greedily(None, members, TASK, variant)[0] == kept  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("per", "chosen"), [("seed", {0: 1, 1: 2}), ("cell", {0: 1, 1: 1})])
+def test_the_trial_with_the_smallest_error_is_chosen(per: Any, chosen: dict[int, int]) -> None:
+    scores = {0: (3.0, 1.0, 2.0), 1: (4.0, 2.0, 1.5)}
+    records = [
+        {"size": "24", "seed": seed, "trial": trial, "values": {"x": trial}, "key": "k", "status": "ok", "error": None}
+        | {"score": score, "seconds": 1.0, "steps": 1}
+        for seed, own in scores.items()
+        for trial, score in enumerate(own)
+    ]
+    records.append(records[0] | {"trial": 3, "values": {"x": 3}, "score": None})
+    records.append(records[3] | {"trial": 3, "values": {"x": 3}, "score": None})
+    found = choose(records, TuningConfig(values={"x": [0, 1, 2, 3]}, per=per), "mse")
+    assert {seed: record["chosen"] for (_, seed), record in found.items()} == chosen
+    assert {seed: record["values"]["x"] for (_, seed), record in found.items()} == chosen

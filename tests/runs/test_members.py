@@ -1,0 +1,248 @@
+"""Phases that are run several times: searches over splits, and soups by the mean or the greedy recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.data.batches import collate, padding_of
+from regft_core.models.architectures import architecture_of
+from regft_core.models.load import load_classifier
+from regft_core.runs import run_phase, training_run
+from regft_core.runs.context import Context
+from regft_core.runs.evaluate import evaluate
+from regft_core.runs.run_phase import phase_inputs
+from tests.errors import raises_code
+from tests.runs.conftest import DIVERGES, change, edit_method, job, runs, stored, train, weights_of, write_method
+
+
+def soup(merge: str, times: int = 3, **more: Any) -> dict[str, Any]:
+    """A method that fine-tunes ``times`` members and averages them."""
+    repeat = {"times": times, "merge": merge, "vary": ["order", "noise", "head"]}
+    phase = {"data": {"split": 0.6}, "repeat": repeat, "training": {"epochs": 4, "learning_rate": 3.0e-3}}
+    return {"phases": {"finetune": {**phase, **more}}}
+
+
+def members(root: Path, phase: str) -> dict[str, int]:
+    """Key -> number of the stored members of a phase."""
+    return {k: i["member"] for k, i in runs(root).items() if i["phase"] == phase and i.get("member") is not None}
+
+
+def test_a_third_split_keeps_the_two_that_there_are(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = train(project, "weight_mixup")
+    before = members(project, "search")
+    assert sorted(before.values()) == [0, 1]
+    edit_method(project, "weight_mixup", "repeat: {times: 2}", "repeat: {times: 3}")
+    trained: list[dict[str, str]] = []
+    original = training_run.train
+
+    def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:
+        trained.append(dict(inputs.streams))
+        return original(inputs, **options)
+
+    monkeypatch.setattr(training_run, "train", counting)
+    again = train(project, "weight_mixup")
+    assert [streams["noise"] for streams in trained] == ["search-2", "finetune"]
+    after = members(project, "search")
+    assert before.items() <= after.items()
+    assert sorted(after.values()) == [0, 1, 2]
+    assert again["phases"]["search"] != record["phases"]["search"]
+    assert again["key"] != record["key"]
+
+
+def test_a_phase_begins_when_what_the_one_before_left_on_a_gpu_is_freed(
+    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[tuple[str, int]] = []
+    monkeypatch.setattr(run_phase, "free_memory", lambda device: freed.append((device, len(trained))))
+    train(project, "weight_mixup")  # two members of the search, and fine-tuning
+    assert freed == [("cpu", 0), ("cpu", 1), ("cpu", 2)]
+
+
+@pytest.mark.parametrize(("model_type", "recorded"), [("bert", True), ("bart", False), ("deberta-v2", False)])
+def test_a_family_that_waits_in_its_own_pass_is_not_recorded(
+    project: Path, model_type: str, recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph cannot be recorded where the host waits: CUDA would end the run in its second step of a length."""
+    change(project, execution={"device": "cuda", "cuda_graphs": True})
+    context = Context(job(project, "vanilla"))
+    monkeypatch.setattr(run_phase, "family", lambda _: architecture_of(model_type, where="here"))
+    assert phase_inputs(context, context.phase("finetune"), None).cuda_graphs is recorded
+
+
+def test_members_differ_in_what_the_phase_says_and_in_nothing_else(project: Path) -> None:
+    write_method(project, "soup", **soup("mean"))
+    context = Context(job(project, "weight_mixup"))
+    phase = context.phase("search")
+    one, two = (phase_inputs(context, phase, index) for index in (0, 1))
+    assert set(one.train_rows) != set(two.train_rows)
+    assert sorted([*one.train_rows, *one.validation_rows]) == list(range(24))
+    assert (one.streams["order"], two.streams["order"]) == ("search-0", "search-1")
+    assert one.streams["head"] == two.streams["head"] == "head"
+    context = Context(job(project, "soup"))
+    one, two = (phase_inputs(context, context.phase("finetune"), index) for index in (0, 1))
+    assert one.train_rows == two.train_rows
+    assert one.streams["head"] != two.streams["head"]
+    heads = [training_run.build(inputs)[0].model.classifier.weight for inputs in (one, two)]
+    assert not torch.equal(*heads)
+
+
+def test_a_mean_soup_is_the_mean_of_its_members(project: Path) -> None:
+    write_method(project, "soup", **soup("mean"))
+    record = train(project, "soup")
+    assert record["status"] == "ok"
+    assert record["steps"] == 3 * 4 * 2  # 14 of 24 rows in batches of 8
+    merged = weights_of(project, record["key"])
+    parts = [weights_of(project, key) for key in members(project, "finetune")]
+    assert len(parts) == 3
+    for name, value in merged.items():
+        mean = sum(part[name].double() for part in parts) / 3
+        assert torch.equal(value, mean.to(value.dtype)), name
+    assert evaluate(job(project, "soup", 0, finetune=record["key"]), record)["status"] == "ok"
+
+
+def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
+    """Accuracy on the validation share of the soup, one row at a time, without any of the code under test."""
+    context = Context(job(root, "soup"))
+    inputs = phase_inputs(context, context.phase("finetune"), 0)
+    model = load_classifier(
+        inputs.source, kind="classification", labels=inputs.labels, dropout=inputs.training.dropout, head_seed=0
+    )
+    model.load_state_dict(weights)
+    model.eval()
+    padding = padding_of(inputs.tokenizer)
+    right = 0
+    for row in inputs.validation_rows:
+        batch = collate(inputs.encoded, [row], padding.pad_id, padding.pad_token_type_id, padding.side, inputs.kind)
+        with torch.no_grad():
+            predicted = int(model(**batch.model_inputs()).logits.argmax())
+        right += predicted == inputs.encoded.labels[row]
+    return right / len(inputs.validation_rows)
+
+
+def test_a_greedy_soup_follows_the_recipe(project: Path) -> None:
+    write_method(project, "soup", **soup("greedy", times=4))
+    record = train(project, "soup")
+    assert record["status"] == "ok"
+    by_member = {member: weights_of(project, key) for key, member in members(project, "finetune").items()}
+    parts = [by_member[index] for index in range(4)]
+    scores = [accuracy(project, part) for part in parts]
+    assert record["soup"]["scores"] == pytest.approx(scores)
+
+    def mean(chosen: list[int]) -> dict[str, torch.Tensor]:
+        return {
+            name: (sum(parts[index][name].double() for index in chosen) / len(chosen)).to(value.dtype)
+            for name, value in parts[0].items()
+        }
+
+    # Wortsman et al., recipe 1: in the order of the members' own scores, kept if the soup does not get worse.
+    order = sorted(range(4), key=lambda index: -scores[index])
+    chosen, best = [order[0]], scores[order[0]]
+    for index in order[1:]:
+        if (tried := accuracy(project, mean([*chosen, index]))) >= best:
+            chosen, best = [*chosen, index], tried
+    assert record["soup"]["chosen"] == chosen
+    assert best >= max(scores)
+    merged = weights_of(project, record["key"])
+    assert all(torch.equal(merged[name], value) for name, value in mean(chosen).items())
+
+
+def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
+    """By hand: what the mean of chosen members scores is read off a table."""
+    from regft_core.runs import merge
+
+    table = {(0,): 0.5, (1,): 0.9, (2,): 0.7, (1, 2): 0.8, (0, 1): 0.9}
+    parts = [{"weights": {"x": torch.tensor([float(2**index)])}} for index in range(3)]
+    means = {sum(2.0**i for i in chosen) / len(chosen): value for chosen, value in table.items()}
+
+    def judge(inputs: Any, outcome: Any, task: Any) -> float:
+        return means[float(outcome["weights"]["x"])]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merge, "validation_score", judge)
+        assert merge.merge_greedily(None, parts, {}) == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        # Released: the score of the second mean is the same, which is no reason to keep a member.
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        means[0.0 + (2.0 + 1.0) / 2] = 0.91
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+
+
+def test_soups_of_the_same_members_share_them(project: Path) -> None:
+    write_method(project, "soup", **soup("greedy"))
+    greedy = train(project, "soup")
+    before = members(project, "finetune")
+    write_method(project, "soup", **soup("mean"))
+    mean = train(project, "soup")
+    assert members(project, "finetune") == before
+    assert mean["key"] != greedy["key"]
+
+
+def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that all score alike: recipe 1 of the paper keeps them all, the released code one."""
+    from regft_core.runs import merge
+
+    monkeypatch.setattr(merge, "validation_score", lambda inputs, outcome, task: 0.5)
+    content = soup("greedy")
+    write_method(project, "soup", **content)
+    paper = train(project, "soup")
+    identity = runs(project)[paper["key"]]
+    assert (paper["soup"]["chosen"], paper["variant"]) == ([0, 1, 2], "paper")
+    assert "variant" not in identity  # the keys of soups that there are stay
+    before = members(project, "finetune")
+    content["phases"]["finetune"]["repeat"]["variant"] = "paper"
+    write_method(project, "soup", **content)
+    assert train(project, "soup")["key"] == paper["key"]
+    content["phases"]["finetune"]["repeat"]["variant"] = "released"
+    write_method(project, "soup", **content)
+    released = train(project, "soup")
+    assert (released["soup"]["chosen"], released["variant"]) == ([0], "released")
+    assert released["key"] != paper["key"]
+    assert members(project, "finetune") == before
+    one, alone = (weights_of(project, key) for key in (released["key"], min(before, key=before.__getitem__)))
+    assert all(torch.equal(one[name], value) for name, value in alone.items())
+
+
+def test_facts_of_merges_without_a_variant_are_those_of_before() -> None:
+    from regft_core.schema.methods import RepeatConfig
+
+    mean, paper, released = (
+        RepeatConfig.model_validate({"times": 2, "vary": ["order"], **more}).settled()
+        for more in ({}, {"merge": "greedy", "variant": "paper"}, {"merge": "greedy", "variant": "released"})
+    )
+    assert mean == {"times": 2, "merge": "mean", "vary": ["order"]}
+    assert paper == {"times": 2, "merge": "greedy", "vary": ["order"]}
+    assert released == {**paper, "variant": "released"}
+
+
+def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:
+    write_method(project, "soup", **soup("mean", regularisers=DIVERGES))
+    record = train(project, "soup")
+    assert record["status"] == "failed"
+    assert record["error"].startswith("finetune-0: ")
+    assert list(members(project, "finetune").values()) == [0]
+    evaluated = evaluate(job(project, "soup", 0, finetune=record["key"]), record)
+    assert (evaluated["status"], evaluated["sets"]) == ("failed", {})
+
+
+def test_members_that_were_pruned_come_back_for_a_new_merge(project: Path) -> None:
+    write_method(project, "soup", **soup("mean", times=2))
+    train(project, "soup")
+    before = {key: stored(project, key).tensors_sha256() for key in members(project, "finetune")}
+    Context(job(project, "soup")).store.prune(budget_bytes=0)
+    write_method(project, "soup", **soup("mean", times=3))
+    record = train(project, "soup")
+    assert record["status"] == "ok"
+    assert {key: stored(project, key).tensors_sha256() for key in before} == before
+
+
+def test_a_split_that_leaves_nothing_to_train_on_is_refused(project: Path) -> None:
+    from regft_core.errors import DataError
+
+    write_method(project, "soup", phases={"finetune": {"data": {"split": 0.01}}})
+    with raises_code(DataError, "no-rows-left"):
+        train(project, "soup")

@@ -1,0 +1,190 @@
+"""Code of a project, beside its params.yaml: found like the package's, part of keys by content, sent to workers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import regft_core
+from regft_core import catalogue, metrics
+from regft_core.catalogue import METRICS, OWN
+from regft_core.contract import check_method
+from regft_core.errors import CodeChanged, ConfigError, ModelError
+from regft_core.grid.data import prepare
+from regft_core.hooks.registry import discover
+from regft_core.runs.context import Context
+from regft_core.runs.identity.guard import LoadedCode
+from regft_core.runs.job import Job
+from regft_core.runs.one_run import run
+from regft_core.runs.project import open_project
+from regft_core.runs.shipping import files_for
+from regft_core.settings.preset import lay_out
+from tests.errors import raises_code
+from tests.small_project import build
+
+#: The method of the wheel's check, with a data file beside it.
+CODE = (
+    (Path(__file__).parents[1] / "wheel" / "own_method.py")
+    .read_text()
+    .replace(
+        "class ShakyConfig",
+        'SCALE = json.loads(Path(__file__).with_name("shaky.json").read_text())\n\n\nclass ShakyConfig',
+    )
+    .replace("options.sigma)", "options.sigma * SCALE)")
+    .replace("from typing", "import json\nfrom pathlib import Path\nfrom typing", 1)
+)
+METRIC = """
+KINDS = ("classification",)
+LOWER_IS_BETTER = False
+NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold, predicted, positive):
+    return float((gold == predicted).mean())
+"""
+#: BERT with the name of a family that the package does not have.
+FAMILY = """
+from dataclasses import replace
+
+from regft_core.models.families.bert import FAMILY as BERT
+
+FAMILY = replace(BERT, name="ernie")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_project_after() -> Iterator[None]:
+    yield
+    for one in OWN.values():
+        one.own = None
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = build(tmp_path / "project", methods=["vanilla", "shaky", "shaky_double"])
+    (root / "methods").mkdir()
+    (root / "methods" / "shaky.py").write_text(CODE)
+    (root / "methods" / "shaky.json").write_text("1.0")
+    own = {"description": "own", "regularisers": {"shaky": {}}, "training": {}}
+    (root / "pipelines" / "methods" / "shaky.yaml").write_text(yaml.dump(own))
+    time.sleep(0.05)  # a process that begins now takes in no data file that was written after it began
+    monkeypatch.setattr(regft_core, "LOADED_AT_NS", time.time_ns())
+    prepare(open_project(root))
+    return root
+
+
+def key(root: Path, method: str = "shaky") -> str:
+    return Context(Job(str(root), method, "reviews", "16", 0)).keys.of("finetune")
+
+
+def test_an_own_method_trains_and_its_file_is_in_the_key(project: Path) -> None:
+    record = run(Job(str(project), "shaky", "reviews", "16", 0))["evaluate"]
+    assert record["status"] == "ok", record
+    assert len({key(project, name) for name in ("vanilla", "shaky", "shaky_double")}) == 3
+
+
+def test_the_key_holds_content_and_no_place(project: Path, tmp_path: Path) -> None:
+    before, vanilla = key(project), key(project, "vanilla")
+    copy = Path(shutil.copytree(project, tmp_path / "elsewhere"))
+    assert key(copy) == before
+    path = project / "methods" / "shaky.py"
+    path.write_text(CODE.replace('"""Gradients times a number."""', '"""Other words."""'))
+    assert key(project) == before
+    path.write_text(CODE.replace("1 + self", "2 + self"))
+    edited = key(project)
+    assert edited != before
+    path.write_text(CODE)
+    (project / "methods" / "shaky.json").write_text("3.0")  # a data file beside it counts, too
+    assert key(project) not in (before, edited)
+    assert key(project, "vanilla") == vanilla
+
+
+def test_a_file_that_was_edited_after_it_was_loaded_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(Job(str(project), "shaky", "reviews", "16", 0))
+    scope = context.keys.training_scope(context.method.finetune)
+    LoadedCode(scope)
+    path = str((project / "methods" / "shaky.py").resolve())
+    monkeypatch.setitem(catalogue.LOADED, path, (0, 0))
+    with raises_code(CodeChanged, "code-edited", "shaky.py"):
+        LoadedCode(scope)
+
+
+def test_a_broken_file_stops_nothing_that_does_not_use_it(project: Path) -> None:
+    (project / "methods" / "broken.py").write_text("x = 1\nraise ValueError('no')\n")
+    (project / "metrics").mkdir()
+    (project / "metrics" / "broken.py").write_text("1 / 0\n")
+    open_project(project)
+    assert set(discover().broken) == {"broken"}
+    assert "accuracy" in metrics.names("classification")
+    (project / "pipelines" / "methods" / "uses.yaml").write_text("regularisers: {broken: {}}\ntraining: {}\n")
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    (project / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "uses"]}))
+    with raises_code(ConfigError, "cannot-import", "methods/broken.py:2", "ValueError: no"):
+        open_project(project)
+
+
+def test_an_own_metric_judges_a_task(project: Path) -> None:
+    (project / "metrics").mkdir()
+    (project / "metrics" / "hits.py").write_text(METRIC)
+    task = project / "pipelines" / "tasks" / "reviews.yaml"
+    task.write_text(yaml.dump(yaml.safe_load(task.read_text()) | {"metrics": ["hits"], "primary": "hits"}))
+    assert open_project(project).tasks["reviews"].primary == "hits"
+    assert METRICS.entry("hits") == str((project / "metrics" / "hits.py").resolve())
+    assert METRICS.entry("accuracy") == "regft_core.metrics.accuracy"
+
+
+def test_workers_and_presets_get_it(project: Path) -> None:
+    job = Job(str(project), "shaky", "reviews", "16", 0)
+    sent = files_for(open_project(project), [job])
+    assert {"methods/shaky.py", "methods/shaky.json", "pipelines/methods/shaky.yaml"} <= set(sent)
+    preset = project / "pipelines" / "presets" / "mine.yaml"
+    shutil.copy(project / "params.yaml", preset)
+    folder = lay_out(project, "mine")
+    assert (folder / "methods" / "shaky.py").is_file()
+
+
+def test_another_project_has_none_of_it(project: Path, tmp_path: Path) -> None:
+    other = build(tmp_path / "other")
+    open_project(project)
+    assert "shaky" in discover()
+    open_project(other)
+    assert "shaky" not in discover()
+
+
+def test_the_contract_is_tried(project: Path) -> None:
+    found = list(check_method(project, "shaky"))
+    assert all(promise.kept for promise in found), found
+    path = project / "methods" / "shaky.py"
+    path.write_text(CODE.replace("1 + self.options.sigma * SCALE", "1 + 0 * self.options.sigma"))
+    broken = [promise.says for promise in check_method(project, "shaky") if promise.kept is False]
+    assert broken == ["it changes the weights", "its control shaky_double trains, and is another run"]
+    with raises_code(ConfigError, "unknown-regulariser", "did you mean 'shaky'?"):
+        list(check_method(project, "shaki"))
+
+
+def test_an_own_family_of_encoders_trains_and_its_file_is_in_the_key(project: Path) -> None:
+    from transformers import AutoModel, ErnieConfig
+
+    given = json.loads((project / "models/tiny/config.json").read_text())
+    sizes = {name: value for name, value in given.items() if name.endswith(("size", "layers", "heads", "token_id"))}
+    AutoModel.from_config(ErnieConfig(**sizes)).save_pretrained(project / "models/tiny")
+    with raises_code(ModelError, "unknown-family", "'ernie'"):
+        key(project, "vanilla")
+    (project / "families").mkdir()
+    family = project / "families" / "ernie.py"
+    family.write_text("1 / 0\n")
+    with raises_code(ConfigError, "cannot-import", "families/ernie.py:1"):
+        key(project, "vanilla")
+    family.write_text(FAMILY)
+    record = run(Job(str(project), "vanilla", "reviews", "16", 0))["evaluate"]
+    assert record["status"] == "ok", record
+    before = key(project, "vanilla")
+    family.write_text(FAMILY + "USED = 1\n")
+    assert key(project, "vanilla") != before

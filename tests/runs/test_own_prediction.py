@@ -1,0 +1,174 @@
+"""Runs whose answers do not come from a trained model: through the same stages, store, keys and evaluation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regft_core.data.examples import read_jsonl
+from regft_core.errors import ModelError
+from regft_core.hooks.plain import from_tensor
+from regft_core.runs.context import Context
+from regft_core.runs.evaluate import evaluate
+from regft_core.runs.finetune import finetune
+from regft_core.runs.job import Job
+from regft_core.runs.outputs import reads_encoder, trains_encoder, write_evaluation, write_training
+from regft_core.runs.search import search
+from regft_core.serve.export import export
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.logistic import log_probabilities
+from tests.errors import raises_code
+from tests.runs.conftest import change, runs, stored, write_method
+
+REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}}
+
+
+def ran(root: Path, method: str, task: str = "cue_sentence") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Records of finetune and evaluate of seed 0."""
+    job = Job(str(root), method, task, "24", 0)
+    trained = finetune(job, search(job))
+    assert trained["status"] == "ok", trained["error"]
+    return trained, evaluate(Job(str(root), method, task, "24", 0, {"finetune": trained["key"]}), trained)
+
+
+def rows(record: dict[str, Any], name: str = "dev") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in record["predictions"][name].splitlines()]
+
+
+def test_a_bag_of_words_is_evaluated_on_every_set_from_what_is_stored(project: Path) -> None:
+    change(project, methods=["vanilla", "tfidf_logistic", "majority"])
+    trained, evaluated = ran(project, "tfidf_logistic")
+    assert set(evaluated["sets"]) == {"dev", "no_cue", "reversed"}
+    run = stored(project, trained["key"])
+    # Terms and numbers only: no copy of the encoder that nobody asked.
+    assert run.tensor_names == ["kept"]
+    assert set(run.load_tensors("kept")) == {f"tfidf_logistic.{name}" for name in ("blocks", "idf", "weight", "bias")}
+    kept = run.load_tensors("kept")
+    bag = BagOfWords(from_tensor(kept["tfidf_logistic.blocks"]), kept["tfidf_logistic.idf"].numpy())
+    for name, file in (("dev", "dev"), ("reversed", "ood/reversed")):
+        given = read_jsonl(project / f"work/datasets/cue_sentence/{file}.jsonl")
+        weight, bias = (kept[f"tfidf_logistic.{part}"].numpy() for part in ("weight", "bias"))
+        expected = np.exp(log_probabilities(bag.features(given) @ weight.T + bias))
+        np.testing.assert_allclose([row["scores"] for row in rows(evaluated, name)], expected, atol=1e-6)
+    assert trained["steps"] == 0
+    assert trained["cost"]["fit_seconds"] > 0
+    assert ran(project, "tfidf_logistic")[1]["predictions"] == evaluated["predictions"]
+
+
+def test_what_was_pruned_is_fitted_again(project: Path) -> None:
+    change(project, methods=["vanilla", "tfidf_logistic", "majority"])
+    trained, evaluated = ran(project, "tfidf_logistic")
+    run = stored(project, trained["key"])
+    (run.path / "kept.safetensors").unlink()
+    (run.path / "pruned.json").write_text("{}")
+    for key, identity in runs(project).items():
+        if identity["phase"] == "evaluate":
+            shutil.rmtree(stored(project, key).path)
+    assert ran(project, "tfidf_logistic")[1]["predictions"] == evaluated["predictions"]
+
+
+def test_the_majority_of_the_training_rows(project: Path) -> None:
+    change(project, methods=["vanilla", "majority"])
+    trained, evaluated = ran(project, "majority")
+    train = read_jsonl(project / "work/subsamples/cue_sentence/24/seed-0.jsonl")
+    counts = [sum(row.label == label for row in train) for label in (0, 1)]
+    expected = [count / 24 for count in counts]
+    for row in rows(evaluated):
+        assert row["scores"] == pytest.approx(expected, abs=1e-6)
+    assert evaluated["collapsed"]["dev"] == "constant"
+    run = Context(Job(str(project), "majority", "cue_sentence", "24", 0)).store.get(trained["key"])
+    assert run is not None
+    assert "weights" not in run.tensor_names  # no encoder is stored to answer the same whatever it reads
+
+
+def write(root: Path, method: str, task: str = "cue_sentence") -> None:
+    job = Job(str(root), method, task, "24", 0)
+    trained, evaluated = ran(root, method, task)
+    write_training(Context(job), "finetune", [trained], {})
+    write_evaluation(Context(job), [evaluated], {})
+
+
+def test_export_of_what_plain_weights_cannot_say_is_refused_with_the_reason(make_project: Any) -> None:
+    root = make_project(methods=["vanilla", "zero_shot_similarity", "majority"], **REGRESSION)
+    write(root, "zero_shot_similarity", "cue_regression")
+    with raises_code(ModelError, "no-model", "zero_shot_similarity"):
+        export(Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0))
+    assert not (root / "exports").exists()
+
+
+def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_project: Any) -> None:
+    root = make_project(methods=["vanilla", "zero_shot_similarity", "majority"], **REGRESSION)
+    trained, evaluated = ran(root, "zero_shot_similarity", "cue_regression")
+    first = [row["scores"][0] for row in rows(evaluated)]
+    assert 0 < min(first) <= max(first) <= 5 + 1e-5
+    store = Context(Job(str(root), "majority", "cue_regression", "24", 0)).store
+    run = store.get(trained["key"])
+    assert run is not None
+    assert run.tensor_names == ["weights"]
+    _, mean = ran(root, "majority", "cue_regression")
+    train = read_jsonl(root / "work/subsamples/cue_regression/24/seed-0.jsonl")
+    assert rows(mean)[0]["scores"][0] == pytest.approx(sum(row.label for row in train) / 24, abs=1e-5)
+    change(root, model={"max_length": 8})
+    other, shorter = ran(root, "zero_shot_similarity", "cue_regression")
+    assert other["key"] != trained["key"]
+    assert [row["scores"][0] for row in rows(shorter)] != first
+
+
+def test_the_range_is_in_the_key(make_project: Any) -> None:
+    root = make_project(methods=["vanilla", "zero_shot_similarity"], **REGRESSION)
+    job = Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0)
+    before = Context(job).keys.identity("finetune")["task"]["range"]
+    described = root / "work/datasets/cue_regression/task.json"
+    content = json.loads(described.read_text())
+    described.write_text(json.dumps({**content, "range": [0, 10]}))
+    assert (tuple(before), tuple(Context(job).keys.identity("finetune")["task"]["range"])) == ((0.0, 5.0), (0.0, 10.0))
+    assert Context(job).setting(Context(job).phase("finetune")).value_range == (0.0, 10.0)
+
+
+CONSTANT = {"regularisers": {"constant_answer": {}}, "training": {"epochs": 0}}
+PROBE = {"regularisers": {"linear_head": {}}, "training": {"epochs": 0}}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, True),
+        ({"training": {"epochs": 0}}, False),
+        (CONSTANT, False),
+        ({"regularisers": {"tfidf_logistic": {}}, "training": {"epochs": 0}}, False),
+        # What is put into a frozen encoder is trained; at rank 0 that is nothing.
+        ({"regularisers": {"lora": {"rank": 2}}}, True),
+        ({"regularisers": {"lora": {"rank": 0}}}, False),
+        ({"regularisers": {"prefix_tuning": {}}}, True),
+        ({"regularisers": {"prompt_tuning": {}}}, True),
+        # A fitted head on an encoder that an earlier phase has trained.
+        ({"phases": {"first": {}, "finetune": PROBE}}, True),
+        ({"phases": {"first": {"training": {"epochs": 0}}, "finetune": {"training": {"epochs": 0}}}}, False),
+    ],
+)
+def test_whether_the_encoder_is_trained(project: Path, content: dict[str, Any], expected: bool) -> None:
+    write_method(project, "arm", **content)
+    assert trains_encoder(Context(Job(str(project), "arm", "cue_sentence", "24", 0))) is expected
+
+
+def test_a_number_of_steps_in_the_shared_protocol_trains_no_phase_without_epochs(project: Path) -> None:
+    change(project, methods=["vanilla", "majority"], training={"max_steps": 3})
+    assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
+    assert ran(project, "majority")[0]["steps"] == 0
+
+
+def test_the_manifest_says_whether_the_answers_need_the_encoder(make_project: Any) -> None:
+    methods = ["vanilla", "zero_shot_similarity", "majority", "tfidf_logistic"]
+    root = make_project(methods=methods, **REGRESSION)
+    contexts = [Context(Job(str(root), method, "cue_regression", "24", 0)) for method in methods]
+    assert [reads_encoder(context) for context in contexts] == [True, True, False, False]
+    assert [trains_encoder(context) for context in contexts] == [True, False, False, False]
+    trained, _ = ran(root, "tfidf_logistic", "cue_regression")
+    folder = write_training(contexts[3], "finetune", [trained], {})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["trains_encoder"], manifest["reads_encoder"]) == (False, False)

@@ -1,0 +1,315 @@
+"""Chains of phases: what each starts from, trains on and hands over, and which later edits leave it alone."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.errors import ConfigError
+from regft_core.runs import training_run
+from regft_core.runs.context import Context
+from regft_core.runs.evaluate import evaluate
+from regft_core.runs.run_phase import phase_inputs
+from regft_core.runs.search import search
+from tests.errors import raises_code
+from tests.runs.conftest import (
+    DIVERGES,
+    change,
+    edit_method,
+    job,
+    runs,
+    shrink_task,
+    stored,
+    train,
+    weights_of,
+    write_method,
+)
+
+POSTTRAINING = {
+    "data": {"size": "full", "labels": False},
+    "seed": 0,
+    "regularisers": {"masked_lm": {}},
+    "training": {"epochs": 1},
+}
+
+
+def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
+    """The weights that fine-tuning begins with, search being done."""
+    keys = search(job(root, method, seed))["phases"]
+    context = Context(job(root, method, seed, **keys))
+    trainee, _ = training_run.build(phase_inputs(context, context.phase("finetune"), None))
+    return dict(trainee.named_raw())
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+HEAD = {"classifier.weight", "classifier.bias"}
+
+
+def test_posttraining_is_done_once_for_all_seeds_and_each_seed_keeps_its_own_head(project: Path) -> None:
+    write_method(project, "posttrained", phases={"text": POSTTRAINING, "finetune": {}})
+    records = [train(project, "posttrained", seed) for seed in (0, 1)]
+    assert records[0]["phases"] == records[1]["phases"]
+    assert records[0]["key"] != records[1]["key"]
+    text = weights_of(project, records[0]["phases"]["text"])
+    plain = [start_of(project, "vanilla", seed) for seed in (0, 1)]
+    for seed in (0, 1):
+        start = start_of(project, "posttrained", seed)
+        assert differing(start, text) <= HEAD  # the encoder is that of the phase ...
+        assert differing(start, plain[seed]).isdisjoint(HEAD)  # ... and the head that of the seed
+        assert differing(start, plain[seed])
+    assert differing(plain[0], plain[1]) == {"classifier.weight"}
+    assert any("without their labels" in mark for mark in records[0]["degraded"])
+
+
+def test_a_phase_without_labels_does_not_see_them(project: Path) -> None:
+    phase = {name: value for name, value in POSTTRAINING.items() if name != "seed"}
+    write_method(project, "posttrained", phases={"text": phase, "finetune": {}})
+    context = Context(job(project, "posttrained"))
+    data = context.data(context.phase("text"))
+    assert {row.label for row in data.examples} == {0}
+    key = context.keys.of("text")
+    path = project / "work/datasets/cue_sentence/train.jsonl"
+    path.write_text(path.read_text().replace('"label": 1', '"label": 0'))
+    context = Context(job(project, "posttrained"))
+    assert context.keys.of("text") == key
+    path.write_text(path.read_text().replace("the", "teh"))
+    assert Context(job(project, "posttrained")).keys.of("text") != key
+
+
+INTERMEDIATE = {"data": {"task": "cue_pair", "size": 16}, "training": {"epochs": 1}}
+THREE = ("no", "so", "yes")
+
+
+def own_task(root: Path, name: str, ood: str = "{}") -> None:
+    """A task from files, with three labels."""
+    folder = root / "data" / name
+    folder.mkdir()
+    for part in ("train", "dev"):
+        rows = "".join(f"{part} text {i},{THREE[i % 3]}\n" for i in range(20))
+        (folder / f"{part}.csv").write_text("text,label\n" + rows)
+    (root / f"pipelines/tasks/{name}.yaml").write_text(
+        f"source: {{kind: files}}\nsplits: {{train: {name}/train.csv, dev: {name}/dev.csv}}\n"
+        'columns: {text: text, label: label}\nlabels: ["no", so, "yes"]\nmetrics: [accuracy]\n'
+        f"primary: accuracy\nood: {ood}\n"
+    )
+
+
+def test_an_intermediate_task_is_prepared_once_and_leaves_its_head_behind(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_task(project, "other")
+    phase = {"data": {"task": "other", "size": 16}, "training": {"epochs": 1}}
+    write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
+    records = [train(project, "intermediate", seed) for seed in (0, 1)]
+    assert [record["status"] for record in records] == ["ok", "ok"]
+    assert any("another task, other" in mark for mark in records[0]["degraded"])
+    before = weights_of(project, records[0]["phases"]["before"])
+    assert before["classifier.weight"].shape[0] == 3
+    start = start_of(project, "intermediate")
+    assert {name for name in start if start[name].shape != before[name].shape} == HEAD
+    assert all(torch.equal(start[name], before[name]) for name in start if name not in HEAD)
+    assert differing(start, start_of(project, "vanilla")).isdisjoint(HEAD)
+    assert records[0]["phases"] != records[1]["phases"]  # other rows, another order
+    assert len(list((project / ".regft/datasets").iterdir())) == 1
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("the other task is prepared a second time")
+
+    monkeypatch.setattr("regft_core.data.prepare.prepare_dataset", again)
+    context = Context(job(project, "intermediate", 1))
+    assert len(context.data(context.phase("before")).examples) == 16
+
+
+def test_an_intermediate_task_needs_none_of_the_sets_that_judge_it(project: Path) -> None:
+    own_task(project, "judge")
+    own_task(project, "other", ood="{judge: {}}")
+    phase = {"data": {"task": "other"}, "training": {"epochs": 1}}
+    write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
+    assert train(project, "intermediate")["status"] == "ok"
+
+
+def test_a_changed_file_of_an_intermediate_task_is_another_phase(project: Path) -> None:
+    own_task(project, "other")
+    phase = {"data": {"task": "other"}, "training": {"epochs": 1}}
+    write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
+    key = Context(job(project, "intermediate")).keys.of("before")
+    file = project / "data/other/train.csv"
+    file.write_text(file.read_text().replace("train text 3", "train text three"))
+    assert Context(job(project, "intermediate")).keys.of("before") != key
+
+
+def test_damaged_rows_of_an_intermediate_task_are_made_again(project: Path) -> None:
+    write_method(project, "intermediate", phases={"before": INTERMEDIATE, "finetune": {}})
+    context = Context(job(project, "intermediate"))
+    key = context.keys.of("before")
+    rows = next((project / ".regft/datasets").glob("*/train.jsonl"))
+    content = rows.read_bytes()
+    rows.write_bytes(content.replace(b"same", b"sane").replace(b"the", b"teh"))
+    assert Context(job(project, "intermediate")).keys.of("before") == key
+    assert rows.read_bytes() == content
+
+
+def test_an_edit_of_a_later_phase_leaves_the_earlier_ones(project: Path) -> None:
+    first = {"training": {"epochs": 1}, "data": {"split": 0.8}}
+    chain = {"one": first, "two": {"training": {"epochs": 1}}, "finetune": {"training": {"epochs": 1}}}
+    write_method(project, "chain", phases=chain)
+
+    def keys() -> list[str]:
+        context = Context(job(project, "chain"))
+        return [context.keys.of(name) for name in ("one", "two", "finetune")]
+
+    one, two, last = keys()
+    write_method(project, "chain", phases={**chain, "finetune": {"training": {"epochs": 2}}})
+    assert keys()[:2] == [one, two]
+    assert keys()[2] != last
+    write_method(project, "chain", phases={**chain, "two": {"training": {"epochs": 2}}})
+    assert keys()[0] == one
+    assert set(keys()[1:]).isdisjoint({two, last})
+    write_method(project, "chain", phases={**chain, "two": {**chain["two"], "start": "checkpoint"}})
+    assert keys()[0] == one
+    assert set(keys()[1:]).isdisjoint({two, last})
+    write_method(project, "chain", phases={"two": chain["two"], "one": first, "finetune": chain["finetune"]})
+    assert set(keys()).isdisjoint({one, two, last})
+
+
+def test_a_phase_starts_where_it_says(project: Path) -> None:
+    first, second = {"training": {"epochs": 1}}, {"training": {"epochs": 1, "learning_rate": 2.0e-3}}
+    chain = {"one": first, "two": second}
+    start = {}
+    for name, word in (("previous", None), ("one", "one"), ("checkpoint", "checkpoint")):
+        finetune = {"start": word} if word else {}
+        write_method(project, f"from_{name}", phases={**chain, "finetune": finetune})
+        start[name] = start_of(project, f"from_{name}")
+        keys = search(job(project, f"from_{name}"))["phases"]
+    # Every tensor, the head included: it is trained for the same labels.
+    assert differing(start["one"], weights_of(project, keys["one"])) == set()
+    assert differing(start["previous"], weights_of(project, keys["two"])) == set()
+    assert differing(start["checkpoint"], start_of(project, "vanilla")) == set()
+
+
+def test_no_epochs_train_nothing(project: Path) -> None:
+    write_method(project, "merged", phases={"one": {}, "finetune": {"training": {"epochs": 0}}})
+    record = train(project, "merged")
+    assert (record["status"], record["steps"], record["curve"]) == ("ok", 0, [])
+    assert differing(weights_of(project, record["key"]), weights_of(project, record["phases"]["one"])) == set()
+    evaluated = evaluate(job(project, "merged", 0, finetune=record["key"], **record["phases"]), record)
+    plain = train(project, "vanilla")
+    same = evaluate(job(project, "vanilla", 0, finetune=plain["key"]), plain)
+    assert evaluated["status"] == "ok"
+    # The phase is called something else, so its noise differs: only the protocol is vanilla's.
+    assert set(evaluated["sets"]) == set(same["sets"])
+
+
+def test_mask_tuning_takes_its_head_and_its_filler_from_phases(project: Path) -> None:
+    for name, epochs in (("mask_tuning", 10), ("mask_tuning_two_phase", 3)):
+        edit_method(project, name, f"epochs: {epochs}", "epochs: 1")
+    change(project, methods=["vanilla", "mask_tuning", "mask_tuning_two_phase"])
+    head = train(project, "mask_tuning")
+    assert head["status"] == "ok"
+    assert any("the checkpoint has none" in mark for mark in head["degraded"])
+    phase = stored(project, head["phases"]["language_model_head"])
+    assert phase.tensor_names == ["state"]  # nothing starts from its weights, so they are not kept
+    assert all(name.startswith("masked_lm.head/") for name in phase.load_tensors("state"))
+    filler = train(project, "mask_tuning_two_phase")
+    assert filler["status"] == "ok"
+    assert stored(project, filler["phases"]["filler"]).tensor_names == ["state", "weights"]
+    assert head["key"] != filler["key"]
+
+
+def test_state_that_was_pruned_comes_back_although_nothing_starts_from_its_weights(project: Path) -> None:
+    edit_method(project, "mask_tuning", "epochs: 10", "epochs: 1")
+    change(project, methods=["vanilla", "mask_tuning"])
+    record = search(job(project, "mask_tuning"))
+    key = record["phases"]["language_model_head"]
+    before = stored(project, key).tensors_sha256("state")
+    store = Context(job(project, "vanilla")).store
+    store.prune(budget_bytes=0)
+    assert not stored(project, key).has_weights
+    assert train(project, "mask_tuning")["status"] == "ok"
+    assert stored(project, key).tensors_sha256("state") == before
+
+
+def test_weights_that_a_later_edit_asks_for_are_added(project: Path) -> None:
+    """Nothing started from the phase, so it kept none; its key stays the same."""
+    chain = {"one": {"training": {"epochs": 1}}, "finetune": {"start": "checkpoint"}}
+    write_method(project, "chain", phases=chain)
+    first = train(project, "chain")
+    assert stored(project, first["phases"]["one"]).tensor_names == []
+    write_method(project, "chain", phases={**chain, "finetune": {}})
+    second = train(project, "chain")
+    assert second["status"] == "ok"
+    assert second["phases"] == first["phases"]
+    assert stored(project, second["phases"]["one"]).tensor_names == ["weights"]
+    write_method(project, "chain", phases=chain)
+    Context(job(project, "chain")).store.prune(budget_bytes=0)
+    assert train(project, "chain")["key"] == first["key"]
+
+
+def test_a_failed_phase_fails_the_run_and_ends_it(project: Path, caplog: Any) -> None:
+    write_method(
+        project, "breaks", phases={"one": {"regularisers": DIVERGES}, "two": {}, "finetune": {"start": "checkpoint"}}
+    )
+    caplog.set_level(logging.ERROR)
+    searched = search(job(project, "breaks"))
+    assert searched["status"] == "failed"
+    assert "phase 'one' failed" in searched["error"]
+    assert list(searched["phases"]) == ["one"]
+    record = train(project, "breaks")
+    assert record["status"] == "failed"
+    assert {identity["phase"] for identity in runs(project).values()} == {"one"}
+    evaluated = evaluate(job(project, "breaks"), record)
+    assert (evaluated["status"], evaluated["error"]) == ("failed", record["error"])
+
+
+def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
+    """The same rows by another name, or the same seed by a number, train the same phase, but its head is new."""
+    shrink_task(project, "cue_sentence")
+    same_rows = {"data": {"task": "cue_sentence", "size": 24}}
+    write_method(project, "own", phases={"one": {}, "finetune": {}})
+    write_method(project, "named", phases={"one": same_rows, "finetune": {}})
+    own, named = (Context(job(project, name)) for name in ("own", "named"))
+    assert own.keys.of("one") == named.keys.of("one")
+    assert (own.start_head(own.phase("finetune")), named.start_head(named.phase("finetune"))) == (True, False)
+    assert own.keys.of("finetune") != named.keys.of("finetune")
+    full = {"data": {"size": "full"}}
+    write_method(project, "own", phases={"one": full, "finetune": {}})
+    write_method(project, "named", phases={"one": {**full, "seed": 0}, "finetune": {}})
+    own, named = (Context(job(project, name)) for name in ("own", "named"))
+    assert own.keys.of("one") == named.keys.of("one")
+    assert own.keys.of("finetune") != named.keys.of("finetune")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            {"phases": {"one": {"start": "two"}, "two": {}, "finetune": {}}},
+            ("inconsistent", "'one'", "'two'", "previous, checkpoint"),
+        ),
+        ({"phases": {"finetune": {}, "after": {}}}, ("inconsistent", "'after'")),
+        ({"regularisers": [{"hype": {}}]}, ("invalid-value", "regularisers")),
+        ({"regularisers": {"hype": {}}, "phases": {"finetune": {}}}, ("inconsistent", "regularisers")),
+        (
+            {"phases": {"finetune": {"data": {"split": 0.8}, "repeat": {"times": 2, "merge": "greedy"}}}},
+            ("invalid-value", "phases.finetune.repeat", "vary"),
+        ),
+        (
+            {"phases": {"finetune": {"repeat": {"times": 2, "merge": "greedy", "vary": ["order"]}}}},
+            ("inconsistent", "'finetune'", "data.split"),
+        ),
+        ({"phases": {"one": {"seed": 0}, "finetune": {}}}, ("inconsistent", "'one'", "data.size: full")),
+    ],
+)
+def test_phases_that_make_no_sense_are_refused_before_anything_runs(
+    project: Path, content: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    write_method(project, "wrong", **content)
+    with raises_code(ConfigError, *said, "pipelines/methods/wrong.yaml:"):
+        Context(job(project, "vanilla"))

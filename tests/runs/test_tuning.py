@@ -1,0 +1,275 @@
+"""Trials are runs of the store; the choice is deterministic, and nobody looks at the dev set unless it says so."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.api import load
+from regft_core.data.examples import read_jsonl, write_jsonl
+from regft_core.grid.keys import cell_keys
+from regft_core.grid.stored import cached_seeds
+from regft_core.io.reading import read_json
+from regft_core.runs.choice import CHOSEN_ON_DEV, choose
+from regft_core.runs.context import Context
+from regft_core.runs.evaluate import _cost
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.store.lookup import NotStored
+from regft_core.runs.trial_scores import choice_of, judging_rows, score_identity, try_values
+from regft_core.runs.trials import trials_of_run
+from regft_core.schema.tuning import TuningConfig
+from regft_core.serve.export import export
+from regft_core.settings.grid import Cell
+from tests.runs.conftest import SIZE, TASK, change, job, runs, stored, write_method
+
+TUNING: dict[str, Any] = {
+    "split": 0.75,
+    "values": {"training.learning_rate": [1e-6, 3e-3]},
+}
+
+
+@pytest.fixture
+def tuned(project: Path) -> Path:
+    change(project, methods=["vanilla", "weight_mixup"], grid={"seeds": [0]}, tuning=TUNING)
+    return project
+
+
+def stored_weights(context: Context, phase: str) -> dict[str, torch.Tensor]:
+    found = context.store.get(context.keys.of(phase))
+    assert found is not None
+    return found.load_tensors("weights")
+
+
+def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
+    return dict(read_json(root / "work" / stage / method / TASK / SIZE / "manifest.json"))
+
+
+def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, int]]) -> None:
+    load(tuned).run("vanilla", TASK)
+    assert trained == [("finetune", 0)] * 3  # two trials, one run
+    (run,) = manifest(tuned, "finetune", "vanilla")["runs"]
+    found = run["tuned"]
+    assert [trial["values"]["training.learning_rate"] for trial in found["trials"]] == [1e-6, 3e-3]
+    scores = [trial["score"] for trial in found["trials"]]
+    assert found["chosen"] == scores.index(max(scores))
+    assert found["values"] == found["trials"][found["chosen"]]["values"]
+    assert found["split"] == 0.75
+    final = stored(tuned, run["key"])
+    assert final.identity["training"]["learning_rate"] == found["values"]["training.learning_rate"]
+    for trial in found["trials"]:
+        identity = stored(tuned, trial["key"]).identity
+        assert identity["training"]["learning_rate"] == trial["values"]["training.learning_rate"]
+        assert identity["rows"] != final.identity["rows"]
+    assert run["degraded"] == []
+    # All over again: nothing is trained, and the same is chosen.
+    before = len(trained)
+    load(tuned).run("vanilla", TASK)
+    assert len(trained) == before
+    assert manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"] == found
+    assert cached_seeds(open_project(tuned), Cell("vanilla", TASK, 24)) == {0}
+    # The model that is exported is the chosen one: it reproduces the run's logits or raises.
+    assert export(Job(str(tuned), "vanilla", TASK, SIZE, 0)).is_dir()
+    # What else is in the grid is nothing to a cell that is there; other trials are another search.
+    change(tuned, tuning={**TUNING, "values": {"training.learning_rate": [1e-6, 2e-3]}})
+    assert cached_seeds(open_project(tuned), Cell("vanilla", TASK, 24)) == set()
+
+
+def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
+    values = {"training.learning_rate": 3e-3}
+    context = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values, trial=0))
+    judging = {row.idx for row in context.held_out}
+    assert len(judging) == 6
+    for phase in context.method.phases:
+        seen = {row.idx for row in context.data(context.phase(phase.name)).examples}
+        assert len(seen) == 18
+        assert not seen & judging
+    every = {"one": {"data": {"task": TASK, "size": "full"}}, "finetune": {"data": {"size": "full"}}}
+    write_method(tuned, "other", phases=every)
+    context = Context(Job(str(tuned), "other", TASK, SIZE, 0, values=values, trial=0))
+    for phase in context.method.phases:
+        assert not {row.idx for row in context.data(context.phase(phase.name)).examples} & judging
+    plain = Context(Job(str(tuned), "weight_mixup", TASK, SIZE, 0, values=values))
+    assert plain.held_out == []
+    assert len(plain.data(plain.phase("finetune")).examples) == 24
+
+
+def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
+    change(project, grid={"seeds": [0]}, tuning={"folds": 3, "values": {"training.learning_rate": [1e-6, 3e-3]}})
+    whole = {row.idx for row in read_jsonl(Context(Job(str(project), "vanilla", TASK, SIZE, 0)).rows_file)}
+    trials = trials_of_run(open_project(project), "vanilla", TASK, SIZE, 0)
+    assert [(one.trial, one.fold) for one in trials] == [(trial, fold) for trial in (0, 1) for fold in (0, 1, 2)]
+    judged: list[str] = []
+    for one in trials[:3]:
+        context = Context(one)
+        judging = {row.idx for row in context.held_out}
+        seen = {row.idx for row in context.data(context.phase("finetune")).examples}
+        assert not seen & judging
+        assert seen | judging == whole
+        assert {row.label for row in context.held_out} == {0, 1}  # stratified
+        judged += judging
+    assert sorted(judged) == sorted(whole)
+
+
+def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    share, rate = "phases.finetune.regularisers.wise_ft.alpha", "phases.train.training.max_steps"
+    trials = [{share: alpha, rate: 2} for alpha in (0.0, 0.5, 1.0)]
+    change(project, methods=["lp_ft_share"], grid={"seeds": [0]}, report={"reference": "lp_ft_share"})
+    change(project, tuning={"folds": 2, "methods": {"lp_ft_share": trials}})
+    load(project).run("lp_ft_share", TASK)
+    (run,) = manifest(project, "finetune", "lp_ft_share")["runs"]
+    assert [phase for phase, _ in trained].count("train") == 3  # once for each fold, once on all rows
+    jobs = trials_of_run(open_project(project), "lp_ft_share", TASK, SIZE, 0)
+    for trial in run["tuned"]["trials"]:
+        scores = [try_values(one)["score"] for one in jobs if one.trial == trial["trial"]]
+        assert trial["score"] == sum(scores) / 2
+    # Share 0 is the head's phase itself, share 1 what was trained.
+    for number, phase in ((0, "head"), (2, "train")):
+        context = Context(replace(jobs[2 * number], keys={}), project=open_project(project))
+        mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
+        assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
+    best = max(trial["score"] for trial in run["tuned"]["trials"])
+    assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)
+
+
+def test_a_search_phase_is_tuned_and_chosen_too(tuned: Path) -> None:
+    own = {"weight_mixup": [{"phases.search.repeat.times": 1}, {"phases.search.repeat.times": 2}]}
+    change(tuned, tuning={"values": {}, "methods": own})
+    load(tuned).run("weight_mixup", TASK)
+    (run,) = manifest(tuned, "finetune", "weight_mixup")["runs"]
+    assert [trial["status"] for trial in run["tuned"]["trials"]] == ["ok", "ok"]
+    assert run["phases"]["search"] != run["tuned"]["trials"][0]["key"]
+
+
+def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
+    record = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    dev = tuned / "work" / "datasets" / TASK / "dev.jsonl"
+    rows = read_jsonl(dev)
+    write_jsonl(dev, rows[:5])
+    again = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    assert (again["key"], again["score"]) == (record["key"], record["score"])
+
+
+def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
+    """Other rows, or other labels of the same ones, would find the score of the first under the same key."""
+    context = Context(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    rows = judging_rows(context)
+    flipped = [replace(rows[0], label=1 - rows[0].label), *rows[1:]]
+    found = [context.store.run_key(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
+    assert len(set(found)) == 3
+    assert found[0] == found[3]
+
+
+def test_rows_that_have_chosen_values_are_not_held_out(tuned: Path) -> None:
+    """A temperature that is fitted on them would see rows that tuning has looked at."""
+    write_method(tuned, "parted", phases={"finetune": {"data": {"split": 0.75}}})
+    plain = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0)))
+    rows, reason = plain.held_out()
+    assert (len(rows), reason) == (6, "")
+    values = {"training.learning_rate": 3e-3}
+    rows, reason = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0, values=values))).held_out()
+    assert (rows, reason) == ([], "tuning has chosen the method's values by training rows")
+
+
+@pytest.mark.parametrize("repeat", [{"merge": "greedy", "vary": ["order"]}, {"merge": "mean", "vary": ["split"]}])
+def test_rows_that_members_learn_from_or_are_chosen_by_are_not_held_out(tuned: Path, repeat: dict[str, Any]) -> None:
+    write_method(tuned, "soup", phases={"finetune": {"data": {"split": 0.75}, "repeat": {"times": 2, **repeat}}})
+    rows, reason = FinishedModel(Context(Job(str(tuned), "soup", TASK, SIZE, 0))).held_out()
+    assert rows == []
+    assert "the members of fine-tuning learn from, or are chosen by" in reason
+
+
+def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:
+    """A phase that fits (a Fisher mask) has no steps, and would look free."""
+    trained = {"cost": {"train_seconds": 7.0}, "search_cost": {"train_seconds": 3.0, "fit_seconds": 2.0}}
+    assert _cost(trained) == {"train_seconds": 7.0, "search_seconds": 5.0}
+    assert _cost({"cost": {}, "search_cost": None}) == {"search_seconds": 0.0}
+
+
+def test_the_peak_memory_is_that_of_all_phases() -> None:
+    """A bi-level search needs more than the fine-tuning after it, whose own peak would hide that."""
+    search: dict[str, Any] = {"train_seconds": 1.0, "fit_seconds": 0.0, "peak_memory_bytes": 9}
+    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": search})["peak_memory_bytes"] == 9
+    assert _cost({"cost": {"peak_memory_bytes": 12}, "search_cost": search})["peak_memory_bytes"] == 12
+    nothing = search | {"peak_memory_bytes": None}
+    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": nothing})["peak_memory_bytes"] == 5
+    assert _cost({"cost": {"peak_memory_bytes": None}, "search_cost": nothing})["peak_memory_bytes"] is None
+
+
+def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
+    change(tuned, tuning={**TUNING, "selection": "dev_as_published"}, grid={"seeds": [0, 1]}, methods=["vanilla"])
+    from tests.runs.conftest import refresh
+
+    refresh(tuned)
+    load(tuned).run("vanilla", TASK)
+    assert len(trained) == 4  # two trials for each of two seeds, and no run after them
+    found = manifest(tuned, "finetune", "vanilla")["runs"]
+    assert {run["tuned"]["chosen"] for run in found} == {found[0]["tuned"]["chosen"]}
+    for run in found:
+        assert run["key"] == run["tuned"]["trials"][run["tuned"]["chosen"]]["key"]
+        assert CHOSEN_ON_DEV in run["degraded"]
+    result = read_json(tuned / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json")
+    run, trials = result["runs"][0], found[0]["tuned"]["trials"]
+    assert run["sets"]["dev"]["metrics"]["accuracy"] == pytest.approx(trials[found[0]["tuned"]["chosen"]]["score"])
+
+
+def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:
+    with pytest.raises(NotStored):
+        choice_of(replace(job(tuned, "vanilla"), stored_only=True))
+    load(tuned).run("vanilla", TASK)
+    found = manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"]
+    trained.clear()
+    assert choice_of(replace(job(tuned, "vanilla"), stored_only=True)) == found
+    # A trial that was damaged since is run again, with the same bits; only the time may be another.
+    store = Context(job(tuned, "vanilla")).store
+    shutil.rmtree(store.directory(found["trials"][0]["key"]))
+    again = choice_of(job(tuned, "vanilla"))
+    assert again is not None
+    assert trained == [("finetune", 0)]
+    assert [trial["score"] for trial in again["trials"]] == [trial["score"] for trial in found["trials"]]
+    assert again["values"] == found["values"]
+    change(tuned, tuning={**TUNING, "methods": {"vanilla": {}}})
+    assert choice_of(job(tuned, "vanilla")) is None
+
+
+def test_without_tuning_nothing_is_other(project: Path) -> None:
+    before = Context(job(project, "vanilla")).keys.of("finetune")
+    change(project, tuning={**TUNING, "methods": {"vanilla": {}}})
+    assert Context(job(project, "vanilla")).keys.of("finetune") == before
+    loaded = open_project(project)
+    assert "search" not in cell_keys(loaded, Cell("vanilla", TASK, 24))
+    assert "search" in cell_keys(loaded, Cell("hype_n", TASK, 24))
+    assert runs(project) == {}
+
+
+def records(scores: dict[tuple[int, int], float | None]) -> list[dict[str, Any]]:
+    shared = {"size": "24", "status": "ok", "error": None, "seconds": 1.0, "steps": 1, "key": "k"}
+    return [
+        {**shared, "seed": seed, "trial": trial, "values": {"training.epochs": trial}, "score": score}
+        for (seed, trial), score in scores.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "per", "metric", "chosen"),
+    [
+        ({(0, 0): 0.5, (0, 1): 0.7, (1, 0): 0.9, (1, 1): 0.6}, "seed", "accuracy", [1, 0]),
+        ({(0, 0): 0.5, (0, 1): 0.7, (1, 0): 0.9, (1, 1): 0.6}, "cell", "accuracy", [0, 0]),
+        ({(0, 0): 0.5, (0, 1): 0.7, (1, 0): 0.9, (1, 1): 0.6}, "seed", "mse", [0, 1]),
+        ({(0, 0): 0.5, (0, 1): 0.5}, "seed", "accuracy", [0]),  # of equal ones the first
+        ({(0, 0): None, (0, 1): 0.1, (1, 0): 0.9, (1, 1): 0.6}, "cell", "accuracy", [1, 1]),  # a failed seed
+        ({(0, 0): None, (0, 1): None}, "seed", "accuracy", [0]),
+    ],
+)
+def test_the_choice(scores: dict[tuple[int, int], float | None], per: Any, metric: str, chosen: list[int]) -> None:
+    tuning = TuningConfig(per=per, values={"training.epochs": [1, 2]})
+    found = choose(records(scores), tuning, metric)
+    assert [found["24", seed]["chosen"] for seed in range(len(chosen))] == chosen

@@ -1,0 +1,165 @@
+"""A small valid project that tests break in one place, and fake regularisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+from pydantic import Field
+
+from regft_core import shipped
+from regft_core.errors import ConfigError, Problem
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Flip, Says
+from regft_core.schema import StrictModel
+from regft_core.schema.method import Cost
+
+
+class NoiseConfig(StrictModel):
+    scale: float = Field(1e-5, ge=0)
+    shape: Literal["normal", "uniform"] = "normal"
+
+
+class MaskConfig(StrictModel):
+    probability: float = Field(0.5, ge=0, le=1)
+    taken: bool = True
+
+
+class Plain:
+    """What ``regft_core.schema.method.Declared`` asks of a regulariser, for one that costs nothing."""
+
+    name = "plain"
+    Config: Any = StrictModel
+    controls: ClassVar[dict[str, Flip]] = {}
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares()
+
+
+class Noise(Plain):
+    name = "noise"
+    Config = NoiseConfig
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(cost=Cost(2.0, 2.0)))
+
+
+class Mask(Plain):
+    """Takes something from an earlier phase unless its options say otherwise."""
+
+    name = "mask"
+    Config = MaskConfig
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(needs={"search": "weights"} if options.taken else {})
+
+
+class Split(Plain):
+    name = "split"
+
+
+PARAMS = """\
+# the only file that users edit
+model: {name: minilm}
+grid:
+  tasks: [opinions]
+  sizes: [100, full]
+  seeds: [0, 1, 2, 3, 4, 5]
+methods:
+  - vanilla
+  - noise  # plain
+  - mask
+training:
+  epochs: 2
+  learning_rate: 2e-5
+subsample: {}
+report: {}
+"""
+TASK = """\
+source: {kind: files}
+splits: {train: opinions/train.csv, dev: opinions/dev.csv}
+columns: {text: sentence}
+labels: [negative, positive]
+metrics: [accuracy, f1_macro]
+primary: accuracy
+"""
+SCORES = """\
+kind: regression
+source: {kind: files}
+splits: {train: opinions/train.csv, dev: opinions/dev.csv}
+columns: {text: sentence}
+range: [0, 5]
+metrics: [pearson]
+primary: pearson
+"""
+VANILLA = "regularisers: {}\ntraining: {}\n"
+NOISE = "regularisers:\n  noise: {scale: 1e-5}\ntraining: {}\n"
+MASK = "phases:\n  search: {training: {epochs: 2}}\n  finetune:\n    regularisers: {mask: {}}\n"
+FILES = {
+    "params.yaml": PARAMS,
+    "dvc.yaml": "stages: {}\n",
+    "pipelines/tasks/opinions.yaml": TASK,
+    "pipelines/tasks/films.yaml": TASK,
+    "pipelines/tasks/scores.yaml": SCORES,
+    "pipelines/methods/vanilla.yaml": VANILLA,
+    "pipelines/methods/noise.yaml": NOISE,
+    "pipelines/methods/mask.yaml": MASK,
+    "data/opinions/train.csv": "sentence,label\nGood,1\n",
+    "data/opinions/dev.csv": "sentence,label\nBad,0\n",
+}
+
+Build = Callable[[dict[str, str | None]], Path]
+Failures = Callable[[dict[str, str | None]], list[Problem]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The projects of these tests have files of their own alone; ``test_search_path.py`` has shipped ones, too."""
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path_factory.mktemp("shipped"))
+
+
+@pytest.fixture
+def registry() -> dict[str, Any]:
+    return {"noise": Noise, "mask": Mask, "split": Split}
+
+
+@pytest.fixture
+def files() -> dict[str, str]:
+    """Contents of the valid project."""
+    return dict(FILES)
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Write the valid project with some files replaced (None: left out); returns its root."""
+
+    def write(changes: dict[str, str | None]) -> Path:
+        root = tmp_path / "project"
+        for name, content in {**FILES, **changes}.items():
+            if content is not None:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content, encoding="utf-8", newline="")
+        return root
+
+    return write
+
+
+@pytest.fixture
+def failures(build: Build, registry: dict[str, Any]) -> Failures:
+    """The problems that a changed project has."""
+    from regft_core.data.builtin import SPLITS, BuiltinOptions
+    from regft_core.settings.checks.builtin_tasks import Builtin
+    from regft_core.settings.read_project import load_project
+
+    def problems(changes: dict[str, str | None]) -> list[Problem]:
+        root = build(changes)
+        with pytest.raises(ConfigError) as caught:
+            load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS))
+        return caught.value.problems
+
+    return problems

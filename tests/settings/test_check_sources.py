@@ -1,0 +1,327 @@
+"""Files and their columns, built-in tasks and hub ids, all checked before any stage starts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.data.builtin import GENERATORS, SPLITS, BuiltinOptions, generate
+from regft_core.data.file_format import FileFormat, separator_hint
+from regft_core.data.headers import columns_of
+from regft_core.errors import ConfigError, Problem
+from regft_core.io.paths import what_is
+from regft_core.settings import file_format
+from regft_core.settings.checks.builtin_tasks import COLUMNS, LABELS, RANGES, Builtin
+from regft_core.settings.read_project import load_project
+
+PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
+
+
+def problems_of(root: Path, registry: dict[str, Any]) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS))
+    return caught.value.problems
+
+
+# ------------------------------------------------------------------------------------ columns
+
+
+def parquet(path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"sentence": "a", "label": 1}]), path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.jsonl", "a.parquet"])
+def test_columns_are_read_off_the_start_of_every_format(tmp_path: Path, name: str, packed: bool) -> None:
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        parquet(path)
+    else:
+        path.write_bytes(
+            {
+                "a.csv": b'\xef\xbb\xbfsentence,"label"\r\n"x\ny",1\r\n',
+                "a.TSV": b'sentence\tlabel\n"open\t1\n',
+                "a.jsonl": b'\n{"sentence": "a", "label": 1}\nnot read',
+            }[name]
+        )
+    if packed:
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path = tmp_path / f"{name}.gz"
+    assert columns_of(path) == ["sentence", "label"]
+
+
+def test_names_of_columns_may_be_quoted_in_a_tsv(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('"the text"\tlabel\n')
+    assert columns_of(tmp_path / "a.tsv") == ['"the text"', "label"]
+    assert columns_of(tmp_path / "a.tsv", FileFormat(quoted=True)) == ["the text", "label"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.jsonl", b"\n\n", "is empty"),
+        ("a.csv", b'"open\n', "not a header"),
+        ("a.csv", "caf\u00e9,b\n".encode("latin-1"), "not UTF-8 text (line 1, byte 0xe9)"),
+        ("a.jsonl", b"{", "is not JSON"),
+        ("a.jsonl", b"[1]", "not a JSON object"),
+        pytest.param("a.jsonl", b'{"a": ' + b"9" * 5000 + b"}", "is not JSON", id="digits"),
+        pytest.param("a.jsonl", b"[" * 100_000, "is not JSON", id="deep"),
+        ("a.csv.gz", b"a,b\n", "gzip file that is damaged"),
+        ("a.csv.gz", gzip.compress(b"a,b\n" * 9, mtime=0)[:-4], "gzip file that is damaged"),
+        ("a.parquet", b"PAR1", "Parquet file that is damaged"),
+        ("a.parquet.gz", gzip.compress(b"x", mtime=0), "Parquet file that is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named_and_never_a_traceback(
+    files: dict[str, str], build: Any, registry: dict[str, Any], name: str, content: bytes, words: str
+) -> None:
+    root = build({TASK: files[TASK].replace("opinions/dev.csv", f"opinions/{name}")})
+    (root / "data" / "opinions" / name).write_bytes(content)
+    (problem,) = problems_of(root, registry)
+    assert (problem.file, problem.line, problem.key) == (TASK, 2, "splits.dev")
+    assert f"data/opinions/{name}" in problem.message
+    assert words in problem.message
+    assert len(problem.message) < 250
+
+
+def test_only_the_start_of_a_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_bytes(b"sentence,label\n" + "é,1\n".encode() * 500_000)
+    assert columns_of(tmp_path / "a.csv") == ["sentence", "label"]
+    monkeypatch.setattr(file_format, "MAX_BYTES", 20)
+    (tmp_path / "long.csv").write_bytes(b"a" * 100 + b",b\n")
+    (tmp_path / "open.csv").write_bytes(b'"a\n' * 100)
+    (tmp_path / "long.jsonl").write_bytes(b'{"a": "' + b"x" * 100 + b'"}\n')
+    for name in ("long.csv", "open.csv", "long.jsonl"):
+        assert columns_of(tmp_path / name) is None  # the stage will tell
+
+
+def test_each_split_and_set_is_compared_with_the_columns_that_it_uses(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    own = "own: {source: {kind: files}, split: other.jsonl, columns: {text: review, label: stars, id: n}}"
+    root = build(
+        {
+            TASK: files[TASK] + f"ood:\n  films: {{}}\n  {own}\n",
+            "pipelines/tasks/films.yaml": files["pipelines/tasks/films.yaml"].replace("opinions/dev", "films/dev"),
+            "data/films/dev.csv": "sentence,lable\nx,1\n",
+            "data/other.jsonl": json.dumps({"reviews": "a", "stars": 1, "n": 1}) + "\n",
+        }
+    )
+    found = {(p.file, p.line, p.key): (p.message, p.hint) for p in problems_of(root, registry)}
+    assert found == {
+        ("pipelines/tasks/films.yaml", 3, "columns.label"): (
+            "no column 'label' in data/films/dev.csv",
+            "did you mean 'lable'? its columns: sentence, lable",
+        ),
+        (TASK, 9, "ood.own.columns.text"): (
+            "no column 'review' in data/other.jsonl",
+            "did you mean 'reviews'? its columns: reviews, stars, n",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "said"),
+    [
+        (["a;b"], ["a"], 'semicolons seem to separate its columns: write delimiter: ";" under source'),
+        (["a\tb"], ["b"], 'delimiter: "\\t"'),
+        (["a;text", " long;b"], ["b"], 'delimiter: ";"'),
+        (['"a";"b"'], ["b"], "semicolons"),
+        (["a;b"], ["c"], ""),
+        (["a"], ["b"], ""),
+    ],
+)
+def test_a_header_that_was_split_at_the_wrong_character_tells_its_delimiter(
+    names: list[str], wanted: list[str], said: str
+) -> None:
+    hint = separator_hint(names, wanted)
+    assert said in hint if said else not hint
+
+
+def test_rows_that_may_be_dropped_need_not_have_every_column(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    text = files[TASK].replace("opinions/dev.csv", "dev.jsonl")
+    line = {"data/dev.jsonl": '{"label": 1}\n{"sentence": "a", "label": 1}\n'}
+    load_project(build({TASK: text + "drop_empty: true\n", **line}), registry)
+    (problem,) = problems_of(build({TASK: text, **line}), registry)
+    assert problem.key == "columns.text"
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("kind", ["a directory", "a named pipe", "a link to nowhere.csv, which does not exist"])
+def test_what_is_no_file_is_called_what_it_is(build: Any, registry: dict[str, Any], kind: str) -> None:
+    root = build({"data/opinions/train.csv": None})
+    path = root / "data/opinions/train.csv"
+    if "directory" in kind:
+        path.mkdir()
+    elif "pipe" in kind:
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nowhere.csv")
+    (problem,) = problems_of(root, registry)
+    assert problem.message == f"data/opinions/train.csv is {kind}, not a file"
+    assert "did you mean" not in problem.hint
+
+
+def test_a_name_too_long_for_any_file_is_a_problem(files: dict[str, str], failures: Any) -> None:
+    (problem,) = failures({TASK: files[TASK].replace("opinions/dev.csv", f"{'a' * 300}.csv")})
+    assert "File name too long" in problem.message
+    assert what_is(Path("a\0b")) is not None
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_one_file_under_two_names_cannot_train_and_judge(build: Any, registry: dict[str, Any], link: str) -> None:
+    root = build({"data/opinions/dev.csv": None})
+    getattr(root / "data/opinions/dev.csv", link)(root / "data/opinions/train.csv")
+    (problem,) = problems_of(root, registry)
+    assert (problem.key, problem.line) == ("splits.dev", 2)
+    assert "is the training split" in problem.message
+
+
+def test_the_training_split_of_another_task_may_be_this_tasks_own(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    hub = "source: {kind: hub, id: org/set, revision: main}\nsplits: {train: train, dev: test}\n"
+    rest = "\n".join(files[TASK].splitlines()[2:]) + "\n"
+    films = {"pipelines/tasks/films.yaml": hub.replace("dev: test", "dev: train").replace("main", "v2") + rest}
+    (problem,) = problems_of(build({TASK: hub + rest + "ood: {films: {}}\n", **films}), registry)
+    assert (problem.file, problem.key) == (TASK, "ood.films")  # the split is films' own: the place is here
+    assert "this set ('train') is the training split" in problem.message
+    films = {"pipelines/tasks/films.yaml": films["pipelines/tasks/films.yaml"].replace("id: org/set", "id: org/other")}
+    load_project(build({TASK: hub + rest + "ood: {films: {}}\n", **films}), registry)
+
+
+# ------------------------------------------------------------------------------------ built-in
+
+CUE = """\
+source: &source {kind: builtin, generator: cue_pair, options: {rows: {train: 150}}}
+splits: {train: train, dev: dev}
+columns: {text: text, text_pair: text_pair}
+labels: [different, same]
+metrics: [accuracy]
+primary: accuracy
+"""
+
+
+def test_sizes_above_the_rows_of_a_builtin_task(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+    params = files[PARAMS].replace("100, full", "100, 150, 151, full, 3000")
+    found = problems_of(build({PARAMS: params, TASK: CUE}), registry)
+    assert [(p.file, p.line, p.key) for p in found] == [(PARAMS, 5, "grid.sizes[2]"), (PARAMS, 5, "grid.sizes[4]")]
+    assert found[0].message == "151 training rows asked for, but 'opinions' has 150"
+    assert "at most 150 or full" in found[0].hint
+    default = CUE.replace(", options: {rows: {train: 150}}", "")
+    (problem,) = problems_of(build({PARAMS: params, TASK: default}), registry)
+    assert problem.message == "3000 training rows asked for, but 'opinions' has 2000"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "key", "words"),
+    [
+        ("[different, same]", "[same, different]", 4, "labels", "has the labels different, same, in this order"),
+        ("[different, same]", "[no, yes]", 4, "labels", "has the labels different, same"),
+        ("[different, same]", "[different, same, other]", 4, "labels", "has the labels different, same"),
+        ("text: text,", "text: sentence,", 3, "columns.text", "have no text 'sentence'"),
+        ("text_pair: text_pair", "text_pair: text", 3, "columns.text_pair", "have no text_pair 'text'"),
+        ("text_pair: text_pair", "id: n", 3, "columns.id", "have no id 'n'"),
+        ("primary", "label_values: {'0': same}\nprimary", 6, "label_values", "does nothing here"),
+        ("dev: dev", "dev: train", 2, "splits.dev", "is the training split"),
+        (
+            "primary: accuracy",
+            "primary: accuracy\nood: {x: {source: *source, split: train}}",
+            7,
+            "ood.x.split",
+            "is the training split",
+        ),
+        (
+            "primary: accuracy",
+            "primary: accuracy\nood: {x: {source: {kind: builtin, generator: cue_sentence}, split: dev}}",
+            7,
+            "ood.x.labels",
+            "'cue_sentence' has the labels negative, positive",
+        ),
+        (
+            "primary: accuracy",
+            "primary: accuracy\nood: {x: {source: *source, split: no_cue, labels: [same, different]}}",
+            7,
+            "ood.x.labels",
+            "has the labels different, same",
+        ),
+    ],
+)
+def test_a_yaml_cannot_change_what_generated_rows_mean(
+    build: Any, registry: dict[str, Any], old: str, new: str, line: int, key: str, words: str
+) -> None:
+    assert old in CUE
+    found = problems_of(build({TASK: CUE.replace(old, new)}), registry)
+    matching = [p for p in found if p.key == key and words in p.message]
+    assert len(matching) == 1, found
+    assert matching[0].line == line
+
+
+def test_the_range_of_the_builtin_regression(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
+    text = CUE.replace("cue_pair", "cue_regression").replace("labels: [different, same]", "kind: regression")
+    text = text.replace("accuracy", "pearson")
+    load_project(build({TASK: text + "range: [0, 5]\n"}), registry)
+    (problem,) = problems_of(build({TASK: text + "range: [0, 1]\n"}), registry)
+    assert (problem.line, problem.message) == (7, "'cue_regression' has targets from 0 to 5")
+
+
+def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
+    assert set(LABELS) | set(RANGES) == set(COLUMNS) == set(GENERATORS)
+    for generator in GENERATORS:
+        rows = generate(generator, "dev", {})
+        found = {row.label for row in rows}
+        assert found == (set(range(len(LABELS[generator]))) if generator in LABELS else set(map(float, range(6))))
+        assert ("text_pair" in COLUMNS[generator]) == (rows[0].text_pair is not None)
+    # Which index means what: without negation and concession, the words say it.
+    for row in generate("cue_sentence", "no_cue", {"difficulty": "easy"}):
+        from regft_core.data import builtin_words as words
+
+        says_good = any(f" {word}" in row.text for word in words.GOOD)
+        if says_good != any(f" {word}" in row.text for word in words.BAD):
+            meant = says_good != ("was not" in row.text)
+            assert LABELS["cue_sentence"][int(row.label)] == ("positive" if meant else "negative"), row
+    rows = generate("cue_pair", "no_cue", {"difficulty": "easy"})
+    shared = dict.fromkeys(LABELS["cue_pair"], 0)
+    for row in rows:
+        last = row.text.rstrip(".").split()[-2:]
+        shared[LABELS["cue_pair"][int(row.label)]] += last == (row.text_pair or "").rstrip(".").split()[-2:]
+    assert shared["same"] > 0
+    assert shared["different"] == 0
+
+
+# ----------------------------------------------------------------------------------------- hub
+
+
+def test_a_folder_does_not_stand_for_a_dataset_of_the_hub(
+    files: dict[str, str], build: Any, registry: dict[str, Any]
+) -> None:
+    text = files[TASK].replace("{kind: files}", f"{{kind: hub, id: nyu-mll/glue, revision: {'a' * 40}}}")
+    root = build({TASK: text})
+    load_project(root, registry)
+    (root / "nyu-mll/glue").mkdir(parents=True)
+    (problem,) = problems_of(root, registry)
+    assert (problem.file, problem.line, problem.key) == (TASK, 1, "source.id")
+    assert str(root / "nyu-mll/glue") in problem.hint
+
+
+@pytest.mark.parametrize(
+    "hub_id", [".", "..", "../x", "a/..", "./a", "a/.", "a..b/c", "-a/b", "a/b/c", "a b/c", "a/b\n"]
+)
+def test_ids_that_are_paths_are_refused(files: dict[str, str], failures: Any, hub_id: str) -> None:
+    source = json.dumps({"kind": "hub", "id": hub_id, "revision": "a" * 40})
+    (problem,) = failures({TASK: files[TASK].replace("{kind: files}", source)})
+    assert (problem.key, problem.line) == ("source.id", 1)
+    assert "like 'owner/name'" in problem.message

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regft_core.errors import ConfigError
+from regft_core.runs.project import open_project
+from regft_core.settings.controls import with_controls, write_controls
+from regft_core.settings.find_controls import Control, lacking
+from regft_core.settings.read_project import load_project
+from tests.errors import raises_code
+from tests.settings.conftest import PARAMS
+
+QUIET = Control("quiet", "noise", "no noise")
+STILL = Control("still", "mask", "a fixed mask")
+
+
+def control(target: str, more: str = "") -> str:
+    length = f"training: {{epochs: {len(target) + 20}}}\n"  # no two of them train the same
+    return f"regularisers: {{}}\ncontrol_for: {target}\ndiffers_in: [regularisers, training]\n{length}{more}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "methods: [vanilla, noise]   # plain\n\n# end\ntraining: {}\n",
+            "methods: [vanilla, noise, quiet, still]   # plain\n\n# end\ntraining: {}\n",
+        ),
+        (
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n  - quiet\n  - still\n\n# end\ntraining: {}\n",
+        ),
+        ("methods:\n- noise\ntraining: {}\n", "methods:\n- noise\n- quiet\n- still\ntraining: {}\n"),
+        (
+            "methods: [\n    noise,  # a\n    other,\n  ]\n",
+            "methods: [\n    noise,  # a\n    other, quiet, still,\n  ]\n",
+        ),
+        (
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask']  # ] z\nmodel: {}\n",
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask', quiet, still]  # ] z\nmodel: {}\n",
+        ),
+        (
+            "methods:\n  [\n    noise, mask # a ]\n    # b [c]\n  ]\nmodel: {}\n",
+            "methods:\n  [\n    noise, mask, quiet, still # a ]\n    # b [c]\n  ]\nmodel: {}\n",
+        ),
+        ("methods: []\n", "methods: [quiet, still]\n"),
+        ("methods:\r\n- noise\r\nmodel: {}\r\n", "methods:\r\n- noise\r\n- quiet\r\n- still\r\nmodel: {}\r\n"),
+        ("methods:\n    - 'noise'", "methods:\n    - 'noise'\n    - quiet\n    - still"),
+        ("a: é\nmethods: [mask]\n", "a: é\nmethods: [mask, quiet, still]\n"),
+    ],
+)
+def test_only_the_names_are_inserted(before: str, after: str) -> None:
+    assert with_controls(before, [QUIET, STILL]) == after
+
+
+names = st.lists(st.sampled_from(["vanilla", "noise", "r-drop", "a_b", "x1"]), min_size=1, max_size=4, unique=True)
+
+
+@given(names, st.booleans(), st.integers(0, 6), st.data())
+@settings(max_examples=150, deadline=None)
+def test_every_other_line_stays_as_it_is(listed: list[str], flow: bool, indent: int, data: Any) -> None:
+    if flow:
+        body = " [" + ", ".join(listed) + "]  # note"
+    else:
+        notes = [data.draw(st.sampled_from(["", " # note"])) for _ in listed]
+        body = "".join(f"\n{' ' * indent}- {item}{note}" for item, note in zip(listed, notes))
+    text = f"# top\nmethods:{body}\n\nlast: 1 # end\n"
+    changed = with_controls(text, [QUIET, STILL])
+    lines = "".join(f"{' ' * indent}- {name}\n" for name in ("quiet", "still"))
+    assert changed.replace(", quiet, still", "").replace(lines, "") == text
+
+
+@pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n", "methods:\n"])
+def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
+    with raises_code(ConfigError, "cannot-edit", "quiet"):
+        with_controls(text, [QUIET])
+
+
+def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: dict[str, Any]) -> None:
+    root = build(
+        {
+            "pipelines/methods/quiet.yaml": control("noise"),
+            "pipelines/methods/quieter.yaml": control("quiet"),
+            "pipelines/methods/still.yaml": control("[mask, vanilla]"),
+            "pipelines/methods/unrelated.yaml": control("split"),
+            "pipelines/methods/split.yaml": "description: plain\n",
+        }
+    )
+    found = load_project(root, registry).controls
+    assert [(c.name, c.control_for) for c in found.missing] == [
+        ("still", "vanilla"),
+        ("quiet", "noise"),
+        ("quieter", "quiet"),
+    ]
+    # 'quiet' is not listed, and is not said to be.
+    assert ["is listed without" in str(c) for c in found.missing] == [True, True, False]
+    write_controls(root, found.missing)
+    after = load_project(root, registry).controls
+    assert after.missing == []
+    assert after.present == [("vanilla", "still"), ("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
+    assert after.without == []
+
+
+def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str, Any]) -> None:
+    """`hype_u_released` used to be told that it had all its controls, of which none was declared."""
+    root = build(
+        {
+            "pipelines/methods/quiet.yaml": control("noise"),
+            "pipelines/methods/loud.yaml": "variant_of: noise\nregularisers:\n  noise: {scale: 1e-3}\n",
+            "params.yaml": PARAMS.replace("  - noise  # plain\n", "  - loud\n"),
+        }
+    )
+    found = load_project(root, registry).controls
+    assert [(c.name, c.control_for) for c in found.missing] == [("quiet", "loud")]
+    assert found.without == ["mask"]
+
+
+def test_a_combination_needs_its_ingredients(build: Any, registry: dict[str, Any]) -> None:
+    both = "combines: [noise, mask]\nregularisers:\n  noise: {scale: 1e-3}\n"
+    params = PARAMS.replace("  - noise  # plain\n", "  - both\n")
+    root = build({"pipelines/methods/both.yaml": both, "params.yaml": params})
+    found = load_project(root, registry).controls
+    assert [(c.name, c.control_for) for c in found.missing] == [("noise", "both")]
+    assert found.present == [("both", "mask")]
+
+
+def test_a_method_without_any_control_is_said_so(build: Any, registry: dict[str, Any]) -> None:
+    found = load_project(build({}), registry).controls
+    assert found.without == ["noise", "mask"]
+    assert found.missing == []
+
+
+def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_path: Any) -> None:
+    root = build({})
+    real = tmp_path / "shared.yaml"
+    real.write_bytes(b"\xef\xbb\xbf" + (root / "params.yaml").read_bytes())
+    real.chmod(0o640)
+    (root / "params.yaml").unlink()
+    (root / "params.yaml").symlink_to(real)
+    before = sorted(p.name for p in root.iterdir())
+    write_controls(root, [QUIET])
+    assert (root / "params.yaml").is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert real.read_bytes().startswith(b"\xef\xbb\xbf# the only file")
+    assert b"  - mask\n  - quiet\n" in real.read_bytes()
+    assert sorted(p.name for p in root.iterdir()) == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["project", "shared.yaml"]
+
+
+SHIPPED = """\
+model: {name: minilm}
+grid:
+  tasks: [cue_pair]
+  sizes: [128]
+  seeds: [0, 1]
+methods: [
+    vanilla, r4f,   # the head
+    uniform_soup,
+    greedy_soup, wise_ft,
+    lp_ft]          # the last one
+training: {epochs: 4}
+subsample: {}
+report: {}
+"""
+
+
+def test_controls_of_shipped_methods_go_into_a_list_over_several_lines() -> None:
+    root = Path(__file__).resolve().parents[2]
+
+    def missing(text: str) -> list[Control]:
+        return open_project(root, params_text=text, check_composition=False).controls.missing
+
+    controls = missing(SHIPPED)
+    found = {control.name for control in controls}
+    assert found == {
+        *("r4f_no_noise", "seed_soup", "uniform_soup_matched_compute", "greedy_soup_uniform"),
+        *("greedy_soup_matched_compute", "lp_ft_permuted"),
+    }
+    written = with_controls(SHIPPED, controls)
+    assert missing(written) == []
+    assert written.splitlines()[:9] == SHIPPED.splitlines()[:9]
+    assert written.splitlines()[10:] == SHIPPED.splitlines()[10:]
+    assert written.splitlines()[9].startswith("    lp_ft, ")
+    assert written.splitlines()[9].endswith("]          # the last one")
+
+
+def test_missing_controls_are_one_warning() -> None:
+    missing = [Control("a_off", "a", ""), Control("a_flat", "a", ""), Control("b_off", "b", "")]
+    missing.append(Control("c", "a_off", "", in_turn=True))
+    (text,) = lacking(missing)
+    assert text.startswith("a, b have no control, or not all of them, in the grid, so a gain")
+    assert "`regft controls` lists 4 controls; `regft controls --write` adds them." in text
+    assert lacking([]) == []

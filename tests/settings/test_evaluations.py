@@ -1,0 +1,96 @@
+"""The section ``evaluations``: names, options, tasks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core import analyses
+from regft_core.errors import ConfigError
+from regft_core.settings.project import Project
+from regft_core.settings.read_project import load_project
+from tests.errors import raises_code
+from tests.report.test_own_metric import PROJECT
+
+
+def load(root: Path, section: str, kind: str = "classification") -> Project:
+    """The project with a section ``evaluations`` on its last lines."""
+    for name, text in PROJECT.items():
+        if name == "params.yaml":
+            text += section + "\n"
+        text = text.replace("metrics: [misses]\nprimary: misses", "metrics: [accuracy]\nprimary: accuracy")
+        if kind == "regression":
+            text = text.replace("labels: [negative, positive]\n", "kind: regression\n").replace("accuracy", "mse")
+            text = text.replace("positive_label: positive\n", "")
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text.replace("override: true\n", ""))
+    return load_project(root, {}, find_evaluation=analyses.find)
+
+
+def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
+    plain = load(tmp_path, "evaluations: [per_class, calibration]").params.evaluations
+    assert plain == {"per_class": {}, "calibration": {}}
+    assert load(tmp_path, "evaluations: {per_class: {}, calibration: {}}").params.evaluations == plain
+    assert load(tmp_path, "").params.evaluations == {}
+    assert load(tmp_path, "evaluations: []").params.evaluations == {}
+    given = load(tmp_path, "evaluations:\n  calibration: {bins: 10}").params.evaluations
+    assert given == {"calibration": {"bins": 10}}
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("evaluations: [calibraton]", ("unknown-evaluation", "params.yaml:7: evaluations[0]:", "'calibration'?")),
+        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:8: evaluations.speeed:", "'speed'?")),
+        ("evaluations: [speed, speed]", ("listed-twice", "params.yaml:7: evaluations[1]: speed")),
+        (
+            "evaluations:\n  calibration: {bin: 3}",
+            ("unknown-key", "yaml:8: evaluations.calibration.bin:", "'bins'?"),
+        ),
+        (
+            "evaluations:\n  calibration: {bins: 1}",
+            ("invalid-value", "evaluations.calibration.bins: is 1 ", "least 2"),
+        ),
+        ("evaluations: [1]", ("invalid-value", "params.yaml:7: ", "lists 1; list names, or write a mapping")),
+        ("evaluations: calibration", ("invalid-value", "params.yaml:7: evaluations: is 'calibration' (text)")),
+        (
+            "evaluations:\n  calibration:",
+            ("invalid-value", "yaml:8: evaluations.calibration: is nothing", "write {}"),
+        ),
+        ("evaluation: [speed]", ("unknown-key", "params.yaml:7: evaluation:", "'evaluations'?")),
+    ],
+)
+def test_mistakes_are_said_with_place_and_remedy(tmp_path: Path, section: str, said: tuple[str, ...]) -> None:
+    with raises_code(ConfigError, *said) as caught:
+        load(tmp_path, section)
+    assert len(caught.value.problems) == 1, caught.value
+
+
+def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path, monkeypatch: Any) -> None:
+    from regft_core.catalogue import EVALUATIONS
+
+    (tmp_path / "own").mkdir()
+    text = "from regft_core.schema import StrictModel\nDESCRIPTION = 'x'\nKINDS = ('classification',)\n"
+    text += "NEEDS_MODEL = False\nclass Config(StrictModel):\n    file: str\ndef run(run): ...\n"
+    (tmp_path / "own" / "judge.py").write_text(text)
+    with EVALUATIONS.also(tmp_path / "own"):
+        with raises_code(ConfigError, "options-missing", "judge", "file"):
+            load(tmp_path / "p", "evaluations: [judge]")
+        assert load(tmp_path / "p", "evaluations: {judge: {file: x}}").params.evaluations == {"judge": {"file": "x"}}
+
+
+def test_an_evaluation_that_fits_no_task_is_refused(tmp_path: Path) -> None:
+    with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification") as caught:
+        load(tmp_path, "evaluations: [calibration, mistakes]", "regression")
+    assert re.search("take it out, or add such a task", str(caught.value))
+
+
+def test_other_mistakes_hide_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "evaluations: [sped]\nexecution: {executor: proceses}")
+    text = str(caught.value)
+    assert "did you mean 'speed'" in text
+    assert "unknown executor 'proceses'; did you mean 'processes'" in text

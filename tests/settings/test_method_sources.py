@@ -1,0 +1,60 @@
+"""Where a setting is from: the file's own words, the class for defaults, the section above, or a layer's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.settings.checks.builtin_tasks import Builtin
+from regft_core.settings.method_sources import Setting, settings
+from regft_core.settings.read_project import load_project
+from tests.settings.conftest import Mask, Noise
+
+METHOD = """\
+phases:
+  search:
+    regularisers: {noise: {scale: 1e-5, shape: uniform}}
+    training: {epochs: 1, schedule: constant}
+  finetune:
+    start: search
+    regularisers: {mask: {probability: 0.25}}
+sources:
+  phases.search.training: "paper: section 3"
+  phases.search.training.epochs: "code: a/b train.sh:4"
+  phases.finetune: "ours: a guess"
+"""
+
+
+class Sourced(Noise):
+    sources = {"scale": "paper: table 1", "shape": "paper: table 2"}  # noqa: RUF012
+
+
+class OwnMask(Mask):
+    sources = {"probability": "paper: table 3", "taken": "ours: both are equal"}  # noqa: RUF012
+
+
+def found(root: Path, registry: dict[str, Any]) -> dict[str, Setting]:
+    method = load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS)).methods["mask"]
+    return {one.path: one for one in settings(method, {"noise": Sourced, "mask": OwnMask})}
+
+
+def test_the_nearest_word_counts(build: Any, registry: dict[str, Any]) -> None:
+    own = found(build({"pipelines/methods/mask.yaml": METHOD}), registry)
+    noise, mask = "phases.search.regularisers.noise.", "phases.finetune.regularisers.mask."
+    assert {path: one.source for path, one in own.items()} == {
+        noise + "scale": "paper: table 1",  # the default, written out
+        noise + "shape": "",  # not the default, and nothing above says it
+        "phases.search.training.epochs": "code: a/b train.sh:4",
+        "phases.search.training.schedule": "paper: section 3",
+        mask + "probability": "ours: a guess",
+        mask + "taken": "ours: both are equal",  # left out
+    }  # start: search is wiring
+    assert [path for path, one in own.items() if not one.given] == [mask + "taken"]
+
+
+def test_a_value_of_params_is_from_there(build: Any, registry: dict[str, Any], files: dict[str, str]) -> None:
+    layer = "method_settings:\n  mask:\n    phases:\n      search:\n        training: {epochs: 3}\n"
+    root = build({"pipelines/methods/mask.yaml": METHOD, "params.yaml": files["params.yaml"] + layer})
+    one = found(root, registry)["phases.search.training.epochs"]
+    assert (one.value, one.source) == (3, "ours: params.yaml:20")

@@ -1,0 +1,129 @@
+"""What reaches DVC's commands: names and sizes of the grid, which a shell must never have to interpret."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from regft_core.errors import ConfigError
+from regft_core.schema import NAME_LENGTH
+from regft_core.schema.method import is_name
+from regft_core.schema.params import Params
+from regft_core.settings.read_project import load_project
+from regft_core.settings.yaml.document import load_yaml
+from regft_core.settings.yaml.valid_parts import parts
+
+PARAMS = "params.yaml"
+NOT_NAMES: list[Any] = [
+    "16; touch X;",
+    "a b",
+    "a\n",
+    "a\nb",
+    "\na",
+    "a\t",
+    "$(id)",
+    "`id`",
+    "a|b",
+    "a&b",
+    "a>b",
+    "${x}",
+    "../a",
+    "a/b",
+    "a.b",
+    ".",
+    "-a",
+    "_a",
+    "A",
+    "é",
+    "٣",
+    "１",
+    "a\u200b",
+    "a\u0000",
+    "",
+    " ",
+    "a" * (NAME_LENGTH + 1),
+    1,
+    1.0,
+    True,
+    None,
+    ["a"],
+    {"a": 1},
+]
+NOT_SIZES: list[Any] = [
+    "16; touch X;",
+    "16",
+    "'16'",
+    "full ",
+    " full",
+    "full\n",
+    "Full",
+    "FULL",
+    "١٦",
+    "16\n",
+    16.0,
+    1.5e3,
+    True,
+    False,
+    1,
+    0,
+    -16,
+    10**10,
+    10**300,
+    None,
+    [16],
+    {"full": 1},
+]
+NOT_SEEDS: list[Any] = ["0", "0; id", "٠", 0.0, True, False, -1, 2**31, None, [0]]
+
+
+def lists(data: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Paths of all lists in ``data``."""
+    if isinstance(data, list):
+        return [path]
+    return (
+        [found for key, value in data.items() for found in lists(value, (*path, key))] if isinstance(data, dict) else []
+    )
+
+
+def test_no_list_of_params_takes_what_a_shell_could_interpret(build: Any, registry: dict[str, Any]) -> None:
+    root = build({})
+    whole = load_yaml(root / PARAMS, root).data
+    places = [path for path in lists(whole) if path[0] != "training"]
+    assert len(places) >= 4
+    for path in places:
+        wrong = {"sizes": NOT_SIZES, "seeds": NOT_SEEDS}.get(path[-1], NOT_NAMES)
+        for value in wrong:
+            data: Any = json.loads(json.dumps(whole))
+            owner = data
+            for part in path[:-1]:
+                owner = owner[part]
+            owner[path[-1]] = [value]
+            with pytest.raises(ValidationError):
+                Params.model_validate(data)
+            # JSON is YAML: the same through a file, as text, where a word could turn into another type.
+            with pytest.raises(ConfigError) as caught:
+                load_project(root, registry, params_text=json.dumps(data, ensure_ascii=value != "a\u0000"))
+            key = ".".join(path)
+            assert any(p.key.startswith(key) or "\u0000" in str(value) for p in caught.value.problems), (key, value)
+
+
+def test_what_passes_is_plain() -> None:
+    for name in ("a", "0", "a-b_c9", "a" * NAME_LENGTH):
+        assert is_name(name)
+        assert re.fullmatch(r"[a-z0-9_-]+", name)
+    for value in NOT_NAMES:
+        assert not (isinstance(value, str) and is_name(value)), value
+    grid = parts(Params, {"grid": {"tasks": ["a"], "sizes": [2, "full"], "seeds": [0]}}).grid
+    assert (grid.sizes, grid.seeds) == ((2, "full"), (0,))
+
+
+def test_a_long_name_is_refused_where_it_stands_and_never_looked_up(failures: Any, files: dict[str, str]) -> None:
+    text = files[PARAMS].replace("[opinions]", f"[opinions, {'a' * 300}]")
+    (problem,) = failures({PARAMS: text})
+    assert (problem.key, problem.line) == ("grid.tasks[1]", 4)
+    assert "at most 64 characters" in problem.message
+    assert len(str(problem)) < 250

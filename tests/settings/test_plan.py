@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.grid.time import gpu_line
+from regft_core.hooks.declare import Declares
+from regft_core.hooks.says import Says
+from regft_core.schema.method import Cost
+from regft_core.schema.training import TrainingConfig
+from regft_core.settings.cost import duration, finished_seeds, optimiser_steps, plan_rows, table
+from regft_core.settings.grid import Cell
+from regft_core.settings.read_project import load_project
+from tests.settings.conftest import PARAMS, Plain
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def manifest(root: Path, cell: Cell, runs: list[dict[str, Any]]) -> None:
+    path = root / "work/finetune" / cell.directory / "manifest.json"
+    write(path, {"cell": {"method": cell.method, "task": cell.task, "size": cell.size}, "runs": runs})
+
+
+def run(seed: int, status: str = "ok") -> dict[str, Any]:
+    return {"seed": seed, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("training", "rows", "steps"),
+    [
+        ({"epochs": 2, "batch_size": 16}, 100, 14),
+        ({"epochs": 2, "batch_size": 16, "accumulation": 2}, 100, 8),
+        ({"epochs": 2, "max_steps": 5}, 100, 5),
+        ({"epochs": 2, "max_steps": 5}, None, 5),
+        ({"epochs": 2}, None, None),
+    ],
+)
+def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int | None) -> None:
+    assert optimiser_steps(TrainingConfig(**training), rows) == steps
+
+
+def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
+    rows = plan_rows(load_project(build({}), registry), registry)
+    assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
+    assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
+    # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
+    assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
+    assert [row.search for row in rows] == [0, None, 0, None, 14, None]
+    text = table(rows, lambda cell: None)
+    assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
+
+
+def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build: Any, registry: dict[str, Any]) -> None:
+    """Presets of whole public sets used to be planned with no cost at all before their data were fetched."""
+    shipped = (ROOT / "pipelines/tasks/rte.yaml").read_text(encoding="utf-8").partition("ood:")[0]
+    root = build({"pipelines/tasks/rte.yaml": shipped, "params.yaml": PARAMS.replace("[opinions]", "[rte]")})
+    full = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    assert [(row.rows, row.steps, row.published) for row in full[:1]] == [(2490, 2 * 156, True)]
+    assert "published numbers of rows" in table(full, lambda cell: None)
+    write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
+    (prepared, *_) = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
+    assert (prepared.rows, prepared.published) == (33, False)
+
+
+def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    rows = plan_rows(project, registry)
+    assert "GPU hours: not known; 18 runs" in gpu_line(project, [row for row in rows if row.rows is None])
+    assert "18 runs of unknown length not counted" in gpu_line(project, rows)
+
+
+def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
+    root = build({})
+    cell = Cell("noise", "opinions", 100)
+    manifest(root, cell, [run(0), run(1), run(2, "failed"), run(77)])
+    write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
+    assert finished_seeds(root, cell) == {0, 1, 77}
+    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry)}
+    noise = rows["noise-opinions-100"]
+    assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
+    assert rows["vanilla-opinions-full"].steps == 6
+    line = next(one for one in table([noise], lambda cell: 100.0).splitlines() if one.startswith("noise"))
+    assert line.split()[-2:] == ["1m", "40s"]
+
+
+def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
+    root = build({})
+    path = root / "work/finetune/vanilla/opinions/100/manifest.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    row = plan_rows(load_project(root, registry), registry)[0]
+    assert (row.cached, row.to_train) == (None, 6)
+    assert table([row], lambda cell: None).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
+
+
+def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
+    project = load_project(build({}), registry)
+    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5})
+    assert {row.to_train for row in rows} == {0}
+    assert "0 of 36 runs to train" in table(rows, lambda cell: 2.0)
+
+
+def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
+    class Mask(registry["mask"]):  # type: ignore[misc]
+        @classmethod
+        def declare(cls, options: Any) -> Declares:
+            return replace(super().declare(options), says=Says(cost=Cost(2.0, 0.5)))
+
+    known = {**registry, "mask": Mask}
+    method = (
+        "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {taken: false}}\n"
+        "    training: {epochs: 4}\n  finetune: {}\n"
+    )
+    project = load_project(build({"pipelines/methods/mask.yaml": method}), known)
+    rows = {row.cell.name: row for row in plan_rows(project, known)}
+    # 2 epochs of fine-tuning in 7 batches; 3 members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each.
+    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
+
+
+def test_a_step_with_a_smaller_batch_is_a_part_of_a_plain_one(build: Any, registry: dict[str, Any]) -> None:
+    method = "phases:\n  search: {training: {epochs: 4, batch_size: 4, accumulation: 2}}\n  finetune: {}\n"
+    project = load_project(build({"pipelines/methods/mask.yaml": method}), registry)
+    (row,) = [row for row in plan_rows(project, registry) if row.cell.name == "mask-opinions-100"]
+    # Four epochs of 13 steps of two batches of 4 each, beside two epochs of 7 batches of 16.
+    assert row.cost == pytest.approx(4 * 13 * 2 * 4 / 16 + 14)
+    assert row.examples == pytest.approx(16 * row.cost)
+
+
+class Fitted(Plain):
+    """Fits something with one forward and one backward pass per row, and half a forward pass more."""
+
+    name = "mask"
+
+    @classmethod
+    def declare(cls, options: Any) -> Declares:
+        return Declares(says=Says(fit_cost=Cost(2.5, 1)))  # 1.5 epochs
+
+
+FITTED = (
+    "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {}}\n"
+    "    training: {epochs: 0}\n  finetune: {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("training", "cost"),
+    [
+        # An epoch of 50 rows has 4 batches; 7 batches twice of fine-tuning.
+        ("epochs: 2", 14 + 3 * 1.5 * 4),
+        ("epochs: 2\n  accumulation: 2", 2 * (8 + 3 * 1.5 * 2)),
+        ("epochs: 2\n  max_steps: 5", 5 + 3 * 1.5 * 4),
+    ],
+)
+def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, Any], training: str, cost: float) -> None:
+    known = {**registry, "mask": Fitted}
+    params = PARAMS.replace("epochs: 2", training)
+    project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": FITTED}), known)
+    rows = {row.cell.name: row for row in plan_rows(project, known)}
+    assert rows["mask-opinions-100"].cost == pytest.approx(cost)
+    assert rows["mask-opinions-100"].examples == pytest.approx(16 * cost)
+    # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
+    assert rows["mask-opinions-full"].cost is None
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

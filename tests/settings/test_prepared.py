@@ -1,0 +1,88 @@
+"""What prepared datasets say of a grid, before a stage stops at it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core.grid.prepared import skew_warnings, undrawn
+from regft_core.runs.project import open_project
+from stages.config import main
+from tests.small_project import build
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """A project of the sizes [16] and the seeds [0, 1] whose task had 40 training rows; none are drawn."""
+    root = build(tmp_path)
+    dataset = root / "work" / "datasets" / "reviews"
+    dataset.mkdir(parents=True)
+    (dataset / "task.json").write_text(json.dumps({"counts": {"train": 40, "dev": 10}}))
+    return root
+
+
+def test_a_size_above_the_prepared_rows_is_said(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", str(prepared)]) == 0
+    assert "sizes: " not in capsys.readouterr().err
+    params = prepared / "params.yaml"
+    config = yaml.safe_load(params.read_text())
+    config["grid"]["sizes"] = [16, 41, 600]
+    params.write_text(yaml.safe_dump(config))
+    assert main(["--root", str(prepared)]) == 0
+    said = capsys.readouterr().err
+    assert "sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
+    assert "at most 40, or 'full'" in said
+
+
+def test_the_plan_says_whose_rows_are_not_drawn(prepared: Path) -> None:
+    project = open_project(prepared)
+    said = undrawn(project)
+    assert said.startswith("rows not drawn yet: reviews-16 (seeds 0, 1); their runs count as to train")
+    assert "`dvc repro plan`" in said
+    folder = prepared / "work" / "subsamples" / "reviews" / "16"
+    folder.mkdir(parents=True)
+    (folder / "seed-0.jsonl").touch()
+    assert "reviews-16 (seeds 1)" in undrawn(project)
+    (folder / "seed-1.jsonl").touch()
+    assert undrawn(project) == ""
+    (prepared / "work" / "datasets" / "reviews" / "task.json").unlink()
+    (folder / "seed-1.jsonl").unlink()
+    assert undrawn(project) == ""  # nothing was prepared: all is to be run
+
+
+def rows_of(root: Path, **counts: int) -> list[str]:
+    """What is said of a task whose drawn rows have these labels."""
+    folder = root / "work" / "subsamples" / "reviews" / "16"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text(json.dumps({"seeds": {"0": {"label_counts": counts}}}))
+    return skew_warnings(open_project(root))
+
+
+def test_a_rare_class_is_said_where_accuracy_ranks_methods(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert skew_warnings(open_project(prepared)) == []  # nothing is drawn yet
+    assert rows_of(prepared, bad=4, good=16) == []  # a fifth
+    (said,) = rows_of(prepared, bad=3, good=17)
+    assert said.startswith("task 'reviews': few training rows are 'bad' 15%, and accuracy hardly counts them; set ")
+    assert "primary: f1_macro" in said
+    assert "class_weights: balanced" in said
+    assert main(["--root", str(prepared)]) == 0
+    assert said in capsys.readouterr().err
+    # Of many classes a fair share is below a fifth.
+    assert rows_of(prepared, **dict.fromkeys("abcdefgh", 2)) == []
+    assert "'a' 3%" in rows_of(prepared, a=1, **dict.fromkeys("bcdefgh", 5))[0]
+
+
+def test_what_the_remedy_already_does_is_not_advised(prepared: Path) -> None:
+    file = prepared / "params.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["training"]["class_weights"] = "balanced"
+    file.write_text(yaml.safe_dump(config))
+    assert "class_weights" not in rows_of(prepared, bad=3, good=17)[0]
+    task = prepared / "pipelines" / "tasks" / "reviews.yaml"
+    task.write_text(
+        yaml.safe_dump({**yaml.safe_load(task.read_text()), "metrics": ["f1_macro"], "primary": "f1_macro"})
+    )
+    assert rows_of(prepared, bad=3, good=17) == []

@@ -1,0 +1,42 @@
+"""What the project ships is valid: its own params.yaml, every method and task (presets: ``tests/presets``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from regft_core.runs.project import open_project
+from regft_core.settings.project import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_shipped_params_are_valid() -> None:
+    assert open_project(ROOT).params.model.name == "minilm"
+
+
+#: For tasks that ask how alike two texts are; refused on others.
+FOR_VALUES_ALONE = {"zero_shot_similarity"}
+#: For tasks whose rows have several labels, of which none is shipped (tests/kinds/test_multi_label_project.py).
+FOR_SEVERAL_LABELS = {"label_thresholds"}
+
+
+def listing(methods: list[str], tasks: list[str]) -> Project:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["methods"], params["grid"]["tasks"] = methods, tasks
+    if params["report"]["reference"] not in methods:
+        params["report"]["reference"] = methods[0]
+    return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False))
+
+
+def test_methods_for_values_alone_can_be_listed() -> None:
+    assert listing(["vanilla", "majority", *FOR_VALUES_ALONE], ["cue_regression"])
+
+
+def test_every_shipped_method_can_be_listed() -> None:
+    """All methods at once, on a task of each kind that needs no hub; refusals must be reasons, not crashes."""
+    every = {path.stem for path in (ROOT / "pipelines" / "methods").glob("*.yaml")}
+    project = listing(sorted(every - FOR_VALUES_ALONE - FOR_SEVERAL_LABELS), ["cue_sentence", "cue_pair"])
+    assert len(project.methods) > 30
+    assert not project.controls.without

@@ -1,0 +1,298 @@
+"""Settings of single tasks and methods: what they come to, in which order, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import ConfigError
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.settings.project import Project
+from regft_core.settings.provenance import settings_lines
+from regft_core.settings.read_project import load_project
+from tests.settings.conftest import PARAMS, TASK, Build, Failures
+
+Load = Callable[..., Project]
+
+
+@pytest.fixture
+def load(build: Build, registry: dict[str, Any]) -> Load:
+    """The project with blocks added to ``params.yaml``, keys added to its task, and other files replaced."""
+
+    def project(blocks: str = "", task: str = "", **files: str) -> Project:
+        changed = {f"pipelines/methods/{name}.yaml": text for name, text in files.items()}
+        tasks = PARAMS.replace("[opinions]", "[opinions, films]")
+        changed |= {"params.yaml": tasks + blocks, "pipelines/tasks/opinions.yaml": TASK + task}
+        return load_project(build(changed), registry)
+
+    return project
+
+
+def test_each_level_wins_over_the_weaker_ones(load: Load) -> None:
+    blocks = """\
+task_settings:
+  opinions:
+    training: {batch_size: 4, weight_decay: 0.2, clip_norm: 3.0}
+    methods: {noise: {training: {clip_norm: 9.0}}}
+method_settings:
+  noise: {training: {schedule: cosine, clip_norm: 8.0}}
+"""
+    own = "regularisers: {noise: {}}\ntraining: {weight_decay: 0.3, schedule: constant}\n"
+    project = load(blocks, "training: {batch_size: 2, epsilon: 1.0e-6}\n", noise=own)
+    training = project.method("noise", "opinions").training
+    assert training.learning_rate == 2e-5  # shared
+    assert training.epsilon == 1e-6  # the task's file
+    assert training.batch_size == 4  # task_settings over the task's file
+    assert training.weight_decay == 0.3  # the method's file over the task
+    assert training.schedule == "cosine"  # method_settings over the method's file
+    assert training.clip_norm == 9.0  # a method on a task over all
+    elsewhere = project.method("noise", "films").training
+    assert (elsewhere.batch_size, elsewhere.epsilon, elsewhere.clip_norm) == (16, 1e-8, 8.0)
+    plain = project.method("vanilla", "opinions").training
+    assert (plain.batch_size, plain.weight_decay, plain.clip_norm) == (4, 0.2, 3.0)
+    assert project.methods["vanilla"].training == project.params.training
+
+
+def test_a_methods_factor_multiplies_the_tasks_length(load: Load) -> None:
+    project = load(
+        "task_settings: {opinions: {training: {epochs: 5}}}\n",
+        noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n",
+    )
+    assert project.method("noise", "opinions").training.epochs == 15
+    assert project.method("noise", "films").training.epochs == 6
+
+
+def test_whoever_says_epochs_alone_means_epochs(load: Load) -> None:
+    blocks = """\
+task_settings:
+  opinions:
+    training: {max_steps: 50, warmup_steps: 7}
+    methods: {noise: {training: {epochs: 4, warmup_ratio: 0.5}}}
+"""
+    project = load(blocks, noise="regularisers: {noise: {}}\ntraining: {steps_factor: 3}\n")
+    plain = project.method("vanilla", "opinions").training
+    assert (plain.max_steps, plain.warmup_steps) == (50, 7)
+    own = project.method("noise", "opinions").training
+    assert (own.max_steps, own.epochs, own.warmup_steps, own.warmup_ratio) == (None, 4, None, 0.5)
+
+
+def test_phases_and_options_of_a_method_on_a_task(load: Load) -> None:
+    blocks = """\
+task_settings:
+  opinions:
+    methods:
+      mask: {phases: {search: {training: {epochs: 7}}, finetune: {regularisers: {mask: {probability: 0.1}}}}}
+      noise: {regularisers: {noise: {scale: 0.25}}}
+"""
+    project = load(blocks)
+    mask = project.method("mask", "opinions")
+    assert [phase.training.epochs for phase in mask.phases] == [7, 2]
+    assert mask.finetune.regularisers[0][1].probability == 0.1
+    assert project.method("noise", "opinions").finetune.regularisers[0][1].scale == 0.25
+    assert project.method("noise", "films").finetune.regularisers[0][1].scale == 1e-5
+
+
+def test_an_arm_is_listed_like_a_file(build: Build, registry: dict[str, Any]) -> None:
+    params = PARAMS.replace("  - mask\n", "  - louder\n")
+    params += (
+        "method_settings:\n  louder: {base: noise, description: more of it, regularisers: {noise: {scale: 0.5}}}\n"
+    )
+    project = load_project(build({"params.yaml": params}), registry)
+    louder = project.methods["louder"]
+    assert louder.finetune.regularisers[0][1].scale == 0.5
+    assert louder.finetune.regularisers[0][1].shape == "normal"
+    assert louder.config.description == "more of it"
+    assert louder.config.variant_of == ("noise",)
+    assert project.methods["noise"].finetune.regularisers[0][1].scale == 1e-5
+
+
+def test_max_length_of_a_task(load: Load) -> None:
+    project = load("task_settings: {films: {model: {max_length: 64}}}\n", "model: {max_length: 256}\n")
+    assert project.model("opinions").max_length == 256
+    assert project.model("films").max_length == 64
+    assert project.method("noise", "films").encoder(project.model("films")).max_length == 64
+
+
+def test_equal_settings_change_nothing(load: Load) -> None:
+    project = load("task_settings: {opinions: {training: {epochs: 2, learning_rate: 2.0e-5}}}\n")
+    assert project.on_task == {}
+    assert project.shared("opinions") == project.params.training
+
+
+def test_the_dry_run_says_where_values_came_from(load: Load) -> None:
+    blocks = """\
+task_settings:
+  opinions:
+    training: {batch_size: 4}
+    methods: {noise: {training: {batch_size: 8}}}
+method_settings:
+  noise: {regularisers: {noise: {scale: 0.5}}}
+"""
+    own = "regularisers: {}\ntraining:\n  batch_size: 32\n"
+    lines = settings_lines(load(blocks, "model: {max_length: 64}\n", vanilla=own))
+    start = len(PARAMS.splitlines())
+    assert lines == [
+        f"  every method on opinions: model.max_length 64 (pipelines/tasks/opinions.yaml:7), "
+        f"training.batch_size 4 (params.yaml:{start + 3})",
+        "    vanilla keeps its own: training.batch_size 32 (pipelines/methods/vanilla.yaml:3)",
+        f"  noise: regularisers.noise.scale 0.5 (params.yaml:{start + 6})",
+        f"  noise on opinions: training.batch_size 8 (params.yaml:{start + 4})",
+    ]
+    assert settings_lines(load()) == []
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "message", "hint"),
+    [
+        ("task_settings: {opinion: {}}", "task_settings.opinion", "not in grid.tasks", "opinions"),
+        ("method_settings: {nose: {}}", "method_settings.nose", "not listed under methods", "noise"),
+        (
+            "task_settings: {opinions: {methods: {nose: {}}}}",
+            "task_settings.opinions.methods.nose",
+            "not listed",
+            "noise",
+        ),
+        (
+            "task_settings: {opinions: {training: {steps_factor: 2}}}",
+            "task_settings.opinions.training.steps_factor",
+            "unknown key",
+            "allowed here",
+        ),
+        (
+            "task_settings: {opinions: {training: {epochs: 0}}}",
+            "task_settings.opinions.training.epochs",
+            "is 0",
+            "",
+        ),
+        (
+            "method_settings: {noise: {regularisers: {nose: {}}}}",
+            "method_settings.noise.regularisers.nose",
+            "no regulariser 'nose'",
+            "noise",
+        ),
+        (
+            "method_settings: {noise: {regularisers: {noise: {scale: -1}}}}",
+            "method_settings.noise.regularisers.noise.scale",
+            "is -1",
+            "",
+        ),
+        (
+            "task_settings: {opinions: {methods: {noise: {regularisers: {noise: {scall: 1}}}}}}",
+            "task_settings.opinions.methods.noise.regularisers.noise.scall",
+            "unknown key",
+            "scale",
+        ),
+        (
+            "method_settings: {mask: {training: {epochs: 3}}}",
+            "method_settings.mask.training",
+            "has phases",
+            "phases",
+        ),
+        (
+            "method_settings: {mask: {phases: {serch: {}}}}",
+            "method_settings.mask.phases.serch",
+            "no phase 'serch'",
+            "search",
+        ),
+        (
+            "method_settings: {noise: {phases: {finetune: {}}}}",
+            "method_settings.noise.phases",
+            "has no phases",
+            "directly",
+        ),
+        (
+            "method_settings: {noise: {base: vanilla}}",
+            "method_settings.noise.base",
+            "a file of its own",
+            "another name",
+        ),
+    ],
+)
+def test_what_is_refused_and_where(failures: Failures, block: str, key: str, message: str, hint: str) -> None:
+    problems = failures({"params.yaml": PARAMS + block + "\n"})
+    found = [problem for problem in problems if problem.key == key]
+    assert found, problems
+    assert message in found[0].message
+    assert hint in found[0].hint
+    assert (found[0].file, found[0].line) == ("params.yaml", len(PARAMS.splitlines()) + 1)
+
+
+def test_an_unknown_base_is_refused(failures: Failures) -> None:
+    params = PARAMS.replace("  - mask\n", "  - louder\n") + "method_settings: {louder: {base: nose}}\n"
+    (problem,) = failures({"params.yaml": params})
+    assert problem.key == "method_settings.louder.base"
+    assert "nose" in problem.message
+    assert "noise" in problem.hint
+
+
+def test_a_wrong_section_hides_nothing_else(failures: Failures) -> None:
+    block = "task_settings: {opinions: {training: {epochs: many}}}\nmethod_settings: {nose: {}}\n"
+    keys = [problem.key for problem in failures({"params.yaml": PARAMS + block})]
+    assert keys == ["task_settings.opinions.training.epochs", "method_settings.nose"]
+
+
+def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_path: Path) -> None:
+    (problem,) = failures({"pipelines/tasks/opinions.yaml": TASK + "training: {epochz: 3}\n"})
+    assert (problem.file, problem.key) == ("pipelines/tasks/opinions.yaml", "training.epochz")
+    assert "epochs" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("params", "task", "keys"),
+    [
+        ("task_settings: {opinions: {model: {max_length: 3}}}\n", "", ["task_settings.opinions.model.max_length"]),
+        ("task_settings: {opinions: {model: 7}}\n", "", ["task_settings.opinions.model"]),
+        ("task_settings: {opinions: {training: {dropout: 7}}}\n", "", ["task_settings.opinions.training.dropout"]),
+        ("", "model: {max_length: 3}\n", ["model.max_length"]),
+        ("", "model: 7\n", ["model"]),
+        ("", "training: {dropout: 7}\n", ["training.dropout"]),
+        (
+            "task_settings: {opinions: {model: {max_length: 3}}}\n",
+            "model: {max_length: 999}\n",
+            ["task_settings.opinions.model.max_length", "model.max_length"],
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_task_is_a_problem_beside_the_lengths_of_others(
+    build: Build, registry: dict[str, Any], params: str, task: str, keys: list[str]
+) -> None:
+    """Lengths are compared with the encoder also where another value of the task is wrong."""
+
+    def longest(model: EncoderConfig, root: Path) -> list[tuple[str, str]]:
+        return [("max_length", "input-too-long", "too long")] if model.name and model.max_length > 512 else []
+
+    root = build({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
+    with pytest.raises(ConfigError) as caught:
+        load_project(root, registry, encoder_check=longest)
+    assert [problem.key for problem in caught.value.problems] == keys
+
+
+def test_an_encoder_without_a_right_name_is_not_asked_for_the_lengths_of_tasks(
+    build: Build, registry: dict[str, Any]
+) -> None:
+    root = build(
+        {
+            "params.yaml": PARAMS.replace("name: minilm", "name: 7"),
+            "pipelines/tasks/opinions.yaml": TASK + "model: {max_length: 999}\n",
+        }
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_project(root, registry, encoder_check=lambda model, root: [("name", "model-missing", model.name)])
+    assert [problem.key for problem in caught.value.problems] == ["model.name"]
+
+
+@pytest.mark.parametrize(
+    ("averages", "key", "hint"),
+    [
+        ("{x: [opinion]}", "report.averages.x[0]", "opinions"),
+        ("{x: [[opinions, opinions/film]]}", "report.averages.x[0][1]", "dev"),
+        ("{x: []}", "report.averages.x", ""),
+    ],
+)
+def test_parts_of_an_average_are_there(failures: Failures, averages: str, key: str, hint: str) -> None:
+    (problem,) = failures({"params.yaml": PARAMS.replace("report: {}", f"report: {{averages: {averages}}}")})
+    assert problem.key == key
+    assert hint in problem.hint

@@ -1,0 +1,140 @@
+"""Every shipped arm, and every arm of every preset, differs from its controls in what the controls declare alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from regft_core.runs.project import open_project
+from regft_core.schema.method import Method
+from regft_core.schema.training import TrainingConfig
+from regft_core.settings.difference import differences, undeclared
+from regft_core.settings.files import names_in
+from regft_core.settings.project import Project
+from regft_core.settings.settings import training_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESETS = names_in(ROOT / "pipelines" / "presets")
+#: Of plain fine-tuning with an arm's compute: that its protocol is the arm's own is asserted by itself.
+MATCHED = "_matched_compute"
+
+
+@cache
+def shipped() -> Project:
+    """A project that lists every shipped method."""
+    params = {
+        "model": {"name": "minilm"},
+        "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
+        "methods": names_in(ROOT / "pipelines" / "methods"),
+        "subsample": {},
+        "training": {"epochs": 4},
+        "report": {"reference": "vanilla"},
+    }
+    return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
+
+
+@cache
+def preset(name: str) -> Project:
+    return open_project(ROOT, f"pipelines/presets/{name}.yaml")
+
+
+def built(project: Project, name: str, task: str | None) -> Method | None:
+    """An arm under the settings of a project; None where its compute has no one factor."""
+    builder = project.builder
+    assert builder is not None
+    before = len(builder.problems)
+    document = builder.document(name, task)
+    assert document is not None, name
+    method = builder.build(name, document, lambda rows: protocol(project, task), task)
+    if method is None:
+        assert {problem.code for problem in builder.problems[before:]} <= {"match-incomparable", "match-other-rows"}
+        assert name.endswith(MATCHED)
+    del builder.problems[before:]
+    return method
+
+
+def protocol(project: Project, task: str | None) -> TrainingConfig:
+    return project.params.training if task is None else training_of(project.params, project.tasks, task)
+
+
+def pairs(project: Project, task: str | None) -> Iterator[tuple[Method, Method]]:
+    """(arm, control) for the controls that listed arms declare, and for those that are listed."""
+    assert project.builder is not None
+    for name, listed in project.methods.items():
+        arm = built(project, name, task)
+        for end in project.builder.controls(name) if listed.of is None else ():
+            control = built(project, f"{name}_{end}", task)
+            if control is not None and arm is not None:
+                yield arm, control
+        for target in arm.config.control_for if arm is not None and arm.of is None else ():
+            method = built(project, target, task) if target in project.methods else None
+            if method is not None and arm is not None:
+                yield method, arm
+
+
+def check(project: Project, task: str | None) -> int:
+    builder, found = project.builder, 0
+    assert builder is not None
+    for arm, control in pairs(project, task):
+        settings = [builder.settings_of(one, lambda rows: protocol(project, task)) for one in (arm, control)]
+        apart = differences(*settings)
+        assert apart, f"{control.name} is {arm.name}"
+        more = undeclared(apart, control.config.differs_in)
+        assert not more, f"{control.name} differs from {arm.name} in {more}, too"
+        if not control.name.endswith(MATCHED) and control.of is not None:
+            assert {one.path for one in apart} <= set(settings[0]) | set(settings[1])
+            assert all(path in control.config.differs_by or len(apart) > 1 for path in [_last(apart[0].path)])
+        found += 1
+    return found
+
+
+def _last(path: str) -> str:
+    return path.rsplit(".", 1)[1]
+
+
+def test_every_shipped_arm() -> None:
+    assert check(shipped(), None) > 110
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_arm_of_a_preset(name: str) -> None:
+    """Also on the tasks whose settings it changes."""
+    project = preset(name)
+    assert check(project, None)
+    for task in project.params.grid.tasks:
+        check(project, task)
+
+
+def test_a_preset_warns_of_no_control_that_drifts() -> None:
+    for name in PRESETS:
+        assert not [text for text in preset(name).warnings if "in more than" in text], name
+
+
+def test_what_is_matched_is_the_arms_own_compute() -> None:
+    """They had the compute of the method that they were written for: 3.0 for a first-order search of 1.8."""
+    project = shipped()
+    epochs = {}
+    for name in ("weight_mixup", "weight_mixup_first_order", "weight_mixup_joint", "tdt_without_ranking"):
+        control = built(project, name + MATCHED, None)
+        assert control is not None
+        epochs[name] = control.training.epochs
+    assert epochs == {
+        "weight_mixup": 12,
+        "weight_mixup_first_order": 7,
+        "weight_mixup_joint": 4,
+        "tdt_without_ranking": 8,
+    }
+
+
+def test_a_soup_fine_tunes_as_its_method_does() -> None:
+    project = preset("weight_mixup_table2")
+    method, soup = (built(project, name, None) for name in ("weight_mixup_released", "weight_mixup_released_soup"))
+    assert method is not None
+    assert soup is not None
+    assert [phase.training for phase in soup.phases] == [phase.training for phase in method.phases]
+    assert [phase.members for phase in soup.phases] == [5, 1]
+    assert not any(phase.regularisers for phase in soup.phases)

@@ -1,0 +1,152 @@
+"""The section ``tuning``: which trials each arm gets, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regft_core.errors import ConfigError
+from regft_core.schema.tuning import TuningConfig
+from regft_core.settings.cost import plan_rows
+from regft_core.settings.project import Project
+from regft_core.settings.read_project import load_project
+from regft_core.settings.trial_values import budget_lines
+from tests.settings.conftest import PARAMS, Build, Failures
+
+RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
+
+
+def load(build: Build, registry: dict[str, Any], tuning: str) -> Project:
+    return load_project(build({"params.yaml": PARAMS + f"tuning:\n  {tuning}\n"}), registry)
+
+
+def test_a_grid_is_crossed_with_an_arms_own_and_replaced_by_a_list(build: Build, registry: dict[str, Any]) -> None:
+    own = """\
+methods:
+    noise: {regularisers.noise.scale: [0.1, 0.2]}
+    mask: [{phases.search.training.epochs: 1}, {phases.finetune.regularisers.mask.probability: 0.25}]
+  selection: dev_as_published
+  """
+    project = load(build, registry, own + RATES)
+    assert project.trials("vanilla") == [{"training.learning_rate": 1e-5}, {"training.learning_rate": 2e-5}]
+    assert project.trials("noise") == [
+        {"training.learning_rate": rate, "regularisers.noise.scale": scale}
+        for rate in (1e-5, 2e-5)
+        for scale in (0.1, 0.2)
+    ]
+    assert len(project.trials("mask")) == 2
+    method, training = project.tuned("noise", "opinions", project.trials("noise")[3])
+    assert method.training.learning_rate == 2e-5
+    assert method.finetune.regularisers[0][1].scale == 0.2
+    assert training == project.params.training  # one phase: the value is the method's
+    lines = budget_lines(project.params.tuning or TuningConfig(), project.methods.values())
+    assert lines[2] == "  noise: 4 trials over training.learning_rate, regularisers.noise.scale"
+    assert "optimistic" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("folds: 3\n  split: 0.5\n  ", "split beside folds"),
+        ("folds: 3\n  selection: dev_as_published\n  ", "folds with selection: dev_as_published"),
+    ],
+)
+def test_folds_beside_another_rule_are_refused(build: Build, registry: dict[str, Any], given: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(build, registry, given + RATES)
+    assert said in str(error.value)
+
+
+def test_folds_count_in_the_cost(build: Build, registry: dict[str, Any]) -> None:
+    def cost(project: Project) -> float:
+        return next(row.cost or 0.0 for row in plan_rows(project, registry) if row.cell.method == "vanilla")
+
+    run = cost(load_project(build({"params.yaml": PARAMS}), registry))
+    # Two trials, each trained four times on three quarters of the rows, and the run itself.
+    assert cost(load(build, registry, "folds: 4\n  " + RATES)) == pytest.approx(run * (2 * 4 * 0.75 + 1))
+
+
+def test_shared_values_reach_every_phase(build: Build, registry: dict[str, Any]) -> None:
+    project = load(build, registry, RATES)
+    method, training = project.tuned("mask", None, {"training.learning_rate": 3e-5})
+    assert [phase.training.learning_rate for phase in method.phases] == [3e-5, 3e-5]
+    assert training.learning_rate == 3e-5
+
+
+def test_a_number_of_trials_is_drawn_alike_for_equal_grids(build: Build, registry: dict[str, Any]) -> None:
+    values = "trials: 2\n  values: {training.learning_rate: [1.0e-5, 2.0e-5, 3.0e-5, 4.0e-5]}"
+    project = load(build, registry, values)
+    assert len(project.trials("vanilla")) == 2
+    assert project.trials("vanilla") == project.trials("mask")
+
+
+def test_the_plan_counts_trials(build: Build, registry: dict[str, Any]) -> None:
+    plain = plan_rows(load_project(build({}), registry), registry)[0].cost
+    tuned = plan_rows(load(build, registry, RATES + "\n  split: 0.5"), registry)[0].cost
+    published = plan_rows(load(build, registry, RATES + "\n  selection: dev_as_published"), registry)[0].cost
+    assert plain is not None
+    assert tuned == plain * (2 * 0.5 + 1)
+    assert published == plain * 2
+
+
+@pytest.mark.parametrize(
+    ("tuning", "key", "message", "hint"),
+    [
+        ("{}", "tuning", "no values", ""),
+        ("{values: {training.learning_rat: [1.0e-5]}}", "tuning.values", "unknown key 'learning_rat'", "learning_rate"),
+        ("{values: {training.learning_rate: [-1]}}", "tuning.values", "is -1", ""),
+        (
+            "{values: {learning_rate: [1.0e-5]}}",
+            "tuning.values.learning_rate",
+            "not a setting of a run",
+            "training.<key>",
+        ),
+        (
+            "{values: {regularisers.noise.scale: [1]}}",
+            "tuning.values.regularisers.noise.scale",
+            "no regulariser 'noise'",
+            "",
+        ),
+        ("{methods: {nose: {training.epochs: [1]}}}", "tuning.methods.nose", "not listed", ""),
+        (
+            "{values: {training.epochs: [1, 3]}, methods: {noise: {regularisers.noise.scale: [1, 2]}}}",
+            "tuning",
+            "different numbers of trials (vanilla 2, noise 4, mask 2)",
+            "trials: 2",
+        ),
+        (
+            "{values: {training.epochs: [1, 3]}, trials: 3}",
+            "tuning.trials",
+            "'vanilla' has 2 combinations",
+            "lower trials",
+        ),
+        (
+            "{methods: {mask: {phases.serch.training.epochs: [1, 2]}}}",
+            "tuning.methods.mask.phases.serch.training.epochs",
+            "no such phase",
+            "",
+        ),
+        (
+            "{methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}",
+            "tuning.methods.noise",
+            "the same run",
+            "keep one",
+        ),
+        ("{selection: dev_as_published, per: seed, values: {training.epochs: [1, 3]}}", "tuning", "per: cell", ""),
+    ],
+)
+def test_what_is_refused(failures: Failures, tuning: str, key: str, message: str, hint: str) -> None:
+    problems = failures({"params.yaml": PARAMS + f"tuning: {tuning}\n"})
+    found = [problem for problem in problems if problem.key == key]
+    assert found, problems
+    assert message in found[0].message
+    assert hint in found[0].hint
+    assert found[0].file == "params.yaml"
+
+
+def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: dict[str, Any]) -> None:
+    tuning = "tuning:\n  methods: {mask: {}}\n  " + RATES + "\n"
+    files = {"params.yaml": PARAMS + tuning, "pipelines/methods/noise.yaml": "training: {epochs: 0}\n"}
+    project = load_project(build(files), registry)
+    assert [len(project.trials(name)) for name in ("vanilla", "noise", "mask")] == [2, 0, 0]

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import math
+import string
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from regft_core.errors import ConfigError
+from regft_core.settings.yaml.document import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.settings.yaml.scalars import AmbiguousScalar, resolve
+from tests.errors import raises_code
+
+FILE = Path("/project/params.yaml")
+
+
+def load(text: str) -> Document:
+    return load_yaml(FILE, FILE.parent, text)
+
+
+def refusal(text: str) -> Any:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    return caught.value.problems
+
+
+def dvc(text: str, pure: bool = True) -> Any:
+    """What DVC's parser reads; ``pure`` picks the Python or the C scanner of ruamel."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return YAML(typ="safe", pure=pure).load(text)
+
+
+def read_by_dvc(text: str) -> list[Any]:
+    """The readings of both scanners, without those that stop with an error."""
+    found = []
+    for pure in (True, False):
+        try:
+            found.append(dvc(text, pure))
+        except (YAMLError, ValueError, OverflowError, IndexError):
+            # DVC would stop here: no stage runs with values that it does not see.
+            continue
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in value and in type, NaN included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("1E5", 1e5),
+        ("-.5", -0.5),
+        (".5e3", ".5e3"),
+        ("1.", 1.0),
+        ("1_000", 1000),
+        ("0o17", 15),
+        ("017", 17),
+        ("0x1F", 31),
+        ("0b101", 5),
+        ("-12", -12),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        ("no", "no"),
+        ("Yes", "Yes"),
+        ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("True", True),
+        ("FALSE", False),
+        ("~", None),
+        ("Null", None),
+        ("1:30", "1:30"),
+        ("1e-5x", "1e-5x"),
+        ("0.1.2", "0.1.2"),
+    ],
+)
+def test_scalars_read_as_dvc_reads_them(word: str, value: Any) -> None:
+    found = load(f"a: {word}\n").data["a"]
+    assert same(found, value)
+    assert same(found, dvc(f"a: {word}\n")["a"])
+
+
+@given(st.text(alphabet="0123456789_+-.eExobXOBinfaINFAtruelTRUEnulNULyYsS~:", min_size=1, max_size=9))
+@example("2e-5")
+@example("._")
+@example("-_")
+@example("0o_")
+@example("2024-01-01")
+@settings(max_examples=600, deadline=None)
+def test_unquoted_words_agree_with_dvc_or_are_refused(word: str) -> None:
+    text = f"a: [{word}]"
+    try:
+        ours = load(text).data
+    except ConfigError as error:
+        reason = str(error)
+    else:
+        reason = ""
+    if reason:
+        # Refused: what has no plain value in YAML 1.2, and colons on which parsers disagree.
+        assert not read_by_dvc(text) or ":" in word or "date" in reason, word
+        return
+    for theirs in read_by_dvc(text):
+        assert same(ours, theirs)
+
+
+plain_words = st.sampled_from(
+    [
+        "a",
+        "lr",
+        "2e-5",
+        "1_0",
+        "no",
+        "0o17",
+        "~",
+        "",
+        "1.0",
+        ".inf",
+        "'2'",
+        '"x: y"',
+        "x y",
+        "é",
+        "-",
+        "#",
+        "1e5",
+        "=",
+        "<<",
+    ]
+)
+pieces = st.sampled_from(
+    [
+        "a: ",
+        "b: ",
+        "c:",
+        "- ",
+        "\n",
+        "\n  ",
+        "\n    ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        " # note",
+        "\t",
+        "&x ",
+        "*x",
+        "!!str ",
+        "!t ",
+        "|\n",
+        ">-\n",
+        "'",
+        '"',
+        "? ",
+        "---\n",
+        "...\n",
+        "\r\n",
+        "%YAML 1.1\n",
+        "\\",
+        ": ",
+    ]
+)
+
+
+@given(st.lists(pieces | plain_words, max_size=14).map("".join))
+@settings(max_examples=1500, deadline=None)
+def test_what_we_accept_dvc_reads_alike(text: str) -> None:
+    text = "a: " + text
+    try:
+        ours = load(text).data
+    except ConfigError:
+        return
+    for theirs in read_by_dvc(text):
+        assert same(ours, theirs), text
+
+
+names = st.text(alphabet=string.ascii_lowercase + "_", min_size=1, max_size=8)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(alphabet=string.printable.replace("\x0b", "").replace("\x0c", "") + "éß中", max_size=12)
+)
+trees = st.recursive(leaves, lambda t: st.lists(t, max_size=4) | st.dictionaries(names, t, max_size=4), max_leaves=20)
+
+
+@given(st.dictionaries(names, trees, min_size=1, max_size=5), st.booleans())
+@settings(max_examples=250, deadline=None)
+def test_documents_that_dvc_writes_are_read_back_exactly(data: dict[str, Any], flow: bool) -> None:
+    import io
+
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = flow
+    stream = io.StringIO()
+    writer.dump(data, stream)
+    text = stream.getvalue()
+    try:
+        ours = load(text).data
+    except ConfigError:
+        # ``[0?]`` and ``[a:b]``: only the Python scanner of ruamel takes them, and DVC uses the C one.
+        with pytest.raises(YAMLError):
+            dvc(text, pure=False)
+        return
+    assert same(ours, dvc(text, pure=False))
+
+
+def test_lines_of_keys_and_items() -> None:
+    text = "# note\ngrid:\n  tasks: [rte,\n    mrpc]\n  sizes:\n  - 10\n\n  - full\nends: {a: 1}\n"
+    document = load(text)
+    assert document.lines == {
+        ("grid",): 2,
+        ("grid", "tasks"): 3,
+        ("grid", "tasks", 0): 3,
+        ("grid", "tasks", 1): 4,
+        ("grid", "sizes"): 5,
+        ("grid", "sizes", 0): 6,
+        ("grid", "sizes", 1): 8,
+        ("ends",): 9,
+        ("ends", "a"): 9,
+    }
+    assert document.line(("grid", "sizes", 1, "x")) == 8
+    assert document.line(("absent",)) == 0
+    assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"
+
+
+def test_aliases_are_read_and_counted() -> None:
+    assert load("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
+    few = "a: &x 1\n" + "".join(f"b{i}: *x\n" for i in range(MAX_ALIASES))
+    assert len(load(few).data) == MAX_ALIASES + 1
+    problem = refusal(few + "c: *x\n")[0]
+    assert (problem.code, problem.line) == ("too-many-aliases", MAX_ALIASES + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "code", "shown"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate-key", ("line 1", "'a'")),
+        ("x:\n  a: 1\n  'a': 2\n", 3, "duplicate-key", ("line 2", "'a'")),
+        ("a: {1: x, 1.0: y}\n", 1, "duplicate-key", ()),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "yaml-tag", ()),
+        ("a: 1\nb: !!str 1\n", 2, "yaml-tag", ()),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "merge-key", ()),
+        ("a: &x [*x]\n", 1, "unknown-alias", ()),
+        ("a: *x\n", 1, "unknown-alias", ("&x",)),
+        ("a:\n\tb: 1\n", 2, "tab", ()),
+        ("a: [1, 2\nb: 3\n", 2, "open-bracket", ()),
+        ('a: 1\nb: "x\nc: 2\n', 4, "open-quotes", ("line 2", "begun on line 2")),
+        ("a: [1,\n  2\nb: 3\n", 3, "open-bracket", ("line 1", "begun on line 1")),
+        ("a: 1\nb\nc: 2\n", 3, "colon-missing", ("':'", "begun on line 2")),
+        ("a: 1\n  b: 2\n", 2, "colon-in-text", ()),
+        ("x:\n  a: 1\n   b: 2\n", 3, "colon-in-text", ()),
+        ("x:\n  a: 1\n y: 2\n", 3, "indentation", ()),
+        ("a: b: c\n", 1, "colon-in-text", ()),
+        ("- 1\n- 2\n", 1, "not-a-mapping", ()),
+        ("", 0, "empty-file", ()),
+        ("# only a comment\n", 0, "empty-file", ()),
+        ("42\n", 1, "not-a-mapping", ()),
+        ("a: 1\n---\nb: 2\n", 2, "second-document", ()),
+        ("%YAML 1.1\n---\na: no\n", 1, "yaml-directive", ()),
+        ("a: 2024-01-01\n", 1, "ambiguous-scalar", ("'2024-01-01'",)),
+        ("a: [x:]\n", 1, "colon-in-brackets", ()),
+        ("a: {x: http://y}\n", 1, "colon-in-brackets", ("'http://y'",)),
+        ("a: {x:, y: 1}\n", 1, "colon-in-brackets", ()),
+        ("a: =\n", 1, "ambiguous-scalar", ("'='",)),
+        ("a: -_\n", 1, "ambiguous-scalar", ()),
+        ("a: " + "9" * 5000 + "\n", 1, "ambiguous-scalar", ()),
+        ("? [a]\n: 1\n", 0, "bad-key", ()),
+        ("a:\n  ~: 1\n", 1, "bad-key", ()),
+        ("a: é\nb: x\ud800y\n", 2, "half-surrogate", ()),
+        ("a: é\nb: @x\n", 2, "yaml-syntax", ()),
+        ("a: é\nb: x\x07y\n", 2, "control-character", ("U+0007",)),
+        ("a: x\x07y\n", 1, "control-character", ("U+0007",)),
+        ("a: 1\nb: x\u2028y\n", 2, "line-break", ("U+2028",)),
+        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 1, "too-deep", ()),
+        ("a: " + "[" * 5000, 1, "too-deep", ()),
+    ],
+)
+def test_refused_documents_name_the_line_and_the_remedy(
+    text: str, line: int, code: str, shown: tuple[str, ...]
+) -> None:
+    problem = refusal(text)[0]
+    assert (problem.code, problem.file, problem.line) == (code, "params.yaml", line)
+    assert problem.hint
+    assert all(value in str(problem) for value in shown)
+
+
+def test_all_duplicates_are_named_at_once() -> None:
+    assert [problem.key for problem in refusal("a: 1\na: 2\nb: {c: 1, c: 2}\n")] == ["", "b"]
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes(b"a: 1\nb: \xff\n")
+    (tmp_path / "big.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
+    (tmp_path / "folder.yaml").mkdir()
+    for name, code, shown in (
+        ("params", "not-utf8", ("params.yaml:2", "0xff")),
+        ("parms", "file-missing", ("parms.yaml", "'params.yaml'?")),
+        ("big", "file-too-large", (f"{MAX_BYTES // 1024} KiB",)),
+        ("folder", "not-a-file", ("folder.yaml",)),
+    ):
+        with raises_code(ConfigError, code, *shown):
+            load_yaml(tmp_path / f"{name}.yaml", tmp_path)
+    (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert load_yaml(tmp_path / "bom.yaml", tmp_path).data == {"a": 1}
+
+
+def test_resolve_refuses_what_cannot_be_a_value() -> None:
+    with pytest.raises(AmbiguousScalar, match="date"):
+        resolve("2024-01-01 10:00:00")

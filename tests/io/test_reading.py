@@ -1,15 +1,88 @@
+"""The one reader of JSON: every kind of damage is one error, and nothing waits or crashes."""
+
 from __future__ import annotations
 
+import json
+import os
+import time
 from pathlib import Path
 
+import pytest
+from pydantic import BaseModel
+
 from regft_core.errors import StoreError
-from regft_core.io.reading import read_json
+from regft_core.io.reading import DEEPEST, parse_json, read_json, read_record
 from tests.errors import raises_code
 
+DAMAGED = {
+    "cut": b'{"a": ',
+    "empty": b"",
+    "two values": b"{} {}",
+    "zeros": b"\0" * 100,
+    "deep lists": b"[" * 100_000 + b"]" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "just too deep": b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1),
+    "NaN": b'{"a": NaN}',
+    "Infinity": b'{"a": [-Infinity]}',
+    "infinite": b'{"a": 1e999}',
+    "too many digits": b"9" * 5000,
+    "half a pair": b'{"a": "\\ud83d"}',
+    "the other half, in a list": b'["ok", ["\\ude00 x"]]',
+    "halves in the wrong order": b'["\\ude00\\ud83d"]',
+    "half a pair in a key": b'{"\\ud83d": 1}',
+    "half a pair as bytes": b'["\xed\xa0\xbd"]',
+    "latin-1": '["ä"]'.encode("latin-1"),
+    "UTF-16": '["a"]'.encode("utf-16"),
+}
 
-def test_unreadable_json_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"a": ')
-    with raises_code(StoreError, "not-json", "x.json"):
-        read_json(tmp_path / "x.json")
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_damaged(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with raises_code(StoreError, "damaged-json", "x.json"):
+        read_json(path)
+
+
+def test_sound(tmp_path: Path) -> None:
+    path, value = tmp_path / "x.json", {"a": [1, 2.5, "ä", "\U0001f600", None, True], "b": {}}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False), "\ufeff" + json.dumps(value)):
+        path.write_text(text, encoding="utf-8")
+        assert read_json(path, dict) == value
+    deep = "[" * DEEPEST + "]" * DEEPEST
+    assert json.dumps(parse_json(deep, path)) == deep
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", "true", '"x"'])
+def test_wrong_type(content: str, tmp_path: Path) -> None:
+    with raises_code(StoreError, "damaged-json", "expected an object"):
+        parse_json(content, tmp_path / "x.json", dict)
+
+
+def test_no_file(tmp_path: Path) -> None:
     with raises_code(StoreError, "file-missing", "y.json"):
         read_json(tmp_path / "y.json")
+    loop, other = tmp_path / "loop.json", tmp_path / "other.json"
+    loop.symlink_to(loop)
+    other.symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.json")
+    started = time.monotonic()
+    for path in (loop, other, tmp_path / "pipe.json", tmp_path):
+        with raises_code(StoreError, "damaged-json", path.name):
+            read_json(path)
+    assert time.monotonic() - started < 5
+
+
+class Point(BaseModel):
+    x: int
+    y: list[int]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"x": 1}', '{"x": "one", "y": []}', '{"x": 1, "y": [1, {}]}'])
+def test_record(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with raises_code(StoreError, "damaged-json", "x.json"):
+        read_record(path, Point)
+    path.write_text('{"x": 1, "y": [2]}')
+    assert read_record(path, Point) == Point(x=1, y=[2])

@@ -67,7 +67,7 @@ def test_missing_or_broken_file_names_the_stage(
     damage(copy / path)
     with pytest.raises(DataError) as caught:
         read(copy)
-    assert caught.value.code in ("file-missing", "not-json", "damaged-output")
+    assert caught.value.code in ("file-missing", "damaged-json", "damaged-output")
     assert f"(stage {stage})" in str(caught.value)
     assert Path(path).name in str(caught.value)
 

@@ -623,7 +623,7 @@ def test_a_broken_database_is_explained(grid: Tree) -> None:
 
 def test_a_damaged_work_file_is_named(grid: Tree) -> None:
     grid.write("work/finetune/vanilla/rte/300/manifest.json", "{")
-    with raises_code(DataError, "not-json", "finetune/vanilla/rte/300/manifest.json"):
+    with raises_code(DataError, "damaged-json", "finetune/vanilla/rte/300/manifest.json"):
         sync(grid.root, [VANILLA], SEEDS)
 
 

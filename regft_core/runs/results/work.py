@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from regft_core.errors import DataError, StoreError
-from regft_core.io.reading import read_json
+from regft_core.io.reading import read_json, validation_text
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.runs.results.logs import Log
@@ -151,15 +150,4 @@ def read(path: Path, model: type[R], stage: str) -> R:
     try:
         return model.model_validate(_json(path, stage))
     except ValidationError as error:
-        raise wrong(path, described(error), stage) from error
-
-
-def described(error: ValidationError) -> str:
-    """The first mistakes with their keys (``runs[2].cost.train_seconds``)."""
-    found = [f"{_key(one['loc'])}: {one['msg']}" for one in error.errors(include_url=False)]
-    return "; ".join(found[:3]) + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")
-
-
-def _key(place: Sequence[str | int]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return text.removeprefix(".") or "the file"
+        raise wrong(path, validation_text(error), stage) from error

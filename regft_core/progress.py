@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from regft_core.output import console
 from regft_core.pace import Pace
 
 REFRESH_SECONDS = 0.5
@@ -153,11 +154,10 @@ class ProgressBoard:
         (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
 
     def _draw_bars(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        with Progress(*columns, console=console(error=True), transient=True) as bars:
             whole = bars.add_task(self.title, total=1.0, text="")
             tasks: dict[str, Any] = {}
             while not self._stop.wait(REFRESH_SECONDS):

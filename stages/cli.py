@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regft_core import __version__
+from regft_core import __version__, output
 
 from . import common
 
@@ -144,6 +144,7 @@ def dispatch(name: str, command: Command, arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, 2 for a command that is not there."""
+    output.guard()
     given = list(sys.argv[1:] if arguments is None else arguments)
     known = commands()
     name = given[0] if given else "--help"

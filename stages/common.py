@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regft_core import output
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
 
@@ -158,6 +159,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
     )
     for argument in arguments:
         argument.add(parser)
+    output.guard()
     given = parser.parse_args()
     if "DVC_STAGE" in os.environ:
         # A killed `dvc repro` must not leave a training behind that nobody waits for.

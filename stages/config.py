@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from regft_core import output
 from regft_core.errors import ConfigError, RegftError
 from regft_core.grid.prepared import size_warnings, skew_warnings, undrawn
 from regft_core.names import plural
@@ -151,6 +152,7 @@ def _warn(project: Project) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, 2 for a wrong configuration."""
+    output.guard()
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=argparse.SUPPRESS, help="project root (default: here)")
     shared.add_argument("--params", default=argparse.SUPPRESS, help="another file instead of params.yaml")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
+from regft_core import output
 from regft_core.errors import RegftError
 from regft_core.grid.method_table import as_markdown, as_text, catalogue, sources_markdown
 from regft_core.names import suggestion
@@ -26,6 +27,7 @@ from .common import called_as
 
 def main() -> int:
     """Print all methods, or those named; returns the exit code."""
+    output.guard()
     parser = argparse.ArgumentParser(called_as("python -m stages.methods"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from regft_core import output
 from regft_core.errors import ConfigError, RegftError
 from regft_core.grid.paper_table import as_markdown, line_of, problems_of, projects_of
 from regft_core.names import plural, suggestion
@@ -44,6 +45,7 @@ def page(root: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, or print the page; returns the exit code, 2 where something differs."""
+    output.guard()
     parser = argparse.ArgumentParser(called_as("python -m stages.papers"), description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("items", nargs="*", help="tables and figures to compare (default: all)")

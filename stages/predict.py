@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
+from regft_core import output
 from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
@@ -65,7 +66,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _stream(model: ServedModel | ServedAnswers, form: str, columns: dict[str, Any]) -> Counted:
     """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
     try:
-        return predict_stream(model, sys.stdin.buffer, sys.stdout, form, **columns)
+        return predict_stream(model, sys.stdin.buffer, output.data(), form, **columns)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
         return Counted()

@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from regft_core import output
 from regft_core.errors import RunFailed
 from regft_core.grid.keys import read_failures
 from regft_core.io.canonical import json_text
@@ -39,7 +40,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_text(report.results), end="")
     else:
-        show(report, Console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
+        show(report, output.console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
     texts = []
     for width in WIDTHS:
         show(report, Console(file=(text := io.StringIO()), width=width))

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from regft_core import output
 from regft_core.errors import ConfigError, Problem
 from regft_core.runs.identity.fingerprint import package_root
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
@@ -73,7 +74,8 @@ def repro(folder: Path, more: dict[str, str] | None = None) -> int:
 
     os.environ |= environment() | (more or {})
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    return int(dvc(["--cd", str(folder), "repro"]))
+    with output.unguarded():
+        return int(dvc(["--cd", str(folder), "repro"]))
 
 
 def environment() -> dict[str, str]:

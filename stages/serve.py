@@ -40,7 +40,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         local = _is_local(arguments.host)
         app = application(model, columns, limits, LOCAL if local else ("*",))
         config = uvicorn.Config(
-            app, log_level="warning", limit_concurrency=CONNECTIONS, server_header=False, timeout_graceful_shutdown=5
+            app,
+            log_level="warning",
+            limit_concurrency=CONNECTIONS,
+            server_header=False,
+            use_colors=False,
+            timeout_graceful_shutdown=5,
         )
         if not local:
             warning = (

@@ -58,15 +58,15 @@ class Estimate:
 
     def line(self) -> str:
         """``time: about 14 min: search 1 min, finetune 13 min (measured on this machine, 2 runs at a time)``."""
-        if not self.runs:
-            return f"time: not known{self._why()}"
+        unknown = f"{plural(self.unknown, 'run')} of unknown length (known once `dvc repro plan` has prepared the rows)"
+        if not self.methods:
+            return "time: nothing to train" if not self.unknown else f"time: not known: {unknown}{self._why()}"
         parts = ", ".join(f"{stage} {spoken(seconds)}" for stage, seconds in self.stages.items() if seconds)
         where = "measured on this machine" if not self.missing else "assumed speed"
-        rest = f"; {plural(self.unknown, 'run')} of unknown length not counted" if self.unknown else ""
-        return (
-            f"time: about {spoken(self.seconds)}: {parts or 'nothing to train'} "
-            f"({where}, {plural(self.parallel, 'run')} at a time){rest}{self._why()}"
-        )
+        text = f"{spoken(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
+        if self.unknown:
+            return f"time: not known: {unknown}, and for the others about {text}{self._why()}"
+        return f"time: about {text}{self._why()}"
 
     def _why(self) -> str:
         return f"\n  not measured: {self.missing}" if self.missing else ""
@@ -165,12 +165,12 @@ def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     windows = project.params.model.windows
     length = "max_length tokens" if windows == 1 else f"{windows} windows of max_length tokens"
-    text = (
-        f"GPU hours: {shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
+    part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
+    return (
+        f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
         f"weights in the encoder's layers, every example {length} long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
-    return text + (f"; {unknown} runs of unknown length not counted" if unknown else "")
 
 
 def shown(hours: float) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 
 from regft_core.data.rows import OpenTable
+from regft_core.output import drawing
 
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)
@@ -32,10 +33,10 @@ class Progress:
         text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rate:,.0f} rows/s{left}"
         full = int(_WIDTH * done)
         bar = "\u2588" * full + "\u2591" * (_WIDTH - full)
-        sys.stderr.write(f"\r{bar} {text}\x1b[K" if self._terminal else f"  {text}\n")
+        drawing(sys.stderr).write(f"\r{bar} {text}\x1b[K" if self._terminal else f"  {text}\n")
         sys.stderr.flush()
 
     def end(self) -> None:
         """Clear the line."""
         if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print("\r\x1b[K", end="", file=drawing(sys.stderr), flush=True)

@@ -32,6 +32,8 @@ from regft_core.settings.yaml.valid_parts import parts
 
 #: Keys of ``method_settings`` that are no part of a method's file.
 NOT_IN_FILE = ("base",)
+#: Keys of a method's file that speak of this file alone, not of arms that start from it.
+_OF_THE_FILE = ("description", "paper", "control_for", "differs_in", "variant_of", "combines")
 
 
 class MethodBuilder:
@@ -270,11 +272,14 @@ class MethodBuilder:
 
 
 def _without_family(file: Document, base: str) -> Document:
-    """The file of an arm's ``base``: its arm is a variant of it, and no ingredient or combination of others."""
-    data = {key: value for key, value in file.data.items() if key not in ("combines", "variant_of")}
-    if "control_for" not in data:
-        data["variant_of"] = [base]
-    return Document(data, file.lines, file.file)
+    """The settings of an arm's ``base``: what that file says about itself and its relatives is not true of its arm.
+
+    So a control's arm is no control until it says so; it is a variant of its base, whose controls it shares.
+    """
+    data = {key: value for key, value in file.data.items() if key not in _OF_THE_FILE}
+    return Document(
+        {"description": f"{base} with settings of its own", **data, "variant_of": [base]}, file.lines, file.file
+    )
 
 
 def _with_own_sources(found: Layered) -> Layered:

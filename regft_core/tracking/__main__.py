@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from regft_core import output
 from regft_core.errors import RegftError
 
 
@@ -34,6 +35,7 @@ def port_number(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    output.guard()
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
     parser = argparse.ArgumentParser("regft", description=__doc__)

@@ -75,7 +75,7 @@ def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str
     project = load_project(build({}), registry)
     rows = plan_rows(project, registry)
     assert "GPU hours: not known; 18 runs" in gpu_line(project, [row for row in rows if row.rows is None])
-    assert "18 runs of unknown length not counted" in gpu_line(project, rows)
+    assert "not known for 18 runs of unknown length; for the others" in gpu_line(project, rows)
 
 
 def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:

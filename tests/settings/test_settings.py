@@ -109,6 +109,21 @@ def test_an_arm_is_listed_like_a_file(build: Build, registry: dict[str, Any]) ->
     assert project.methods["noise"].finetune.regularisers[0][1].scale == 1e-5
 
 
+def test_an_arm_of_a_control_is_no_control(build: Build, registry: dict[str, Any]) -> None:
+    """What the base's file says about itself and its relatives is not true of the arm."""
+    base = "description: less\npaper: A (2020)\ncontrol_for: noise\ndiffers_in: [regularisers]\nregularisers: {}\n"
+    params = PARAMS.replace("  - mask\n", "  - louder\n") + "method_settings:\n  louder: {base: quiet, "
+    files = {"pipelines/methods/quiet.yaml": base}
+    project = load_project(
+        build({**files, "params.yaml": params + "regularisers: {noise: {scale: 0.5}}, training: {epochs: 3}}\n"}),
+        registry,
+    )
+    louder = project.methods["louder"].config
+    assert (louder.control_for, louder.differs_in, louder.differs_by, louder.paper) == ((), (), "", "")
+    assert louder.variant_of == ("quiet",)
+    assert not [warning for warning in project.warnings if "differs_in" in warning or "quiet.yaml" in warning]
+
+
 def test_max_length_of_a_task(load: Load) -> None:
     project = load("task_settings: {films: {model: {max_length: 64}}}\n", "model: {max_length: 256}\n")
     assert project.model("opinions").max_length == 256

@@ -53,7 +53,9 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
             sets[score["set"]]["verdict"] for sets in compared.values()
         ]
         assert bool(compared) is (score["method"] == "hype_n")
-        assert score["below_chance"] is (score["set"] in reported[score["method"]]["below_chance"])
+        assert score["no_better_than_constant"] is (
+            score["set"] in reported[score["method"]]["no_better_than_constant"]
+        )
         assert score["primary"]
         assert (score["seed 0"] + score["seed 1"]) / 2 == pytest.approx(score["mean"])
     for pair in results.verdicts.to_dict("records"):

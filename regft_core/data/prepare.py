@@ -31,6 +31,8 @@ class EvaluationSet:
     declaration: Declaration
     label_map: dict[str, str] | None
     task: str | None
+    #: Whether it is built so that a shortcut answers the opposite.
+    reversed: bool = False
 
 
 def declaration_of(task: TaskConfig) -> Declaration:
@@ -64,7 +66,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
             config.drop_empty or task.drop_empty,
             task.range,
         )
-        found = EvaluationSet(config.source, config.split, declaration, config.label_map, None)
+        found = EvaluationSet(config.source, config.split, declaration, config.label_map, None, config.reversed)
     else:
         other = tasks.get(name)
         if other is None:
@@ -74,7 +76,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
         split = config.split or other.splits.judging
         if split is None:
             raise DataError("split-missing", f"{where}: '{name}' has no split\n    -> name one with 'split'")
-        found = EvaluationSet(other.source, split, declaration_of(other), config.label_map, name)
+        found = EvaluationSet(other.source, split, declaration_of(other), config.label_map, name, config.reversed)
     _check_labels(where, task, config, found)
     return found
 
@@ -222,6 +224,7 @@ def _describe(
             "n": len(ood[name].examples),
             "split": entry.split,
             "source": entry.source.model_dump(mode="json"),
+            "reversed": entry.reversed,
         }
     splits = {"train": train, "dev": dev, **ood}
     keys = [text_key(example) for example in train.examples]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from regft_core.errors import DataError, RunFailed
 from regft_core.evaluate import metrics, ood
 from regft_core.kinds import Kind, find
+
+#: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
+ENOUGH_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class SetInfo:
     label_map: Mapping[str, str] | None = None
     #: This set's labels; None when there are none, or when they are the task's own in the same order.
     label_names: Sequence[str] | None = None
+    #: Whether it is built so that a shortcut answers the opposite: predictions that look swapped are expected.
+    reversed: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,14 +40,18 @@ class Evaluation:
     #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
     #: "positive_label_index": int | None (what F1 counts, in the set's label space)}
     sets: dict[str, dict[str, Any]]
-    #: set -> None, "constant" or "majority" (see ``Kind.collapsed``)
-    collapsed: dict[str, str | None]
+    #: None, "constant" or "majority": ``Kind.collapsed`` on the validation set.
+    collapsed: str | None
     #: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space
     rows: dict[str, list[dict[str, Any]]]
 
 
 def evaluate_run(
-    logits_by_set: Mapping[str, npt.NDArray[Any]], sets: Mapping[str, SetInfo], task: Mapping[str, Any]
+    logits_by_set: Mapping[str, npt.NDArray[Any]],
+    sets: Mapping[str, SetInfo],
+    task: Mapping[str, Any],
+    *,
+    reads_text: bool = True,
 ) -> Evaluation:
     """Score one run on every set.
 
@@ -50,6 +59,7 @@ def evaluate_run(
     ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none),
     ``metrics`` and ``positive_label`` (own name; the last label when None) are read.
     ``majority`` in the result is the score of ``Kind.constant`` on the same set.
+    ``reads_text`` is False for a method that answers with a constant on purpose, which never counts as collapsed.
 
     Raises:
         DataError: logits, labels or ids do not fit each other, or labels cannot be mapped.
@@ -61,15 +71,20 @@ def evaluate_run(
             "sets-differ",
             f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}",
         )
-    result = Evaluation({}, {}, {})
-    for name, info in sets.items():
-        _evaluate_set(name, logits_by_set[name], info, task, result)
-    return result
+    found = {name: _evaluate_set(name, logits_by_set[name], info, task) for name, info in sets.items()}
+    collapsed = found["dev"].collapsed if reads_text and "dev" in found else None
+    return Evaluation(
+        {name: one.scores for name, one in found.items()}, collapsed, {name: one.rows for name, one in found.items()}
+    )
 
 
-def _evaluate_set(
-    name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any], result: Evaluation
-) -> None:
+class _Judged(NamedTuple):
+    scores: dict[str, Any]
+    rows: list[dict[str, Any]]
+    collapsed: str | None
+
+
+def _evaluate_set(name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any]) -> _Judged:
     kind = find(task["kind"])
     own = list(task["labels"] or [])
     gold = _check(name, logits, info, len(kind.output_names(own))).astype(kind.dtype, copy=False)
@@ -84,18 +99,21 @@ def _evaluate_set(
             task["metrics"], kind=task["kind"], labels=gold, predictions=values, positive_label_index=positive
         )
 
-    result.sets[name] = {
+    scored = {
         "n": int(gold.size),
         "metrics": score(predictions),
         "majority": score(kind.constant(gold)),
-        "warning": kind.warning(gold, predictions, set_labels),
+        "warning": None if info.reversed else kind.warning(gold, predictions, set_labels),
         "positive_label_index": positive,
     }
-    result.collapsed[name] = kind.collapsed(gold, predictions)
-    result.rows[name] = [
+    collapsed = kind.collapsed(gold, predictions)
+    if collapsed == "majority" and gold.size < ENOUGH_ROWS:
+        collapsed = None
+    rows = [
         {"idx": idx, "label": label, "prediction": prediction, "scores": row}
         for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
     ]
+    return _Judged(scored, rows, collapsed)
 
 
 def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> npt.NDArray[Any]:

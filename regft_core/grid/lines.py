@@ -6,6 +6,9 @@ from typing import Any
 
 from regft_core.settings.provenance import described
 
+#: How a run collapsed, in words.
+COLLAPSED = {"constant": "the same answer to every row", "majority": "no better than a constant answer"}
+
 
 def describe(record: dict[str, Any]) -> str:
     """One line for a run that was trained and evaluated."""
@@ -15,12 +18,8 @@ def describe(record: dict[str, Any]) -> str:
         f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
         for name, found in record["sets"].items()
     )
-    notes = ""
-    if record["collapsed"].get("dev"):
-        notes += f"  COLLAPSED ({record['collapsed']['dev']})"
-    if weak := [name for name, what in record["collapsed"].items() if what and name != "dev"]:
-        notes += f"  (not above the majority class on {', '.join(weak)})"
-    return f"  {run_of(record)}: {sets}{notes}"
+    note = f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else ""
+    return f"  {run_of(record)}: {sets}{note}"
 
 
 def run_of(record: dict[str, Any]) -> str:

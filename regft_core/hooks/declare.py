@@ -130,6 +130,7 @@ class Declares:
             ``model.pooling: mask`` need each other.
         demonstration_sets: sets of labelled training examples behind every row, over which evaluation averages.
         reads_encoder: whether the answers depend on the encoder: not those of a bag of words, or a constant.
+        reads_text: whether the answers depend on the input: not those of a constant, a line of reference.
         says: what only describes the method.
     """
 
@@ -164,6 +165,7 @@ class Declares:
     answers_at_mask: bool = False
     demonstration_sets: int = 0
     reads_encoder: bool = True
+    reads_text: bool = True
     says: Says = field(default=Says())
 
     def __post_init__(self) -> None:

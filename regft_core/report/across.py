@@ -63,7 +63,7 @@ def _method(
     scores, base = _scores(blocks, name), _scores(blocks, config.reference)
     # Larger or smaller is better in all blocks, and all values are shown on one scale.
     alike = len({(higher_is_better(block.primary), factor(block.primary)) for block in blocks}) == 1
-    bad = sum(len(row.failed) + row.collapsed_on_dev for row in rows)
+    bad = sum(len(row.failed) + len(row.collapsed) for row in rows)
     words: dict[str, Counter[str]] = {"reference": Counter(), "control": Counter()}
     for row in rows:
         for comparison in row.comparisons:

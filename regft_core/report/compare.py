@@ -118,32 +118,14 @@ def compared(
     return found
 
 
-def below_chance(
-    data: BlockData, arms: Mapping[str, Arms], majority: Mapping[str, float], config: ReportConfig
-) -> dict[str, dict[str, Verdict]]:
-    """Set -> method -> its score against a constant answer's (``majority`` of the set)."""
-    metric, found = data.described.primary, {}
-    names = [name for name, cell in data.cells.items() if any(run.ok for run in cell.runs)]
-    for name, one in arms.items():
-        verdicts = judge(
-            [one.sample(method, less=majority[name]) for method in names],
-            "chance",
-            confidence=config.confidence,
-            point=point_of(metric, (one.one(method).mean for method in names)),
-            higher_is_better=metrics.higher_is_better(metric),
-        )
-        found[name] = dict(zip(names, verdicts, strict=True))
-    return found
-
-
 def opponents(
     data: BlockData, block: Block, arms: Mapping[str, Arms], looks: Looks | None, config: ReportConfig
 ) -> Opponents | None:
-    """The arms that train the encoder against the best that does not; None without such an arm.
+    """The arms that train the encoder against the best that does not (a constant is none); None without such an arm.
 
     A pair that is compared already, as with the reference, keeps its verdict: one pair has one.
     """
-    frozen = [row for row in block.rows if not data.cells[row.method].trains_encoder and row.n_ok]
+    frozen = [row for row in block.rows if not (data.cells[row.method].trains_encoder or row.constant) and row.n_ok]
     if not frozen:
         return None
     sign = 1.0 if metrics.higher_is_better(block.primary) else -1.0

@@ -1,5 +1,6 @@
-"""Which method to take in one block: by expected score, with what a cheaper one is expected to cost.
+"""Which method to take in one block: by expected score, with what a cheaper one is expected to lose.
 
+Costs are declared passes. Measured seconds decide nothing, so that a run gives the same decision on every machine.
 ``statistics.decision`` has the rule. Claims stand beside it and are the verdicts of ``statistics.verdict``.
 """
 
@@ -15,11 +16,14 @@ from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.compare import point_of
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
-from regft_core.report.page.formatting import interval, measured, number, score, some, unit
+from regft_core.report.page.formatting import interval, listed, number, ratio, score, some, unit
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, overall
+
+#: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
+SAME_SCORES = 1e-4
 
 
 def decide(
@@ -53,25 +57,26 @@ def decide(
         baseline=baseline if baseline in names else None,
         baseline_frozen=block.opponents is not None,
         beating=(),
-        cost_measured=bool(entered) and all(row.cost.measured is not None for row in entered),
     )
     if not entered:
         return replace(
             found, sentences=(f"On {block.title} no method finished every seed, so there is nothing to take.",)
         )
-    upwards = not metrics.find(metric).lower_is_better
-    observed, resampled = _together([arms[name].table(names) for name in judges])
-    point = point_of(metric, observed.ravel())
-    held = beliefs(observed, resampled, point=point, higher_is_better=upwards)
+    tables = [arms[name].table(names) for name in judges]
+    point = point_of(metric, np.concatenate([observed.ravel() for observed, _ in tables]))
+    groups = _alike(entered, [observed for observed, _ in tables], SAME_SCORES * point)
+    leaders = [group[0] for group in groups]
+    observed, resampled = _together([(scores[leaders], draws[:, leaders]) for scores, draws in tables])
+    held = beliefs(observed, resampled, point=point, higher_is_better=not metrics.find(metric).lower_is_better)
     choices = [
         Choice(
-            row.method,
-            row.scores["dev"][metric].estimate,
+            entered[leader].method,
+            entered[leader].scores["dev"][metric].estimate,
             belief,
-            row.cost.measured if found.cost_measured else row.cost.declared,
-            row.cost.spread if found.cost_measured else None,
+            entered[leader].cost.declared,
+            tuple(entered[i].method for i in same),
         )
-        for row, belief in zip(entered, held, strict=True)
+        for (leader, *same), belief in zip(groups, held, strict=True)
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or(c.cost)))
     losses, costs = [c.belief.loss for c in choices], [_or(c.cost) for c in choices]
@@ -90,6 +95,7 @@ def decide(
     exported = command(pick.method)
     sentences = [
         *_taken(found, block.title),
+        *_changing_nothing(pick, arms, SAME_SCORES * point),
         *_instead(found),
         *_claimed(found, against),
         *_elsewhere(found, block),
@@ -102,6 +108,22 @@ def decide(
     if left_out:
         sentences.append(f"Left out: {some([f'{method} ({why})' for method, why in left_out])}.")
     return replace(found, sentences=tuple(sentences), commands=() if exported is None else (exported,))
+
+
+def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
+    """Group methods whose ``scores`` ([k, S] of each judging set) agree under every seed; the simplest leads its group.
+
+    Simplest: the fewest declared passes, then the fewest phases and regularisers, then the first in the grid.
+    """
+    order = sorted(range(len(rows)), key=lambda i: (round(_or(rows[i].cost.declared), 6), rows[i].ingredients, i))
+    groups: list[list[int]] = []
+    for i in order:
+        same = (g for g in groups if all(np.abs(one[i] - one[g[0]]).max() <= tolerance for one in scores))
+        if (group := next(same, None)) is not None:
+            group.append(i)
+        else:
+            groups.append([i])
+    return sorted(groups)
 
 
 def _together(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +144,7 @@ def _claims(block: Block, found: Decision, set_name: str) -> list[Comparison]:
 
 def _order(choices: Sequence[Choice]) -> Callable[[Comparison], int]:
     """The place of a comparison's method by expected score."""
-    places = {c.method: place for place, c in enumerate(choices)}
+    places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
     return lambda c: places.get(c.method, len(places))
 
 
@@ -166,38 +188,50 @@ def _taken(found: Decision, where: str) -> list[str]:
     leader = found.choices[0]
     if leader.method != pick.method:
         sentences.append(
-            f"{leader.method} has the best expected score, but {pick.method} is cheaper ({_costs(pick, found)} against "
-            f"{measured(leader.cost, leader.spread)}) and loses {_points(pick.belief.loss, found)}, "
+            f"{leader.method} has the best expected score, but {pick.method} takes fewer passes "
+            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {_points(pick.belief.loss, found)}, "
             f"within the tolerance of {number(found.tolerance, 1)}."
         )
+    return sentences
+
+
+def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) -> list[str]:
+    """Methods with the scores of the pick: they change nothing here, or only on other sets."""
+    by_sets: dict[tuple[str, ...], list[str]] = {}
+    for name in pick.same:
+        tables = {place: one.table([pick.method, name])[0] for place, one in arms.items()}
+        differing = tuple(place for place, (a, b) in tables.items() if np.abs(a - b).max() > tolerance)
+        by_sets.setdefault(differing, []).append(name)
+    sentences = []
+    for differing, names in by_sets.items():
+        verb, change = ("scores", "it changes") if len(names) == 1 else ("score", "they change")
+        where = f", but not on {listed(list(differing))}" if differing else f": {change} nothing here"
+        sentences.append(f"{some(names)} {verb} the same under every seed{where}; {pick.method} is the simplest.")
     return sentences
 
 
 def _instead(found: Decision) -> list[str]:
     """What the frozen encoder (or the reference) would cost; else the next best method."""
     assert found.pick is not None
-    others = [c for c in found.choices if c.method != found.pick.method]
-    other = next((c for c in others if c.method == found.baseline), others[0] if others else None)
+    others = [c for c in found.choices if c is not found.pick]
+    other = next((c for c in others if found.baseline in (c.method, *c.same)), others[0] if others else None)
     if other is None:
         return []
+    name = found.baseline if found.baseline in other.same else other.method
     lost = other.belief.loss - found.pick.belief.loss
     change = (
         f"is expected to lose {_points(lost, found)}" if lost >= 0 else f"is expected to gain {_points(-lost, found)}"
     )
-    cost = (
-        f" and costs {_costs(other, found)} against {measured(found.pick.cost, found.pick.spread)}"
-        if other.cost is not None
-        else ""
-    )
-    return [f"Taking {other.method} instead {change}{cost}."]
+    cost = f" and takes {_costs(other)} against {ratio(found.pick.cost)}" if other.cost is not None else ""
+    return [f"Taking {name} instead {change}{cost}."]
 
 
 def _points(value: float, found: Decision) -> str:
     return f"{score(value, found.metric)} {unit(found.metric)}"
 
 
-def _costs(c: Choice, found: Decision) -> str:
-    return f"{measured(c.cost, c.spread)} plain fine-tuning" if c.cost is not None else "an unknown share"
+def _costs(c: Choice) -> str:
+    return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
 
 
 def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
@@ -236,22 +270,24 @@ def _against_controls(block: Block) -> list[str]:
 
 
 def _elsewhere(found: Decision, block: Block) -> list[str]:
-    """Sets on which the pick is below a constant answer, or has lost against the baseline."""
+    """Where the pick is no better than a constant answer, or has lost against the baseline."""
     assert found.pick is not None
     row, baseline = block.row(found.pick.method), found.baseline and block.row(found.baseline)
     assert row is not None
-    said = []
-    for name in row.scores:
-        if name == "dev":
-            continue
-        own = row.scores[name][found.metric]
+    no_better, sentences = row.no_better(found.metric), []
+    if row.constant:
+        sentences.append("No method is better than a constant answer: these rows teach none of them anything.")
+    if by := no_better.get("dev"):
+        sentences.append(f"It is {BELOW}{'' if found.metric in by else f' by {listed(by)}'}.")
+    for name, own in row.scores.items():
         lost = [c for c in _claims(block, found, name) if c.method == row.method and c.verdict.word == LOSS]
-        if own.below_chance or lost:
-            what = BELOW if own.below_chance else f"{LOSS} than {found.baseline}"
-            theirs = ""
-            if baseline and baseline is not row:
-                theirs = (
-                    f"; {baseline.method} has {score(baseline.scores[name][found.metric].estimate.mean, found.metric)}"
-                )
-            said.append(f"On {name} it is {what}: {score(own.estimate.mean, found.metric)}{theirs}.")
-    return said
+        if name == "dev" or not (lost or name in no_better):
+            continue
+        text = f"On {name} it scores {score(own[found.metric].estimate.mean, found.metric)}"
+        if by := no_better.get(name):
+            text += f", {BELOW}{'' if found.metric in by else f' by {listed(by)}'}"
+        if baseline and baseline is not row:
+            theirs = baseline.scores[name][found.metric].estimate.mean
+            text += f"; {baseline.method} scores {score(theirs, found.metric)}"
+        sentences.append(f"{text}.")
+    return sentences

@@ -6,6 +6,7 @@ with their mean and Student's t interval over seeds, its tables as the mean over
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from regft_core.report.page.formatting import some
 from regft_core.report.read_grid import BlockData
 from regft_core.runs.results.records import FindingRecord, FoundTable
 from regft_core.statistics.bootstrap import seed_interval
+
+log = logging.getLogger(__name__)
 
 #: Arms that a remark names; of more it names the first and counts the rest.
 MOST_NAMED = 6
@@ -83,6 +86,8 @@ class EvaluationSection:
     #: Where it measured, when it depends on the machine.
     environments: tuple[str, ...]
     found: tuple[Found, ...]
+    #: Why nothing of it could be shown; empty where it could.
+    failed: str = ""
 
 
 def sections(
@@ -90,7 +95,36 @@ def sections(
 ) -> tuple[EvaluationSection, ...]:
     """One section per evaluation that any arm has; ``order`` holds the methods of each block as they are shown."""
     names = sorted({name for block in data for cell in block.cells.values() for name in cell.evaluations})
-    return tuple(_section(name, data, order, confidence, reference) for name in names)
+    return tuple(_section_or_failure(name, data, order, confidence, reference) for name in names)
+
+
+def failures(data: Sequence[BlockData]) -> list[str]:
+    """One warning per evaluation and block with runs on which it raised."""
+    texts = []
+    for block in data:
+        for name in sorted({name for cell in block.cells.values() for name in cell.evaluations}):
+            errors = {
+                cell.method: run.error
+                for cell in block.cells.values()
+                if name in cell.evaluations
+                for run in cell.evaluations[name].runs
+                if run.status != "ok"
+            }
+            if errors:
+                first = next(iter(errors.values()))
+                texts.append(f"Evaluation {name} failed on {block.name} for {some(list(errors))}: {first}")
+    return texts
+
+
+def _section_or_failure(
+    name: str, data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
+) -> EvaluationSection:
+    """What a plug-in found may be anything: where it cannot be shown, its panel says so and the report stands."""
+    try:
+        return _section(name, data, order, confidence, reference)
+    except Exception as error:
+        log.warning("evaluation %s cannot be shown", name, exc_info=True)
+        return EvaluationSection(name, "", {}, False, (), (), f"{type(error).__name__}: {error}")
 
 
 def as_numbers(found: Sequence[EvaluationSection]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -18,7 +18,7 @@ from regft_core.statistics.verdict import overall
 WIDTH = 120
 SCORES = (
     "method", "task", "size", "set", "metric", "primary", "mean", "low", "high", "seeds", "failed",
-    "vs_reference", "vs_control", "below_chance", "declared_cost", "measured_cost",
+    "vs_reference", "vs_control", "no_better_than_constant", "declared_cost", "measured_cost",
 )  # fmt: skip
 PAIRS = (
     "method", "other", "role", "task", "size", "set", "metric", "difference", "low", "high", "verdict", "why",
@@ -33,7 +33,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
         primary: whether the task is judged by this metric. Verdicts are about it; other metrics have none.
         vs_reference, vs_control: the report's word; against several controls that against all of them.
-        below_chance: whether the score is shown to be below a constant answer's.
+        no_better_than_constant: whether the mean is no better than the score of a constant answer.
         declared_cost, measured_cost: of training; plain fine-tuning is 1.
         failed: number of seeds that did not finish.
         seed 0, seed 1, ...: score of each seed; NaN where it failed.
@@ -102,7 +102,7 @@ def _score(report: Report, block: Block, row: Row, score: Score) -> dict[str, An
         "seeds": score.estimate.n,
         "failed": len(row.failed),
         **words,
-        "below_chance": score.below_chance,
+        "no_better_than_constant": score.no_better and not row.constant,
         "declared_cost": row.cost.declared,
         "measured_cost": row.cost.measured,
         **{f"seed {seed}": value for seed, value in zip(score.estimate.seeds, score.estimate.values, strict=True)},

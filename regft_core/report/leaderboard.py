@@ -110,13 +110,13 @@ def alerts(report: Report, block: Block) -> list[str]:
         found.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
     if failed := _seeds_of(block, lambda row: len(row.failed)):
         found.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
-    if collapsed := _seeds_of(block, lambda row: row.collapsed_on_dev):
-        found.append(f"At most as good as a constant answer: {collapsed}.")
-    below: dict[tuple[str, ...], list[str]] = {}  # methods -> the sets on which they are
-    for name in block.sets:
-        if low := tuple(row.method for row in block.rows if name in row.below_chance):
-            below.setdefault(low, []).append(name)
-    found += [f"{BELOW_MARK} {BELOW} on {listed(sets)}: {some(list(low))}." for low, sets in below.items()]
+    if collapsed := _seeds_of(block, lambda row: len(row.collapsed)):
+        found.append(f"Collapsed ({BELOW}): {collapsed}.")
+    # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
+    low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
+    if low:
+        shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
+        found.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
     found += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
     return found + list(looked_at([block]))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from regft_core import metrics
 from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.interim import Looked
 from regft_core.report.published.model import PublishedTable
@@ -15,9 +16,13 @@ from regft_core.statistics.failed import FailureRate
 from regft_core.statistics.iqm import Interval
 from regft_core.statistics.learning_curve import Gain
 from regft_core.statistics.ranks import RankSet
-from regft_core.statistics.verdict import Verdict, below
+from regft_core.statistics.verdict import Verdict
 
 Role = Literal["reference", "control", "opponent"]
+#: Metrics of a regression that see its unit.
+SEE_SCALE = ("r2", "mse", "mae")
+#: Relative difference of scores that is rounding.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,8 @@ class Score:
     set: str
     metric: str
     estimate: Estimate
-    #: Score of the best baseline that ignores the input.
+    #: Score of the best answer that ignores the input.
     majority: float
-    #: The primary metric against that baseline.
-    chance: Verdict | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -38,9 +41,10 @@ class Score:
         return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
 
     @property
-    def below_chance(self) -> bool:
-        """Whether it is shown to be below that baseline."""
-        return self.chance is not None and below(self.chance)
+    def no_better(self) -> bool:
+        """Whether the mean is no better than the score of a constant answer."""
+        sign = 1.0 if metrics.higher_is_better(self.metric) else -1.0
+        return self.estimate.n > 0 and sign * (self.estimate.mean - self.majority) <= ROUNDING * abs(self.majority)
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class Row:
     scores: Mapping[str, Mapping[str, Score]]
     #: (seed, error)
     failed: tuple[tuple[int, str], ...]
-    #: (seed, set, "constant" or "majority")
-    collapsed: tuple[tuple[int, str, str], ...]
+    #: (seed, "constant" or "majority") of the runs that are no better than a constant answer (``Kind.collapsed``)
+    collapsed: tuple[tuple[int, str], ...]
     n_expected: int
     cost: Cost
     variants: tuple[str, ...]
@@ -127,21 +131,28 @@ class Row:
     same_runs_as: str | None = None
     #: Several seeds gave the same answers to every row of the development set: they count as one answer.
     still: bool = False
+    #: It answers without reading the input: a line of reference, about which nothing is claimed.
+    constant: bool = False
+    #: Phases and regularisers: how much there is to it.
+    ingredients: int = 0
 
     @property
     def n_ok(self) -> int:
         """Seeds that ran to the end."""
         return self.n_expected - len(self.failed)
 
-    @property
-    def collapsed_on_dev(self) -> int:
-        """Runs that did no better than a constant answer on the development set (``Kind.collapsed``)."""
-        return sum(name == "dev" for _, name, _ in self.collapsed)
+    def no_better(self, primary: str) -> dict[str, list[str]]:
+        """Set -> metrics by which it is no better than a constant answer, of ``primary`` and those that see scale.
 
-    @property
-    def below_chance(self) -> tuple[str, ...]:
-        """Sets on which it is shown to be below a constant answer."""
-        return tuple(name for name, own in self.scores.items() if any(score.below_chance for score in own.values()))
+        A metric that only ranks (Spearman) cannot see that all values are far off.
+        """
+        if self.constant:
+            return {}
+        found = {
+            name: [metric for metric, score in own.items() if metric in (primary, *SEE_SCALE) and score.no_better]
+            for name, own in self.scores.items()
+        }
+        return {name: by for name, by in found.items() if by}
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
         """Comparisons with the reference (at most one) or with each control, on one set."""
@@ -171,10 +182,10 @@ class Choice:
     #: On the development set, over its seeds.
     score: Estimate
     belief: Belief
-    #: Plain fine-tuning = 1; measured where every method has that, else declared.
+    #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
     cost: float | None
-    #: Lowest and highest of a measured cost over its seeds.
-    spread: tuple[float, float] | None
+    #: Other methods with the same scores under every seed: one choice, of which this is the simplest.
+    same: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,7 +209,6 @@ class Decision:
     baseline_frozen: bool
     #: Methods whose verdict against it says so.
     beating: tuple[str, ...]
-    cost_measured: bool
     sentences: tuple[str, ...] = ()
     #: What exports the pick.
     commands: tuple[str, ...] = ()

@@ -61,8 +61,8 @@ def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
         if any(role in own for own in said.values()):
             by_word = {word: [method for method, own in said.items() if own.get(role) == word] for word in (GAIN, LOSS)}
             found[f"vs_{role}"] = {word: some(methods) or "none" for word, methods in by_word.items()}
-    if below := [f"{row.method} on {name}" for row in block.rows for name in row.below_chance]:
-        found["below_chance"] = some(below)
+    if low := [f"{row.method} on {name}" for row in block.rows for name in row.no_better(block.primary)]:
+        found["no_better_than_constant"] = some(low)
     if failed := sum(len(row.failed) for row in block.rows):
         found["failed"] = failed
     if block.mixed_environments:
@@ -93,8 +93,8 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     found["failed"] = len(row.failed)
     if block.mixed_environments:
         found["mixed_environments"] = list(block.mixed_environments)
-    found["collapsed"] = row.collapsed_on_dev
-    found["below_chance"] = list(row.below_chance)
+    found["collapsed"] = len(row.collapsed)
+    found["no_better_than_constant"] = list(row.no_better(block.primary))
     found["same_answers_under_every_seed"] = row.still
     found["cost_ratio"] = {
         "declared": _plain(row.cost.declared),
@@ -103,14 +103,14 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
         "memory": _plain(row.cost.memory),
     }
     if block.decision is not None:
-        choice = next((c for c in block.decision.choices if c.method == row.method), None)
+        choice = next((c for c in block.decision.choices if row.method in (c.method, *c.same)), None)
         if choice is not None:
             found["decision"] = {
                 "expected": choice.belief.expected,
                 "probability_best": choice.belief.best,
                 "expected_loss": choice.belief.loss,
-                "taken": choice is block.decision.pick,
-            }
+                "taken": choice is block.decision.pick and choice.method == row.method,
+            } | ({"same_as": choice.method} if choice.method != row.method else {})
     for role, word in words(row).items():
         found[f"versus_{role}"] = _comparisons([c for c in row.comparisons if c.role == role])
         found[f"verdict_{role}"] = word

@@ -44,8 +44,8 @@ class Run:
     key: str
     variant: str | None
     degraded: tuple[str, ...]
-    #: set -> None, "constant" or "majority"
-    collapsed: Mapping[str, str | None]
+    #: None, "constant" or "majority": no better than a constant answer on the validation set.
+    collapsed: str | None
     sets: Mapping[str, SetScores]
     cost: Cost
     #: set -> [n] predictions in the set's label space
@@ -78,6 +78,11 @@ class CellData:
     def reads_encoder(self) -> bool:
         """False for arms whose answers owe nothing to the encoder: a bag of words, a constant."""
         return self.finetune.reads_encoder
+
+    @property
+    def constant(self) -> bool:
+        """Whether it answers without reading the input: a line of reference."""
+        return not self.finetune.reads_text
 
     @property
     def encoder(self) -> str | None:

@@ -16,7 +16,7 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
         _finding(block, row)
         for block in blocks
         for row in block.rows
-        if row.method != reference and row.control_for is None
+        if row.method != reference and row.control_for is None and not row.constant
     )
 
 
@@ -49,11 +49,14 @@ def _finding(block: Block, row: Row) -> Finding:
     sentences += _costs(judged)
     if row.still:
         sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
-    sentences += [f"On {name} it is {BELOW}." for name in row.below_chance]
-    if row.failed or row.collapsed_on_dev:
+    sentences += [
+        f"On {name} it is {BELOW}{'' if block.primary in by else f' (by {listed(by)})'}."
+        for name, by in row.no_better(block.primary).items()
+    ]
+    if row.failed or row.collapsed:
         parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
-        if row.collapsed_on_dev:
-            parts.append(f"{row.collapsed_on_dev} collapsed (at most as good as a constant answer)")
+        if row.collapsed:
+            parts.append(f"{len(row.collapsed)} collapsed ({BELOW})")
         sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
     return Finding(block.name, row.method, word, judged_by, tuple(sentences))

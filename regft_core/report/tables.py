@@ -13,7 +13,6 @@ from regft_core.hooks.exports import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.report.compare import (
     MethodMeta,
-    below_chance,
     compared,
     controlled_methods,
     opponents,
@@ -87,19 +86,15 @@ def build_block(
         shared_training = reference.finetune.training
     names = ordered(list(data.cells), methods, config.reference)
     judging = {name: found for (name, metric), found in arms.items() if metric == described.primary}
-    pairs = [pair for name in names for pair in opposites(name, methods, names, config.reference)]
+    opposed = [name for name in names if not data.cells[name].constant]
+    pairs = [pair for name in opposed for pair in opposites(name, methods, names, config.reference)]
     comparisons = compared(data, judging, pairs, looks, config)
-    runs = [run for cell in data.cells.values() for run in cell.runs if run.ok]
-    majority = {name: runs[0].sets[name].majority[described.primary] for name in judging}
-    chance = below_chance(data, judging, majority, config)
     plain = plain_cell(data.cells, config.reference)
     rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
         scores = {s: {m: _score(data, cell, s, m, arms[s, m]) for m in metrics} for s in sets if s in data.gold}
-        for s, own in scores.items():
-            own[described.primary] = replace(own[described.primary], chance=chance[s].get(name))
         rows.append(
             Row(
                 method=name,
@@ -107,9 +102,7 @@ def build_block(
                 differs_by=methods[name].config.differs_by,
                 scores=scores,
                 failed=tuple((run.seed, run.error or "no error recorded") for run in cell.runs if not run.ok),
-                collapsed=tuple(
-                    (run.seed, s, what) for run in cell.runs for s in sets if (what := run.collapsed.get(s)) is not None
-                ),
+                collapsed=tuple((run.seed, run.collapsed) for run in cell.runs if run.collapsed),
                 n_expected=len(seeds),
                 cost=cost_of(cell, plain),
                 variants=tuple(sorted({run.variant for run in cell.runs if run.variant})),
@@ -118,6 +111,8 @@ def build_block(
                 comparisons=tuple(c for c in comparisons if c.method == name),
                 same_runs_as=same_runs(data, name, [row.method for row in rows]),
                 still="dev" in judging and judging["dev"].still(name),
+                constant=cell.constant,
+                ingredients=len(cell.finetune.phases) + sum(map(len, cell.finetune.regularisers.values())),
             )
         )
     block = Block(

@@ -141,7 +141,7 @@ def _scores(board: Board, name: str, *, bounds: bool) -> Column:
         text = Text(score(found.estimate.mean, metric))
         if bounds:
             text.append(f" {interval(found.interval, metric)}", style="dim")
-        text.append(f" {BELOW_MARK}" if found.below_chance else "  ", style="red")
+        text.append(f" {BELOW_MARK}" if name in line.row.no_better(metric) else "  ", style="red")
         cells.append(text)
     return name, cells
 

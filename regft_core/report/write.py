@@ -248,6 +248,7 @@ def build_report(
         # What the model never saw comes before everything else.
         warnings=(
             *truncation.warnings(data),
+            *evaluations.failures(data),
             *tuned_values.warnings(tuned),
             *looked_at(blocks),
             *protocol.warnings(data, methods, config.reference, seeds, marks),

@@ -15,6 +15,7 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.identity.guard import LoadedCode
 from regft_core.runs.job import Job
 from regft_core.runs.logits import from_npy, to_npy
+from regft_core.runs.outputs import reads_text
 from regft_core.runs.phase_data import rows_of
 from regft_core.runs.store.stored_run import StoredRun
 
@@ -39,7 +40,7 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
     record = {key: trained[key] for key in kept}
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
-        return record | {"collapsed": {}, "sets": {}, "predictions": {}, "evaluations": {}}
+        return record | {"collapsed": None, "sets": {}, "predictions": {}, "evaluations": {}}
     model = FinishedModel(context)
     result, files = context.store.read_intact(
         lambda: _ensure(context, model, trained["key"]),
@@ -96,7 +97,7 @@ def evaluated(
     try:
         return _evaluate(context, model, sets_sha256)
     except RunFailed as error:
-        return {"status": "failed", "error": str(error), "collapsed": {}, "sets": {}}, {}
+        return {"status": "failed", "error": str(error), "collapsed": None, "sets": {}}, {}
 
 
 def _evaluate(
@@ -121,8 +122,9 @@ def _evaluate(
             ids=[example.idx for example in examples],
             label_map=declared.get("label_map"),
             label_names=declared.get("labels"),
+            reversed=declared.get("reversed", False),
         )
-    found = evaluate_run(logits, sets, context.task)
+    found = evaluate_run(logits, sets, context.task, reads_text=reads_text(context))
     files: dict[str, str | bytes] = {
         f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in found.rows.items()
     }

@@ -7,13 +7,15 @@ set, its options, its code. So switching one on trains nothing, scores nothing a
 from __future__ import annotations
 
 import hashlib
+import logging
+import traceback
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import text_key
-from regft_core.errors import CodeChanged, DataError, RunFailed
+from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation
 from regft_core.evaluate.findings import Findings, Unfit
 from regft_core.io.file_states import content_sha256
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from regft_core.models.source import ModelSource
     from regft_core.schema import StrictModel
 
+log = logging.getLogger(__name__)
+
 #: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
 FORMAT = 2
 #: What an evaluation sees of ``task.json``; anything else would be missing from its key.
@@ -56,9 +60,11 @@ def evaluations_of(
         finetuned: the run's key.
         logits: [n, K] of every set.
 
+    An evaluation that raises is recorded as failed, with the place; the others and the scores stand.
+
     Raises:
         CodeChanged: an evaluation's code is edited while it runs.
-        DataError: an evaluation found something that is no finding.
+        StoreError: the store cannot be read or written.
     """
     judged = _Judged(context, model, finetuned, logits)
     found = {}
@@ -187,7 +193,10 @@ class _Judged:
         return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
 
     def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """Run one evaluation; a RunFailed (a prediction that is not finite) is a finding too."""
+        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
+
+        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
+        """
         from regft_core.evaluate.evaluated import EvaluatedRun
 
         trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
@@ -200,14 +209,14 @@ class _Judged:
             found = evaluation.run(run).as_json(self._sets)
         except Unfit as reason:
             found = Findings(remarks=(str(reason),)).as_json(self._sets)
-        except RunFailed as error:
-            return {"status": "failed", "error": str(error), **Findings().as_json(self._sets)}
-        except ValueError as error:
-            raise DataError(
-                "evaluation-failed",
-                f"evaluation '{evaluation.name}' on {self.context.job.name}: {error}\n    -> correct its file, "
-                "or take it out of `evaluations` in params.yaml",
-            ) from error
+        except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):
+            raise
+        except Exception as error:
+            *_, place = traceback.extract_tb(error.__traceback__)
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            failure = f"{type(error).__name__}: {text_of(error).partition(chr(10))[0]} ({where})"
+            log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
+            return {"status": "failed", "error": failure, **Findings().as_json(self._sets)}
         return {"status": "ok", "error": None, **found}
 
     @cached_property

@@ -29,6 +29,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
         "phases": [phase.name for phase in context.method.phases],
         "trains_encoder": trains_encoder(context),
         "reads_encoder": reads_encoder(context),
+        "reads_text": reads_text(context),
         "method": context.method.config.model_dump(mode="json", exclude_none=True, exclude={"sources"}),
         "regularisers": _regularisers(context),
         "model": {
@@ -77,6 +78,12 @@ def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
     acting = listed.active(context.entries(context.phase("finetune")))
     return all(entry.declares.reads_encoder for entry in acting)
+
+
+def reads_text(context: Context) -> bool:
+    """Return whether the answers depend on the input, as the methods of the last phase declare."""
+    acting = listed.active(context.entries(context.phase("finetune")))
+    return all(entry.declares.reads_text for entry in acting)
 
 
 def _regularisers(context: Context) -> dict[str, Any]:

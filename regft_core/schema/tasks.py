@@ -141,6 +141,9 @@ class OodConfig(StrictModel):
     label_map: dict[str, str] | None = Field(
         None, description="this task's label -> the OOD set's label, by name; identity when names agree"
     )
+    reversed: bool = Field(
+        False, description="built so that a shortcut answers the opposite: scores below chance are expected"
+    )
     # Not in dumps: a set that is left out is gone, and one that is there is the same either way.
     if_present: bool = Field(False, exclude=True, description="left out, with a warning, while its file is not there")
     source: Source | None = None

@@ -151,11 +151,8 @@ def _limits(context: Context, drawn: Draw | None, judged: EvaluationRecord | Non
     """Sentences on what weakens the model or its scores."""
     limits = []
     if judged is not None:
-        limits += [
-            f"On {name} it collapsed: at most as good as a constant answer ({what})."
-            for name, what in judged.collapsed.items()
-            if what
-        ]
+        if judged.collapsed:
+            limits.append("It collapsed: on the validation set it is no better than a constant answer.")
         limits += [f"{name}: {found.warning}" for name, found in judged.sets.items() if found.warning]
     absent = [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]
     if absent:

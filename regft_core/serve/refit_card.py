@@ -75,11 +75,9 @@ def weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str]
     if judged.failed:
         total = runs + len(judged.failed)
         limits.append(f"{len(judged.failed)} of {plural(total, 'judged run')} failed and count nowhere.")
+    if low := sum(bool(run.collapsed) for run in judged.runs):
+        limits.append(f"{low} of {plural(runs, 'judged run')} collapsed: no better than a constant answer.")
     for name in judged.task.sets:
-        if low := sum(bool(run.collapsed.get(name)) for run in judged.runs):
-            limits.append(
-                f"On {name}, {low} of {plural(runs, 'judged run')} scored at most what a constant answer scores."
-            )
         limits += dict.fromkeys(f"{name}: {text}" for run in judged.runs if (text := run.sets[name].warning))
     counts = {name: judged.task.duplicates.get(name) for name in context.task["sets"]}
     if shown := ", ".join(f"{count} rows of {name}" for name, count in counts.items() if count):

@@ -112,15 +112,14 @@ class Arms:
         values = self._values[:, left] - self._values[:, right]
         return self._combine(seeds, excluded, left, observed, values, confidence)
 
-    def sample(self, a: str, b: str | None = None, less: float = 0.0) -> Sample:
-        """``a`` minus ``b``, or minus the constant ``less``, as ``verdict.judge`` takes it."""
-        estimate = self.one(a) if b is None else self.difference(a, b)
+    def sample(self, a: str, b: str) -> Sample:
+        """``a`` minus ``b``, as ``verdict.judge`` takes it."""
+        estimate = self.difference(a, b)
         seeds, n = list(estimate.seeds), len(self._rows[0]) if self._rows else 0
         left = [self._columns[a][seed] for seed in seeds]
-        right = [self._columns[b][seed] for seed in seeds] if b is not None else []
-        observed, values = self._observed[left], self._values[:, left]
-        if b is not None:
-            observed, values = observed - self._observed[right], values - self._values[:, right]
+        right = [self._columns[b][seed] for seed in seeds]
+        observed = self._observed[left] - self._observed[right]
+        values = self._values[:, left] - self._values[:, right]
         clusters, repeats = float(n), 1.0
         if self._apart is not None:
             clusters = self._apart.clusters
@@ -134,9 +133,8 @@ class Arms:
         else:
             rows = values.mean(axis=1) if seeds else np.zeros(len(values))
             inner = float(np.var(values - observed, axis=1, ddof=1).mean()) if len(seeds) > 1 else 0.0
-        bounds = (estimate.low - less, estimate.high - less)
-        same = b is not None and self.identical(a, b)
-        return Sample(observed - less, rows - rows.mean(), inner, clusters, repeats, bounds, same)
+        bounds = (estimate.low, estimate.high)
+        return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b))
 
     def _repeats(self, seeds: Sequence[int]) -> float:
         """How often each row was judged by these seeds."""

@@ -35,7 +35,7 @@ FLOOR = 4.0
 #: Deviation over seeds, in points, that a single seed is taken to have.
 ASSUMED_SPREAD = 2.0
 DRAWS = 20_000
-#: A method is called cheaper when it costs less than this share of another: seconds vary by a few per cent.
+#: A method is called cheaper when it costs less than this share of another; less is not worth a point.
 CHEAPER = 0.95
 #: Consistent with a normal deviation.
 _MAD = 1.4826

@@ -1,8 +1,8 @@
 """The words of verdict, and the one rule that gives them.
 
 A word comes from an interval that holds together with all others of its family (a named list of comparisons: methods
-against the reference, methods against their controls, trained methods against the best frozen encoder, methods against
-a constant answer). Reports, files and tables print these words and make none of their own.
+against the reference, methods against their controls, trained methods against the best frozen encoder). Reports, files
+and tables print these words and make none of their own.
 
 The mean difference D of S seeds varies with the rows and with the seeds:
 
@@ -45,13 +45,12 @@ GAIN: Word = "better"
 LOSS: Word = "worse"
 SAME: Word = "no difference shown"
 NONE: Word = "no verdict"
-BELOW, BELOW_MARK = "below chance", "!"
+BELOW, BELOW_MARK = "no better than a constant answer", "!"
 #: Families of comparisons, by role.
 FAMILIES = {
     "reference": "methods against the reference",
     "control": "methods against their controls",
     "opponent": "methods that train the encoder against the best that does not",
-    "chance": "methods against a constant answer",
 }
 
 #: Deviations over seeds, in points, and their prior.
@@ -133,11 +132,6 @@ def overall(words: Iterable[Word]) -> Word | None:
     if len(found) == 1:
         return found.pop()
     return None if not found else LOSS if LOSS in found else SAME
-
-
-def below(verdict: Verdict) -> bool:
-    """Whether a verdict of the family ``chance`` is ``BELOW``."""
-    return verdict.word == LOSS
 
 
 def judge(

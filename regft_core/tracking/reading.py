@@ -141,8 +141,8 @@ def _read_cell(
     scores = cell_scores(runs, reported)
     if result is not None and f"dev.{result.primary}.low" in scores:  # else the report is about other runs
         tags |= {name: reported[name] for name in ("verdict_reference", "verdict_control") if name in reported}
-        if reported.get("below_chance"):
-            tags["below_chance"] = ", ".join(reported["below_chance"])
+        if reported.get("no_better_than_constant"):
+            tags["no_better_than_constant"] = ", ".join(reported["no_better_than_constant"])
     outcomes = {"ok" if run.ok else "failed" for run in runs}
     tags["status"] = outcomes.pop() if len(outcomes) == 1 else "partly failed"
     judged = [name for run in (result.runs if result else ()) for name in run.sets]
@@ -193,9 +193,8 @@ def _read_run(base: _Base, main: TrainingRecord) -> RunRecord:
         tags["degraded"] = "; ".join(main.degraded)
     if here := main.environment:
         tags |= {"device": here["device"], "environment": f"{here['name']}, {here['threads']} threads"}
-    collapsed = {name: how for name, how in (evaluated.collapsed if evaluated else {}).items() if how}
-    if collapsed:
-        tags["collapsed"] = ", ".join(f"{name}: {how}" for name, how in collapsed.items())
+    if evaluated is not None and evaluated.collapsed:
+        tags["collapsed"] = evaluated.collapsed
     if main.key in base.exports:
         tags["regft.export"] = base.exports[main.key]
     search_seconds = (searched.cost.train_seconds if searched else None) or 0.0

@@ -28,7 +28,7 @@ PARENT = "mlflow.parentRunId"
 #: Tags that a run has or has not, depending on the files.
 OPTIONAL_TAGS = (
     *("primary", "control_for", "differs_by", "variant", "degraded", "collapsed", "contaminated", "error"),
-    *("verdict_reference", "verdict_control", "below_chance", MARK),
+    *("verdict_reference", "verdict_control", "no_better_than_constant", MARK),
     *("regft.export", "regft.evaluations"),
 )
 

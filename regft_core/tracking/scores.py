@@ -19,8 +19,7 @@ def run_scores(
         found |= {f"{name}.{metric}": value for metric, value in judged.metrics.items()}
         found |= {f"{name}.{metric}.majority": value for metric, value in judged.majority.items()}
     if evaluated is not None and evaluated.ok:
-        found |= {f"{name}.collapsed": int(bool(how)) for name, how in evaluated.collapsed.items()}
-        found["collapsed"] = int(any(evaluated.collapsed.values()))
+        found["collapsed"] = int(bool(evaluated.collapsed))
     cost = main.cost.plain() | (evaluated.cost.plain() if evaluated else {})
     found |= {f"cost.{name}": value for name, value in cost.items()}
     found |= {"final_loss": main.final_loss, "steps": main.steps}

@@ -69,7 +69,7 @@ def view_state(records: Sequence[CellRecord]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for record in records for name in record.scores))
     tags = {name for record in records for name in record.tags}
     own = ("cost.", "primary.")
-    scores = [n for n in names if n.count(".") == 1 and not n.startswith(own) and "collapsed" not in n]
+    scores = [n for n in names if n.count(".") == 1 and not n.startswith(own)]
     columns = [
         *(f"metrics.`{name}`" for name in PRIMARY if name in names),
         *(f"params.`{name}`" for name in ("method", "task", "size")),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regft_core import analyses
 from regft_core.data.examples import Example
+from regft_core.evaluate import analyses
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
 from regft_core.evaluate.findings import Findings
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regft_core import analyses
 from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import Example
+from regft_core.evaluate import analyses
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 from regft_core.evaluate.findings import Findings, Unfit
 from regft_core.evaluate.ood import label_indices

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core import analyses
 from regft_core.data.examples import Example
+from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.layer_probes import drawn, features, judged, trained_heads
 from regft_core.evaluate.analyses.token_similarity import similarity
 from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows

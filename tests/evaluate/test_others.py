@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from regft_core import analyses
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
+from regft_core.evaluate import analyses
 from regft_core.evaluate.findings import Findings, Plot, Table
 from tests.errors import raises_code
 from tests.evaluate.conftest import judged, regression
@@ -128,7 +128,7 @@ def test_reading_them_imports_neither_torch_nor_numpy() -> None:
     import sys
 
     code = (
-        "import sys; from regft_core.catalogue import EVALUATIONS; from regft_core import analyses; "
+        "import sys; from regft_core.catalogue import EVALUATIONS; from regft_core.evaluate import analyses; "
         "[analyses.find(n) for n in EVALUATIONS.names()]; "
         "print([m for m in ('torch', 'numpy', 'scipy', 'sklearn') if m in sys.modules])"
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core import analyses
 from regft_core.data.batches import collate
+from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.attention import coefficients
 from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
 from regft_core.evaluate.evaluated import EvaluatedRun

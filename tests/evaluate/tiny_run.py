@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regft_core import analyses
 from regft_core.data.batches import Batch, collate, evaluation_batches, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.evaluate import analyses
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 from regft_core.evaluate.findings import Findings
 from regft_core.evaluate.predict import predict

@@ -49,6 +49,7 @@ class Arm:
     environment: Mapping[str, Any] | None = None
     elsewhere: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     trains_encoder: bool | None = None
+    reads_text: bool = True
     encoder: str = "a" * 64
     #: Peak bytes on a GPU; None: on a CPU.
     memory: int | None = None
@@ -247,11 +248,11 @@ def _cell(
                "final_loss": 0.2, "weights_sha256": "0" * 64}
         )  # fmt: skip
         if failed:
-            results.append(common | {"collapsed": {}, "sets": {}, "cost": {"search_seconds": 0.0}})
+            results.append(common | {"collapsed": None, "sets": {}, "cost": {"search_seconds": 0.0}})
             continue
         logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
         sets = {s: SetInfo(list(g), [f"r{i}" for i in range(len(g))]) for s, g in gold.items()}
-        found = evaluate_run(logits, sets, described)
+        found = evaluate_run(logits, sets, described, reads_text=arm.reads_text)
         results.append(
             common
             | {"collapsed": found.collapsed, "sets": found.sets}
@@ -277,6 +278,7 @@ def _cell(
         }
         if arm.trains_encoder is not None:
             manifest["trains_encoder"] = arm.trains_encoder
+        manifest["reads_text"] = arm.reads_text
         folder = root / "work" / phase / place
         _json(folder / "manifest.json", manifest)
         _logs(folder, phase, arm, seeds)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from rich.console import Console
 
 from regft_core.report import summary_table, write_report
 from regft_core.report.decide import decide
+from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.model import Block, Decision
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -62,7 +65,8 @@ def test_the_pick_comes_with_score_expectation_and_probability(advice: Any) -> N
 
 def test_what_the_frozen_encoder_would_lose_and_cost_is_said(advice: Any) -> None:
     pattern = (
-        r"Taking probe instead is expected to lose \d+\.\d points and costs 0\.10× plain fine-tuning against 4\.00×\."
+        r"Taking probe instead is expected to lose \d+\.\d points and takes 0\.10× the passes of plain fine-tuning "
+        r"against 4\.00×\."
     )
     assert re.search(pattern, said(advice))
 
@@ -176,7 +180,9 @@ def test_sets_on_which_the_pick_fails_are_named(make: Any, synthetic: Any) -> No
     arm = synthetic.Arm
     arms = {"vanilla": arm(0.95, shift=-0.75), "probe": arm(0.8, shift=0.0, trains_encoder=False)}
     built = make(arms, {"sst2": synthetic.Task(n=300, ood=("reversed",))})
-    assert re.search(r"On reversed it is below chance: \d\d\.\d; probe has \d\d\.\d\.", said(built))
+    assert re.search(
+        r"On reversed it scores \d\d\.\d, no better than a constant answer; probe scores \d\d\.\d\.", said(built)
+    )
 
 
 # ------------------------------------------------------------------ cost, tolerance, looks, other sets
@@ -189,42 +195,41 @@ def block_of(rows: Any, folded: bool = False) -> Block:
     return Block("t", "100", "classification", "accuracy", ("accuracy",), {"dev": N}, tuple(rows), folded=folded)
 
 
+def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int, ingredients: int = 1) -> Any:
+    return SimpleNamespace(
+        method=method,
+        failed=(),
+        n_expected=seeds,
+        n_ok=seeds,
+        cost=SimpleNamespace(declared=cost),
+        against=lambda role, name="dev": [],
+        scores={name: {"accuracy": SimpleNamespace(estimate=own.one(method))} for name, own in arms.items()},
+        no_better=lambda primary: {},
+        constant=False,
+        ingredients=ingredients,
+    )
+
+
 def choose(
     right: Mapping[str, int],
-    measured: Mapping[str, float | None],
+    costs: Mapping[str, float | None],
     *,
-    declared: Mapping[str, float] | None = None,
     seeds: int = 4,
-    jitter: int = 0,
     elsewhere: Mapping[str, int] | None = None,
     folded: bool = False,
+    ingredients: Mapping[str, int] | None = None,
     **report: Any,
 ) -> Decision:
-    """The decision among methods that are right on this many of 200 examples; seed s on ``jitter`` * s more."""
+    """The decision among methods that are right on this many of 200 examples and declare these passes."""
 
     def arms_of(counts: Mapping[str, int]) -> Arms:
         predictions = {
-            name: {seed: (np.arange(N) < count + jitter * seed * (i % 2)).astype(int) for seed in range(seeds)}
-            for i, (name, count) in enumerate(counts.items())
+            name: {seed: (np.arange(N) < count).astype(int) for seed in range(seeds)} for name, count in counts.items()
         }
         return Arms(predictions, np.ones(N, int), "accuracy", samples=400)
 
     arms = {"dev": arms_of(right)} | ({"other": arms_of(elsewhere)} if elsewhere else {})
-    rows: Any = [
-        SimpleNamespace(
-            method=name,
-            failed=(),
-            n_expected=seeds,
-            cost=SimpleNamespace(measured=measured[name], declared=(declared or measured)[name], spread=None),
-            n_ok=seeds,
-            against=lambda role, name="dev": [],
-            scores={
-                one: {"accuracy": SimpleNamespace(estimate=found.one(name), below_chance=False)}
-                for one, found in arms.items()
-            },
-        )
-        for name in right
-    ]
+    rows = [row_of(name, costs[name], arms, seeds, (ingredients or {}).get(name, 1)) for name in right]
     config = ReportConfig.model_validate({"reference": "reference", **report})
     return decide(block_of(rows, folded), arms, config, range(seeds))
 
@@ -255,27 +260,149 @@ def test_a_cheaper_method_is_taken_within_the_tolerance_only(tolerance: float, e
     assert ("within the tolerance of 3.0" in text) is (expected == "cheap")
 
 
-@pytest.mark.parametrize(("cost", "expected"), [(0.96, "best"), (0.94, "cheap"), (1.04, "best")])
-def test_cheaper_is_what_costs_clearly_less(cost: float, expected: str) -> None:
-    """Seconds vary by a few per cent, so 4 per cent less is no reason to take another method."""
+@pytest.mark.parametrize(("cost", "expected"), [(0.96, "best"), (0.94, "cheap"), (1.04, "best"), (None, "best")])
+def test_cheaper_is_what_declares_clearly_fewer_passes(cost: float | None, expected: str) -> None:
     right = {"reference": 120, "cheap": 170, "best": 171}
-    found = choose(right, {"reference": 1.0, "best": 2.0, "cheap": 2 * cost}, tolerance=2.0)
-    assert taken(found) == expected
+    costs = {"reference": 1.0, "best": 2.0, "cheap": cost and 2 * cost}
+    assert taken(choose(right, costs, tolerance=2.0)) == expected
 
 
-def test_a_method_without_a_known_cost_is_never_the_cheaper_one() -> None:
-    right = {"reference": 120, "cheap": 170, "best": 171}
-    measured = {"reference": 1.0, "cheap": None, "best": 2.0}
-    assert taken(choose(right, measured, declared=measured, tolerance=2.0)) == "best"  # type: ignore[arg-type]
+# ------------------------------------------------------------------ one choice
 
 
-def test_measured_costs_are_compared_only_where_every_method_has_one() -> None:
-    measured = {"reference": 1.0, "cheap": 9.0, "middle": None, "dear": 5.0}
-    found = choose(RIGHT, measured, declared={"reference": 1.0, "cheap": 2.0, "middle": 3.0, "dear": 4.0})
-    assert not found.cost_measured
+def test_methods_with_the_same_scores_are_one_choice_and_the_simplest_is_taken() -> None:
+    right, costs = (
+        {"reference": 120, "more": 170, "less": 170, "other": 160},
+        dict.fromkeys([*RIGHT, "more", "less"], 1.0),
+    )
+    found = choose(right, {**costs, "other": 1.0}, ingredients={"more": 3, "less": 2})
     assert found.pick is not None
-    assert (found.pick.method, found.pick.cost) == ("cheap", 2.0)
-    assert "plain fine-tuning" in " ".join(found.sentences)
+    assert (found.pick.method, found.pick.same) == ("less", ("more",))
+    assert [c.method for c in found.choices] == ["less", "other", "reference"]
+    assert sum(c.belief.best for c in found.choices) == pytest.approx(1)
+    text = "more scores the same under every seed: it changes nothing here; less is the simplest."
+    assert text in found.sentences
+    # Fewer passes are simpler than fewer regularisers; of equal methods the first of the grid is taken.
+    assert taken(choose(right, {**costs, "other": 1.0, "more": 0.5}, ingredients={"more": 3, "less": 2})) == "more"
+    assert taken(choose(right, {**costs, "other": 1.0})) == "more"
+
+
+def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_does_not_decide() -> None:
+    right, elsewhere = {"reference": 120, "a": 170, "b": 170}, {"reference": 120, "a": 150, "b": 140}
+    found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere)
+    assert [c.same for c in found.choices] == [("b",), ()]
+    assert "b scores the same under every seed, but not on other; a is the simplest." in found.sentences
+    assert len(choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by=["dev", "other"]).choices) == 3
+
+
+@pytest.mark.parametrize(("difference", "choices"), [(1e-5, 2), (1e-3, 3)])
+def test_scores_within_a_millionth_are_the_same(difference: float, choices: int) -> None:
+    gold, predicted = np.arange(50.0), np.arange(50.0) % 7
+    moved = {"reference": gold % 5, "a": predicted, "b": predicted + difference * np.cos(gold)}
+    arms = {"dev": Arms({n: dict.fromkeys(range(3), p) for n, p in moved.items()}, gold, "pearson", samples=200)}
+    apart = abs(arms["dev"].one("a").mean - arms["dev"].one("b").mean)
+    assert (apart < 1e-6) == (choices == 2)
+    rows: Any = [
+        SimpleNamespace(
+            **{
+                **vars(row_of(name, 1.0, {}, 3)),
+                "scores": {"dev": {"pearson": SimpleNamespace(estimate=arms["dev"].one(name))}},
+            }
+        )
+        for name in moved
+    ]
+    block = Block("t", "100", "regression", "pearson", ("pearson",), {"dev": 50}, tuple(rows))
+    assert len(decide(block, arms, ReportConfig(reference="reference"), range(3)).choices) == choices
+
+
+def test_no_second_on_a_clock_changes_a_decision(synthetic: Any, tmp_path: Path) -> None:
+    """All seconds are multiplied by factors between 1/3 and 3; what is decided stays, to the letter."""
+    arms = {
+        "vanilla": synthetic.Arm(0.80, seconds=10.0),
+        "twin": synthetic.Arm(0.80, seconds=10.4, overrides={"dropout": {"hidden": 0.0}}),
+        "probe": synthetic.Arm(0.84, trains_encoder=False, declared=0.1, seconds=1.0),
+        "costly": synthetic.Arm(0.85, declared=4.0, seconds=40.0),
+    }
+    decisions, boards = [], []
+    for world, factors in enumerate([(1, 1, 1, 1), (3, 1, 1, 1), (1, 3, 1, 1 / 3), (1 / 3, 1, 3, 3)]):
+        root = tmp_path / str(world)
+        timed = {name: replace(arm, seconds=arm.seconds * factor) for (name, arm), factor in zip(arms.items(), factors)}
+        cells = synthetic.build(root, timed, {"sst2": synthetic.Task(n=200)}, (300,), range(3))
+        (block,) = write_report(
+            root, cells, range(3), ReportConfig(bootstrap_samples=500), synthetic.methods_of(timed)
+        ).blocks
+        decisions.append(block.decision)
+        boards.append([(line.rank, line.row.method) for line in leaderboard(block).lines])
+        assert block.row("costly").cost.measured == pytest.approx(4 * factors[3] / factors[0])
+    assert all(found.sentences == decisions[0].sentences for found in decisions)
+    assert all([c.belief for c in found.choices] == [c.belief for c in decisions[0].choices] for found in decisions)
+    assert boards == boards[:1] * 4
+
+
+# ------------------------------------------------------------------ lines of reference, and what is expected
+
+
+@pytest.fixture(scope="module")
+def with_constant(make: Any, synthetic: Any) -> Any:
+    arm = synthetic.Arm
+    arms = {
+        "vanilla": arm(0.8, shift=-0.6),
+        "majority": arm(collapsed=tuple(range(6)), trains_encoder=False, reads_text=False, declared=0.0),
+        "weak": arm(0.45),
+        "probe": arm(0.7, shift=0.0, trains_encoder=False, declared=0.1),
+    }
+    return make(arms, {"sst2": synthetic.Task(n=300, ood=("reversed",))})
+
+
+def test_a_constant_answer_is_no_claim_no_alarm_and_no_opponent(with_constant: Any) -> None:
+    report = with_constant.report
+    (block,) = report.blocks
+    row = block.row("majority")
+    assert row.constant
+    assert (row.comparisons, row.no_better("accuracy"), row.collapsed) == ((), {}, ())
+    assert (block.opponents.best, block.opponents.n) == ("probe", 1)
+    assert all(c.verdict.comparisons == 2 for c in block.row("weak").against("reference"))
+    spoken = [*report.warnings, *report.unbeaten, *alerts(report, block), *block.decision.sentences]
+    spoken += [text for finding in report.findings for text in finding.sentences]
+    assert not [text for text in spoken if "majority" in text]
+    assert block.row("majority").scores["dev"]["accuracy"].estimate.n == 6  # its line stands in the table
+
+
+def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with_constant: Any) -> None:
+    report = with_constant.report
+    (block,) = report.blocks
+    assert block.row("weak").no_better("accuracy") == {"dev": ["accuracy"], "reversed": ["accuracy"]}
+    assert block.row("vanilla").no_better("accuracy") == {"reversed": ["accuracy"]}
+    assert [text for text in alerts(report, block) if "!" in text] == ["! no better than a constant answer: weak."]
+    assert re.search(r"On reversed it scores \d\d\.\d, no better than a constant answer", said(with_constant))
+
+
+def test_a_regression_that_only_ranks_is_no_better_than_a_constant_by_what_sees_scale(
+    synthetic: Any, tmp_path: Path
+) -> None:
+    arms = {"vanilla": synthetic.Arm(0.9), "ranks": synthetic.Arm(0.9, control_for="vanilla")}
+    task = synthetic.Task("regression", ("spearman", "mse"), n=100, ood=())
+    cells = synthetic.build(tmp_path, arms, {"prices": task}, (300,), range(3))
+    for path in (tmp_path / "work/evaluate/ranks").rglob("dev.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            row["prediction"] *= 0.001
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = path.parents[2] / "result.json"
+        content = json.loads(result.read_text())
+        (record,) = [run for run in content["runs"] if f"seed-{run['seed']}" == path.parent.name]
+        gold, predicted = (np.array([row[key] for row in rows]) for key in ("label", "prediction"))
+        record["sets"]["dev"]["metrics"]["mse"] = float(np.mean((gold - predicted) ** 2))
+        result.write_text(json.dumps(content))
+    config = ReportConfig(bootstrap_samples=200)
+    report = write_report(tmp_path, cells, range(3), config, synthetic.methods_of(arms))
+    (block,) = report.blocks
+    assert block.row("ranks").no_better("spearman") == {"dev": ["mse"]}
+    assert "! no better than a constant answer: ranks (by mse)." in alerts(report, block)
+    assert report.results["prices-300"]["ranks"]["no_better_than_constant"] == ["dev"]
+
+
+# ------------------------------------------------------------------ other sets, exports
 
 
 def test_another_set_or_a_mean_of_sets_may_decide() -> None:
@@ -292,18 +419,7 @@ def test_no_command_is_given_that_would_fail(make: Any, synthetic: Any) -> None:
     """What no directory can hold (a similarity, a prefix) has no export."""
     right: dict[str, int] = {"reference": 120, "a": 180}
     arms = Arms({n: {0: (np.arange(N) < c).astype(int)} for n, c in right.items()}, np.ones(N, int), "accuracy")
-    rows: Any = [
-        SimpleNamespace(
-            method=name,
-            failed=(),
-            n_expected=1,
-            cost=SimpleNamespace(measured=1.0, declared=1.0, spread=None),
-            n_ok=1,
-            against=lambda role, name="dev": [],
-            scores={"dev": {"accuracy": SimpleNamespace(estimate=arms.one(name), below_chance=False)}},
-        )
-        for name in right
-    ]
+    rows = [row_of(name, 1.0, {"dev": arms}, 1) for name in right]
     config = ReportConfig.model_validate({"reference": "reference"})
     found = decide(block_of(rows), {"dev": arms}, config, [0], without_export=["a"])
     assert found.commands == ()

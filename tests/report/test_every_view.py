@@ -72,7 +72,7 @@ def test_the_page(seen: Any) -> None:
         assert f'title="{word}: {other} ' in row
     for method in ARMS:
         (row,) = re.findall(rf'<tr[^>]* data-name="{method}">(.*?)</tr>', page, re.DOTALL)
-        assert row.count('title="below chance"') == sum(name == method for name, _ in BELOW)
+        assert row.count('title="no better than a constant answer"') == sum(name == method for name, _ in BELOW)
 
 
 def test_the_terminal_and_the_notebook(seen: Any) -> None:
@@ -91,7 +91,9 @@ def test_the_terminal_and_the_notebook(seen: Any) -> None:
 
 def test_the_files_of_dvc(seen: Any) -> None:
     shown = json.loads((seen.root / "reports/metrics/reviews-16.json").read_text())
-    assert set(re.split(", | and ", shown["below_chance"])) == {f"{method} on {name}" for method, name in BELOW}
+    assert set(re.split(", | and ", shown["no_better_than_constant"])) == {
+        f"{method} on {name}" for method, name in BELOW
+    }
     for (method, other), word in WORDS.items():
         named = {word: re.split(", | and ", names) for word, names in shown[f"vs_{ROLE[other]}"].items()}
         assert [one for one, methods in named.items() if method in methods] == [word] * (word in named)
@@ -103,7 +105,7 @@ def test_the_tags_of_mlflow(seen: Any) -> None:
     for (method, other), word in WORDS.items():
         assert records[method][f"verdict_{ROLE[other]}"] == word
     for method in ARMS:
-        found = set(filter(None, records[method].get("below_chance", "").split(", ")))
+        found = set(filter(None, records[method].get("no_better_than_constant", "").split(", ")))
         assert found == {s for m, s in BELOW if m == method}
 
 
@@ -127,7 +129,7 @@ def test_the_data_frame(seen: Any) -> None:
     for one in results[results["set"] == "dev"].to_dict("records"):
         own = {ROLE[other]: word for (method, other), word in WORDS.items() if method == one["method"]}
         assert {role: one[f"vs_{role}"] for role in own} == own
-    low = results[results["below_chance"]]
+    low = results[results["no_better_than_constant"]]
     assert set(zip(low["method"], low["set"])) == BELOW
 
 

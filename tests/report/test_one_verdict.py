@@ -58,7 +58,7 @@ def terminal_lines(report: Any, block: Any) -> dict[str, str]:
     console = Console(width=250, file=io.StringIO())
     console.print(summary_table(report))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    first = next(i for i, line in enumerate(lines) if line.startswith("method "))
+    first = next(i for i, line in enumerate(lines) if re.match(r"method +dev", line))
     return {line.split()[1]: line for line in lines[first + 1 : first + 1 + len(block.rows)]}
 
 
@@ -99,9 +99,9 @@ def check(report: Any, page: str) -> None:
             if word is not None:
                 assert f"{SYMBOLS[word]}" in lines[row.method]
                 assert f'title="{word}: ' in cells
-        below = row.below_chance
-        assert results[row.method]["below_chance"] == list(below)
-        assert cells.count('title="below chance"') == len(below)
+        below = row.no_better(block.primary)
+        assert results[row.method]["no_better_than_constant"] == list(below)
+        assert cells.count('title="no better than a constant answer"') == len(below)
         assert lines[row.method].count(" !") == len(below)
     for role in ("reference", "control"):
         of_role = {row.method: results[row.method].get(f"verdict_{role}") for row in block.rows}
@@ -119,7 +119,7 @@ def check(report: Any, page: str) -> None:
                 assert f"{c.verdict.word} " in text
     found = block.decision
     if found is not None and found.baseline is not None and len(found.choices) > 1:
-        names = {c.method for c in found.choices}
+        names = {name for c in found.choices for name in (c.method, *c.same)}
         winners = {a for (a, b), word in words.items() if b == found.baseline and word == "better" and a in names}
         trained = {c.method for c in block.opponents.comparisons} if block.opponents else names
         assert set(found.beating) == winners & trained
@@ -127,8 +127,8 @@ def check(report: Any, page: str) -> None:
         assert ("Established: " in text) == bool(found.beating)
         assert not ("Established: " in text and "Not established: " in text)
         for sentence in found.sentences:
-            if (place := re.search(r"^On (\S+) it is below chance", sentence)) is not None:
-                assert place[1] in block.row(found.pick.method).below_chance
+            if (place := re.search(r"^On (\S+) it scores .* no better", sentence)) is not None:
+                assert place[1] in block.row(found.pick.method).no_better(block.primary)
         assert text in page or all(sentence in page for sentence in found.sentences)
 
 

@@ -123,8 +123,7 @@ def test_failed_runs_are_counted_and_collapsed_ones_stay_in_the_mean(built: Any)
     mixup, soup = found.row("weight_mixup"), found.row("weight_mixup_soup")
     assert [seed for seed, _ in mixup.failed] == [3]
     assert (mixup.n_ok, mixup.n_expected) == (5, 6)
-    assert soup.collapsed_on_dev == 1
-    assert {what for seed, _, what in soup.collapsed if seed == 1} == {"constant"}
+    assert soup.collapsed == ((1, "constant"),)
     assert soup.scores["dev"]["accuracy"].estimate.n == 6
     across = {line.method: line for line in built.report.across}
     assert (across["weight_mixup"].failures.failed, across["weight_mixup"].failures.n) == (2, 12)

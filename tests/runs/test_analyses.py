@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regft_core import analyses
 from regft_core.errors import ConfigError
+from regft_core.evaluate import analyses
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import write_plan
 from regft_core.methods import tdt

@@ -202,23 +202,30 @@ def test_the_plan_of_evaluate_and_report_alone_says_what_is_switched_on(project:
         ("e.idx, e.text)", "e.idx, e)", "dev.first holds Example.*; cells are text, numbers or None"),
     ],
 )
-def test_nonsense_is_refused_with_the_evaluation_and_the_place(
+def test_an_evaluation_that_raises_costs_its_own_panel(
     project: Path, toy: Path, old: str, new: str, message: str
 ) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy", "per_class"])
     edit(toy, old, new)
     train(project, "vanilla")
-    (said,) = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None).values()
-    assert re.search(f"evaluation 'toy' on vanilla cue_sentence 24 seed 0: .*{message}", said)
-    assert "take it out of `evaluations` in params.yaml" in said
+    (record,) = judge(project, "vanilla")
+    failed, fine = record["evaluations"]["toy"], record["evaluations"]["per_class"]
+    assert (record["status"], fine["status"], failed["status"]) == ("ok", "ok", "failed")
+    assert re.search(message, failed["error"])
+    assert re.search(r"\(\w+\.py:\d+\)$", failed["error"])
+    loaded = open_project(project)
+    params = loaded.params
+    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    assert [text for text in report.warnings if "Evaluation toy failed" in text]
+    assert fine["scalars"]["dev"]
 
 
 def test_a_model_that_is_not_declared_is_refused(project: Path, toy: Path) -> None:
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
     train(project, "vanilla")
     edit(toy, "    words = {n:", "    run.trained.model\n    words = {n:")
-    (said,) = compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None).values()
-    assert "NEEDS_MODEL = True" in said
+    (record,) = judge(project, "vanilla")
+    assert "NEEDS_MODEL = True" in record["evaluations"]["toy"]["error"]
     edit(toy, "NEEDS_MODEL = False", 'NEEDS_MODEL = ("factor",)')
     assert found(judge(project, "vanilla"))["toy"]
 

@@ -48,7 +48,6 @@ def test_a_set_in_other_words_and_another_order_is_judged_like_the_same_rows_in_
     assert record["sets"]["words"]["metrics"] == record["sets"]["reversed"]["metrics"]
     assert 0 < record["sets"]["words"]["metrics"]["accuracy"] < 1
     assert record["sets"]["words"]["majority"] == record["sets"]["reversed"]["majority"]
-    assert record["collapsed"]["words"] == record["collapsed"]["reversed"]
     folder = project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "predictions" / "seed-0"
     ours, theirs = (
         [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]

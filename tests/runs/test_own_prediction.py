@@ -17,7 +17,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.finetune import finetune
 from regft_core.runs.job import Job
-from regft_core.runs.outputs import reads_encoder, trains_encoder, write_evaluation, write_training
+from regft_core.runs.outputs import reads_encoder, reads_text, trains_encoder, write_evaluation, write_training
 from regft_core.runs.search import search
 from regft_core.serve.export import export
 from regft_core.training.bag_of_words import BagOfWords
@@ -80,7 +80,7 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
     expected = [count / 24 for count in counts]
     for row in rows(evaluated):
         assert row["scores"] == pytest.approx(expected, abs=1e-6)
-    assert evaluated["collapsed"]["dev"] == "constant"
+    assert evaluated["collapsed"] is None  # a constant on purpose
     run = Context(Job(str(project), "majority", "cue_sentence", "24", 0)).store.get(trained["key"])
     assert run is not None
     assert "weights" not in run.tensor_names  # no encoder is stored to answer the same whatever it reads
@@ -167,6 +167,7 @@ def test_the_manifest_says_whether_the_answers_need_the_encoder(make_project: An
     root = make_project(methods=methods, **REGRESSION)
     contexts = [Context(Job(str(root), method, "cue_regression", "24", 0)) for method in methods]
     assert [reads_encoder(context) for context in contexts] == [True, True, False, False]
+    assert [reads_text(context) for context in contexts] == [True, True, False, True]
     assert [trains_encoder(context) for context in contexts] == [True, False, False, False]
     trained, _ = ran(root, "tfidf_logistic", "cue_regression")
     folder = write_training(contexts[3], "finetune", [trained], {})

@@ -39,7 +39,7 @@ FOUND = {
     "description": "a gap", "options": {"bins": 5}, "machine_dependent": False,
 }  # fmt: skip
 EVALUATED: dict[str, Any] = {
-    "size": "300", "seed": 1, "key": "k", "status": "ok", "error": None, "cost": COST, "collapsed": {"dev": None},
+    "size": "300", "seed": 1, "key": "k", "status": "ok", "error": None, "cost": COST, "collapsed": None,
     "sets": {"dev": {"n": 2, "metrics": {"accuracy": 0.5}, "majority": {"accuracy": 0.5}, "warning": None}},
     "predictions": {
         "dev": '{"idx": "a", "label": 1, "prediction": 0, "scores": [0.75, 0.25]}\n'

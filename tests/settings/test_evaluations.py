@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from regft_core import analyses
 from regft_core.errors import ConfigError
+from regft_core.evaluate import analyses
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code

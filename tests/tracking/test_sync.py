@@ -138,7 +138,7 @@ def test_numbers_parameters_files_and_data_of_a_run(grid: Tree) -> None:
     manifest = json.loads((grid.root / "work/subsamples/rte/300/manifest.json").read_text())
     assert manifest["seeds"]["1"]["sha256"].startswith(dataset.dataset.digest)
     assert (dataset.dataset.name, len(dataset.dataset.digest)) == ("rte-300", 32)
-    assert current(grid.root)["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "dev: constant"
+    assert current(grid.root)["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "constant"
 
 
 def test_cells_and_seeds_name_the_rows_that_trained_and_judged(grid: Tree) -> None:
@@ -213,12 +213,12 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
     bounds = {"mean": 0.655, "low": 0.6, "high": 0.7, "n": 2}
     stale = {"mean": 0.9, "low": 0.8, "high": 1.0, "n": 2}
     numbers = {"dev": {"accuracy": bounds}, "hans": {"accuracy": stale}, "failed": 0, "cost_ratio": {"measured": 1.2}}
-    words = {"verdict_reference": "better", "below_chance": ["hans"]}
+    words = {"verdict_reference": "better", "no_better_than_constant": ["hans"]}
     old = {"dev": {"accuracy": stale}} | words  # of other runs: its words are not taken
     grid.report("first", {"rte-300": {"hype_n": numbers | words, "vanilla": old}})
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     tags = {name: current(grid.root, "cell")[f"{name} rte-300"].data.tags for name in ("hype_n", "vanilla")}
-    assert (tags["hype_n"]["verdict_reference"], tags["hype_n"]["below_chance"]) == ("better", "hans")
+    assert (tags["hype_n"]["verdict_reference"], tags["hype_n"]["no_better_than_constant"]) == ("better", "hans")
     assert "verdict_reference" not in tags["vanilla"]
     metrics = current(grid.root, "cell")["hype_n rte-300"].data.metrics
     assert metrics["dev.accuracy"] == pytest.approx(0.655)
@@ -233,7 +233,7 @@ def test_parents_hold_means_and_the_reports_intervals(grid: Tree) -> None:
     grid.report("second", {"rte-300": {"hype_n": numbers}})
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     kept = current(grid.root, "cell")["hype_n rte-300"].data.tags.keys()
-    assert not kept & {"verdict_reference", "below_chance"}  # no word outlives its report
+    assert not kept & {"verdict_reference", "no_better_than_constant"}  # no word outlives its report
 
 
 def test_curves_are_complete_and_of_each_phase(tree: Tree) -> None:

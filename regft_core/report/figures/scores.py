@@ -79,7 +79,7 @@ def _dots(axis: Any, block: Block, name: str) -> None:
     means, intervals = [], []
     for y, row in enumerate(block.rows):
         score = row.scores[name][block.primary]
-        collapsed = {seed for seed, where, _ in row.collapsed if where == name}
+        collapsed = {seed for seed, _ in row.collapsed} if name == "dev" else set()
         # Spread by the position in the list of seeds, so that equal scores do not hide each other.
         offsets = 0.16 * np.linspace(-1, 1, score.estimate.n) if score.estimate.n > 1 else np.zeros(1)
         for seed, value, offset in zip(score.estimate.seeds, score.estimate.values, offsets):

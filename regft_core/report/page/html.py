@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from regft_core import metrics
 from regft_core.hooks.registry import discover
@@ -136,7 +136,7 @@ def render(
             if (changed := overrides(own, shared_training))
         },
         failed=[(block, row, seed, text) for block in report.blocks for row in block.rows for seed, text in row.failed],
-        collapsed=[(block, row, *one) for block in report.blocks for row in block.rows for one in _collapsed(row)],
+        collapsed=[(block, row, how) for block in report.blocks for row in block.rows for how in _collapsed(row)],
         runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
     )  # fmt: skip
 
@@ -175,12 +175,12 @@ def _block(report: Report, block: Block, data: BlockData, curves: str) -> dict[s
     }
 
 
-def _collapsed(row: Row) -> list[tuple[str, str, list[int]]]:
-    """(set, how, seeds) of the collapsed runs of one arm."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for seed, name, how in row.collapsed:
-        found.setdefault((name, how), []).append(seed)
-    return [(*place, seeds) for place, seeds in found.items()]
+def _collapsed(row: Row) -> list[tuple[str, list[int]]]:
+    """(how, seeds) of the collapsed runs of one arm."""
+    found: dict[str, list[int]] = {}
+    for seed, how in row.collapsed:
+        found.setdefault(how, []).append(seed)
+    return list(found.items())
 
 
 def _average_figures(report: Report) -> dict[str, Markup]:
@@ -203,7 +203,11 @@ def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Marku
                 tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
                 key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
                 title = f"{section.name}: {name} on {entry.title}"
-                svg = evaluation_figures.plotted(key, title, tables, picked)
+                try:
+                    svg = evaluation_figures.plotted(key, title, tables, picked)
+                except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
+                    own[name] = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
+                    continue
                 if svg:
                     own[name] = Markup(svg)
     return found

@@ -182,8 +182,8 @@ class EvaluationRecord(RunRecord):
     degraded: list[str] = []
     environment: dict[str, Any] | None = None
     cost: Cost = Cost()
-    #: set -> None, "constant" or "majority"
-    collapsed: dict[str, str | None] = {}
+    #: None, "constant" or "majority": on the validation set it did no better than a constant answer.
+    collapsed: str | None = None
     sets: dict[str, SetScores]
 
 
@@ -224,6 +224,8 @@ class Manifest(Record):
     phases: list[str]
     trains_encoder: bool = True
     reads_encoder: bool = True
+    #: False for a constant answer, which is a line of reference.
+    reads_text: bool = True
     method: dict[str, Any]
     #: phase -> regulariser -> options, defaults included
     regularisers: dict[str, dict[str, dict[str, Any]]]

@@ -33,7 +33,7 @@ RESERVED_SETS = {
     "verdict_reference": "a verdict in the files of the report",
     "verdict_control": "a verdict in the files of the report",
     "versus_opponent": "a comparison in the files of the report",
-    "below_chance": "a verdict in the files of the report",
+    "no_better_than_constant": "a verdict in the files of the report",
     "findings": "sentences in the files of the report",
     "same_answers_under_every_seed": "a note in the files of the report",
 }

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.pipeline.conftest import REPOSITORY, attempt, change, dvc, edit, environment, ran, stored
+from tests.promises.conftest import REPOSITORY, attempt, change, dvc, edit, environment, ran, stored
 
 ALL = ["plan", "search", "finetune", "evaluate", "report"]
 CHAIN = "pipelines/methods/chain.yaml"

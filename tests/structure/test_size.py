@@ -1,0 +1,123 @@
+"""Budgets: how many lines and files each room may have. They are lowered as rooms shrink.
+
+A commit that raises a budget says in its message why the room needs more.
+``python -m tests.structure.test_size`` prints the table as the tree is now.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A file of code above this many lines holds more than one thing.
+LONGEST = 350
+#: Room -> lines and files of Python at most. ``regft_core`` stands for the files beside its folders.
+BUDGETS: dict[str, tuple[int, int]] = {
+    "benchmarks": (4248, 25),
+    "regft_core": (1055, 11),
+    "regft_core/data": (4201, 26),
+    "regft_core/evaluate": (2618, 23),
+    "regft_core/grid": (4998, 40),
+    "regft_core/hooks": (1584, 12),
+    "regft_core/io": (717, 11),
+    "regft_core/kinds": (976, 8),
+    "regft_core/methods": (6745, 42),
+    "regft_core/metrics": (594, 14),
+    "regft_core/models": (4905, 50),
+    "regft_core/report": (6952, 50),
+    "regft_core/runs": (9390, 70),
+    "regft_core/schema": (1481, 13),
+    "regft_core/serve": (2163, 18),
+    "regft_core/settings": (6932, 55),
+    "regft_core/statistics": (1875, 20),
+    "regft_core/tracking": (1637, 14),
+    "regft_core/training": (3132, 28),
+    "stages": (1840, 24),
+    "tests": (1287, 13),
+    "tests/adversary": (494, 2),
+    "tests/benchmarks": (253, 3),
+    "tests/data": (2819, 18),
+    "tests/documents": (265, 3),
+    "tests/evaluate": (2064, 15),
+    "tests/execution": (1462, 11),
+    "tests/gpu": (248, 2),
+    "tests/grid": (1666, 13),
+    "tests/hooks": (291, 3),
+    "tests/identity": (1442, 7),
+    "tests/io": (235, 5),
+    "tests/kinds": (952, 7),
+    "tests/methods": (12006, 59),
+    "tests/models": (3259, 21),
+    "tests/official": (1230, 7),
+    "tests/presets": (260, 4),
+    "tests/promises": (1087, 8),
+    "tests/report": (4786, 31),
+    "tests/runs": (5545, 34),
+    "tests/serve": (281, 3),
+    "tests/settings": (6042, 39),
+    "tests/stages": (2771, 20),
+    "tests/statistics": (1732, 16),
+    "tests/store": (1877, 11),
+    "tests/structure": (805, 10),
+    "tests/tracking": (1205, 6),
+    "tests/training": (1931, 11),
+    "tests/wheel": (102, 4),
+}
+#: Files that are longer still; none may be added.
+LONG = {
+    "regft_core/methods/pats.py",
+    "regft_core/methods/tdt.py",
+    "regft_core/methods/weight_mixup.py",
+    "regft_core/models/sites.py",
+    "regft_core/report/model.py",
+    "regft_core/runs/context.py",
+    "regft_core/runs/identity/syntax.py",
+    "regft_core/runs/run_phase.py",
+}
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Files of code, also in sub-folders; what is shipped with the package and byte code are none."""
+    return [path for path in folder.rglob("*.py") if not {"shipped", "__pycache__"} & {*path.relative_to(folder).parts}]
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """Room -> its lines and files."""
+    rooms: dict[str, list[Path]] = {}
+    for top in ("regft_core", "stages", "tests", "benchmarks"):
+        for path in python_files(ROOT / top):
+            parts = path.relative_to(ROOT).parts
+            if parts[:2] == ("regft_core", "stages"):  # a link to the folder beside it
+                continue
+            inner = len(parts) > 2 and top in ("regft_core", "tests")
+            rooms.setdefault("/".join(parts[:2]) if inner else top, []).append(path)
+    return {room: (sum(map(lines, files)), len(files)) for room, files in sorted(rooms.items())}
+
+
+def lines(path: Path) -> int:
+    """Number of lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_every_room_keeps_its_budget() -> None:
+    measured = sizes()
+    over = {
+        room: f"{size[0]} lines in {size[1]} files; its budget: {BUDGETS.get(room, (0, 0))}"
+        for room, size in measured.items()
+        if size[0] > BUDGETS.get(room, (0, 0))[0] or size[1] > BUDGETS.get(room, (0, 0))[1]
+    }
+    assert not over
+    assert set(BUDGETS) <= set(measured), "a room that is gone has no budget"
+
+
+@pytest.mark.parametrize("top", ["regft_core", "stages"])
+def test_no_file_is_longer_than_it_should_be(top: str) -> None:
+    long = {path.relative_to(ROOT).as_posix() for path in python_files(ROOT / top) if lines(path) > LONGEST}
+    assert long <= LONG
+
+
+if __name__ == "__main__":
+    for room, (count, files) in sizes().items():
+        print(f'    "{room}": ({count}, {files}),')

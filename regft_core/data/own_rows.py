@@ -94,7 +94,7 @@ class OwnRows:
         """The task's metrics, the primary one first."""
         kind = find(self.kind)
         if not kind.has_labels:
-            return ("spearman", "pearson", "mse")
+            return ("spearman", "r2", "pearson", "mse")
         if not kind.one_label:
             return ("f1_micro", "f1_macro", "accuracy")
         if kind.ordered:

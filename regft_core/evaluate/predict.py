@@ -14,8 +14,9 @@ from regft_core.data.batches import Batch, collate, evaluation_tokens, fitting, 
 from regft_core.data.encode import Encoded
 from regft_core.data.prompts import appended
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
+from regft_core.kinds import find
 from regft_core.models.features import answers
-from regft_core.models.heads import last_linear
+from regft_core.models.heads import answering_in_fp32, last_linear
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify
 
@@ -65,7 +66,9 @@ def predict(
     answer = _answer(model, features, precision)
     done = 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
-    with _evaluating(model), torch.inference_mode(), _autocast(device, precision):
+    values = not find(kind).has_labels and precision != "fp32"
+    exact = answering_in_fp32(model) if values else contextlib.nullcontext()
+    with _evaluating(model), torch.inference_mode(), _autocast(device, precision), exact:
         while done < len(order):
             indices = order[done : done + fitting(encoded, order[done], tokens)]
             batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)

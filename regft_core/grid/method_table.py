@@ -231,6 +231,9 @@ _METHODS_PAGE = """\
   its file in `regft_core/methods/` lists the differences.
 - **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
   meaning. A combination without a meaning is refused with the reason.
+- **Regression**: networks learn targets scaled to mean 0 and standard deviation 1 on the training rows of each phase.
+  The stored output layer holds the scale, so predictions, exports and scores are in the unit of the target. Losses in
+  curves, and the weights of penalties, refer to the scaled targets.
 - **Left out**: Bi-Drop. No public text that could be read gives its formula, and its repository holds none.
 """
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from regft_core.kinds._scale import Scale
+
     Array = npt.NDArray[Any]
 
 #: How predictions are collapsed, see ``Kind.collapsed``.
@@ -107,6 +109,13 @@ class Kind(ABC):
     @abstractmethod
     def label_tensor(self, labels: Sequence[Label]) -> Tensor:
         """The labels of a batch [B] as the loss takes them."""
+
+    def target_scale(self, labels: Sequence[Label]) -> Scale | None:
+        """The scale in which a network learns the labels of its training rows; None: labels are no values.
+
+        Answered here, so that it is in no older kind's key. Raises RunFailed where float32 cannot hold them.
+        """
+        return None
 
     @abstractmethod
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -84,13 +84,14 @@ def collapsed_values(gold: Array, predicted: Array) -> Collapse | None:
     """How values [n] are collapsed.
 
     ``constant``: no linear signal, for they are equal up to float32 rounding or |Pearson| < ``CORRELATION_THRESHOLD``.
-    ``majority``: Pearson is below minus that, and below the 0 of a constant.
+    ``majority``: the squared error is not below that of the mean of ``gold``: R^2 is not above 0.
     """
+    from regft_core.metrics.r2 import score
+
     if is_constant(predicted):
         return "constant"
-    if gold.size < 3 or is_constant(gold):  # no correlation to speak of
+    if gold.size < 3 or is_constant(gold):  # no variance to explain
         return None
-    correlation = float(np.corrcoef(gold, predicted)[0, 1])
-    if abs(correlation) < CORRELATION_THRESHOLD:
+    if abs(float(np.corrcoef(gold, predicted)[0, 1])) < CORRELATION_THRESHOLD:
         return "constant"
-    return "majority" if correlation < 0 else None
+    return "majority" if score(gold, predicted, None) <= 0 else None

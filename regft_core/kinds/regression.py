@@ -1,4 +1,8 @@
-"""Every example has a value, perhaps within a range: one output in its unit, squared error."""
+"""Every example has a value, perhaps within a range: one output, squared error.
+
+The network learns targets of mean 0 and standard deviation 1 on its training rows, and its output layer takes the
+scale up when it is stored (``training.trainee``), so that answers are in the targets' unit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.kinds import Collapse, Declared, Kind
+from regft_core.kinds._scale import Scale
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
@@ -52,6 +57,9 @@ class Regression(Kind):
 
     def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
         return torch.tensor(labels, dtype=torch.float32)
+
+    def target_scale(self, labels: Sequence[int | float]) -> Scale | None:
+        return Scale.of(labels)
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Mean squared error."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from regft_core.errors import ModelError
 
@@ -27,3 +30,22 @@ def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
             "give the method 'model: {pooling: mean}'",
         )
     return found[-1]
+
+
+@contextlib.contextmanager
+def answering_in_fp32(model: Any) -> Iterator[None]:
+    """Let the output layer compute in fp32 under autocast: bf16 keeps three digits, and fp16 ends at 65,504."""
+    encoder = {id(module) for module in model.base_model.modules()}
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear) and id(module) not in encoder]
+    layer: Any = [linear for linear in linears if linear.out_features == model.config.num_labels][-1]
+    plain = layer.forward
+
+    def forward(vectors: Tensor) -> Tensor:
+        with torch.autocast(vectors.device.type, enabled=False):
+            return plain(vectors.float())  # type: ignore[no-any-return]
+
+    layer.forward = forward
+    try:
+        yield
+    finally:
+        del layer.forward

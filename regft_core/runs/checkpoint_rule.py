@@ -49,7 +49,7 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
         finally:
             for module, flag in flags:
                 module.training = flag
-        found = evaluate_run({"judging": logits}, {"judging": info}, {**task, "metrics": [primary]})
+        found = evaluate_run({"judging": trainee.answers(logits)}, {"judging": info}, {**task, "metrics": [primary]})
         return sign * float(found.sets["judging"]["metrics"][primary])
 
     return score

@@ -68,6 +68,7 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     rows = list(inputs.validation_rows)
     judged = SetInfo(labels=[inputs.encoded.labels[row] for row in rows], ids=[inputs.encoded.ids[row] for row in rows])
     # Its primary metric alone: no other may be undefined here, or enter the key.
-    found = evaluate_run({"validation": logits[rows]}, {"validation": judged}, {**task, "metrics": [task["primary"]]})
+    answers = trainee.answers(logits[rows])
+    found = evaluate_run({"validation": answers}, {"validation": judged}, {**task, "metrics": [task["primary"]]})
     value = float(found.sets["validation"]["metrics"][task["primary"]])
     return value if metrics.higher_is_better(task["primary"]) else -value

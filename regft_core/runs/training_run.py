@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
     from regft_core.data.reading import Reading
+    from regft_core.kinds._scale import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
@@ -116,6 +117,22 @@ class PhaseInputs:
             class_weights=weights,
         )
 
+    def target_scale(self) -> Scale | None:
+        """The scale of the training rows' targets; None where labels are no values, or are not read.
+
+        Raises RunFailed where answers in float32 cannot show their differences.
+        """
+        labels = [self.encoded.labels[row] for row in self.train_rows]
+        return find(self.kind).target_scale(labels) if self.phase.data.labels else None
+
+    def learned(self, scale: Scale | None) -> PhaseInputs:
+        """The same inputs with the targets as the network learns them."""
+        if scale is None:
+            return self
+        labels = [scale.learned(label) for label in self.encoded.labels]
+        examples = [replace(example, label=scale.learned(example.label)) for example in self.examples]
+        return replace(self, encoded=replace(self.encoded, labels=labels), examples=examples)
+
 
 @dataclass
 class TrainedPhase:
@@ -158,9 +175,18 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
         rows_per_example=inputs.encoded.rows_per_example,
     ).to(inputs.device)
     device = torch.device(inputs.device)
-    trainee = Trainee(model, inputs.tokenizer, inputs.source, inputs.seed, inputs.streams["noise"], device)
-    trainee.features = inputs.features
     stack = Stack(inputs.entries, inputs.setting())
+    trainee = Trainee(
+        model,
+        inputs.tokenizer,
+        inputs.source,
+        inputs.seed,
+        inputs.streams["noise"],
+        device,
+        features=inputs.features,
+        # What answers in place of the model has no output layer, and learns from the targets as they are.
+        scale=inputs.target_scale() if stack.predictor is None else None,
+    )
     if "checkpoint" in stack.anchors:
         trainee.drop_anchor("checkpoint")
     if inputs.start is not None:
@@ -195,6 +221,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     if reason is not None:
         return Prepared(trainee, Stack((), inputs.setting()), None, skipped=reason)
     stack.prepare(trainee, inputs.handed)
+    inputs = inputs.learned(trainee.scale)
     training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
     validation = None
     if inputs.validation_rows:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from regft_core.models.heads import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
     from regft_core.hooks.declare import Anchor
+    from regft_core.kinds._scale import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 
@@ -46,6 +48,10 @@ class Trainee:
     tensor that is trained. ``anchors`` are copies of untouched weights, for regularisers that
     declared which they pull toward. ``features`` are kept vectors of the encoder, where it is frozen with the weights
     of its checkpoint and nothing hooks into the model.
+
+    With a ``scale`` the model is trained on standardised targets, and so are its outputs meanwhile. Whatever enters
+    or leaves is in the unit of the targets: :meth:`load_weights`, :meth:`plain_weights`, :meth:`trained_weights` and
+    :meth:`answers` convert, the weights through the output layer.
     """
 
     model: nn.Module
@@ -57,9 +63,14 @@ class Trainee:
     current: Pass | None = None
     anchors: dict[Anchor, dict[str, Tensor]] = field(default_factory=dict)
     features: Features | None = None
+    scale: Scale | None = None
 
     def __post_init__(self) -> None:
         self.sites = find_sites(self.model)
+        if self.scale is not None:
+            outputs: int = self.model.config.num_labels  # type: ignore[assignment,union-attr]
+            #: The layer that holds the scale of the targets where weights are stored.
+            self.output_layer = last_linear(self.model, self.sites.head, outputs)
         self.hooks = SiteHooks(self.model, self.sites)
         self.attached = nn.ModuleDict()
         #: Whether methods act as a GPU wants it: on many tensors at once (few kernels; on a CPU it costs the cache) and
@@ -134,12 +145,16 @@ class Trainee:
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], *, head: bool) -> None:
-        """Start from ``weights`` (plain names); without ``head`` the newly drawn head stays.
+        """Start from stored ``weights`` (plain names); without ``head`` the newly drawn head stays.
 
         Raises KeyError when one of the model's tensors is missing.
         """
         own = dict(self.named_raw())
         wanted = {name for name in own if head or name not in self.sites.head}
+        if head and self.scale is not None:
+            weight, bias = (weights[name].double() for name in self._output_names())
+            standardised = (weight / self.scale.deviation, self.scale.learned(bias))
+            weights = {**weights, **dict(zip(self._output_names(), standardised, strict=True))}
         for name in wanted:
             own[name].copy_(weights[name])
         for name, buffer in self.model.named_buffers():
@@ -147,13 +162,13 @@ class Trainee:
                 buffer.copy_(weights[name])
 
     def trained_weights(self) -> dict[str, Tensor]:
-        """Plain names -> trained tensors (behind weight views), and the model's stored buffers."""
+        """Plain names -> trained tensors (behind weight views), and the model's stored buffers, as they are stored."""
         raw = {name: parameter.detach().cpu().clone() for name, parameter in self.named_raw()}
         stored = self.model.state_dict()
         buffers = (
             name for name, _ in self.model.named_buffers() if name in stored and ".parametrizations." not in name
         )
-        return raw | {name: stored[name].detach().cpu().clone() for name in buffers}
+        return self._in_units(raw | {name: stored[name].detach().cpu().clone() for name in buffers})
 
     def attach(self, name: str, module: nn.Module) -> nn.Module:
         """Add a module that is trained and checkpointed with the model but not exported."""
@@ -191,8 +206,26 @@ class Trainee:
             tensor.copy_(tensors[name])
 
     def plain_weights(self) -> dict[str, Tensor]:
-        """The model's state dict after every weight view was folded (see ``Regulariser.export``)."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        """The model's state dict as it is stored, after every weight view was folded (see ``Regulariser.export``)."""
+        return self._in_units({name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()})
+
+    # ---------------------------------------------------------------------- unit of the targets
+
+    def answers(self, outputs: Any) -> Any:
+        """``outputs`` [n, K] of the model in the unit of the targets."""
+        return outputs if self.scale is None else self.scale.in_units(outputs)
+
+    def _output_names(self) -> tuple[str, str]:
+        return f"{self.output_layer}.weight", f"{self.output_layer}.bias"
+
+    def _in_units(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Put the scale of the targets into the output layer among ``weights``."""
+        if self.scale is None:
+            return weights
+        names = self._output_names()
+        weight, bias = (weights[name].double() for name in names)
+        scaled = (weight * self.scale.deviation, self.scale.in_units(bias))
+        return weights | {name: tensor.to(weights[name].dtype) for name, tensor in zip(names, scaled, strict=True)}
 
     # ------------------------------------------------------------------------------ random
 

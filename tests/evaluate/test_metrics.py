@@ -44,7 +44,7 @@ def test_values_computed_by_hand():
         {"accuracy": 4 / 6, "f1": 2 / 3, "f1_macro": 2 / 3, "matthews": (2 * 2 - 1) / 9, "accuracy_f1": 2 / 3}
     )
     got = compute(REGRESSION_METRICS, kind="regression", labels=[0.0, 1.0, 2.0], predictions=[0.0, 4.0, 2.0])
-    assert got == pytest.approx({"pearson": 0.5, "spearman": 0.5, "pearson_spearman": 0.5, "mse": 3.0})
+    assert got == pytest.approx({"pearson": 0.5, "spearman": 0.5, "pearson_spearman": 0.5, "mse": 3.0, "r2": -3.5})
 
 
 @settings(max_examples=40, deadline=None)
@@ -86,6 +86,7 @@ def test_regression_agrees_with_scipy(pairs):
     if np.ptp(labels) > 1e-3 and np.ptp(predictions) > 1e-3:
         assert got["pearson"] == pytest.approx(stats.pearsonr(labels, predictions).statistic, abs=1e-9)
         assert got["spearman"] == pytest.approx(stats.spearmanr(labels, predictions).statistic, abs=1e-9)
+        assert got["r2"] == pytest.approx(sk.r2_score(labels, predictions))
     assert got["mse"] == pytest.approx(sk.mean_squared_error(labels, predictions))
 
 

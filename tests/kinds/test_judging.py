@@ -92,5 +92,6 @@ def test_regression():
     assert collapsed(labels, 2.5 + 1e-8 * labels) == "constant"  # float32 rounding, not signal
     assert collapsed(labels, noise) == "constant"
     assert collapsed(labels, noise - labels) == "majority"  # worse than a constant
-    assert collapsed(labels, noise + labels) is None
+    assert collapsed(labels, noise / 2 + labels) is None
     assert collapsed(labels, 1e-3 * labels) is None  # small but informative
+    assert collapsed(labels + 5, 1e-3 * labels) == "majority"  # ranked right, but no better than the mean

@@ -112,8 +112,12 @@ def judged(
     """
     kind = find(other.kind)
     outputs = len(kind.output_names(other.labels or None))
-    weight, bias = trained_heads(train, kind.label_tensor([one.label for one in learned]), outputs, kind, run, other)
+    labels = [example.label for example in learned]
+    scale = kind.target_scale(labels)
+    targets = labels if scale is None else [scale.learned(label) for label in labels]
+    weight, bias = trained_heads(train, kind.label_tensor(targets), outputs, kind, run, other)
     logits = torch.baddbmm(bias, test, weight).cpu().numpy()
+    logits = logits if scale is None else scale.in_units(logits)
     gold = np.asarray([one.label for one in judging], dtype=kind.dtype)
     return [other.score(gold, own) for own in logits]
 

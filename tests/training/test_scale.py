@@ -1,0 +1,244 @@
+"""The scale of a regression: training on a * y + b gives a * prediction + b, whatever the method and the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regft_core.data.batches import padding_of
+from regft_core.data.encode import encode
+from regft_core.errors import RunFailed
+from regft_core.evaluate.predict import predict
+from regft_core.hooks.registry import discover
+from regft_core.kinds._scale import Scale
+from regft_core.models.load import load_classifier
+from regft_core.runs.checkpoint_rule import judge
+from regft_core.runs.merge import validation_score
+from regft_core.runs.training_run import PhaseInputs, finish, outcome_tensors, train
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.methods import RepeatConfig
+from regft_core.training.stack import Stack
+from regft_core.training.trainee import Trainee
+from tests.methods.cases import task
+from tests.methods.chain import METHODS, NO_STEPS, Ran, Runner, method, names_layers, phase, runner, six_layers
+from tests.methods.harness import examples, source_of
+from tests.tiny import ARCHITECTURES, EMBEDDERS
+
+REGISTRY = discover()
+#: (a, b) of the targets a * y + b; y goes from 0 to 5.
+UNITS = [(1e-6, 0.0), (1e5, 7e4), (3e3, -5e5)]
+TEXTS = examples(7, pair=True, kind="regression")
+
+
+@dataclass(frozen=True)
+class InUnit(Runner):
+    """Runs on the targets a * y + b of a regression."""
+
+    a: float = 1.0
+    b: float = 0.0
+
+    def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
+        inputs = super().inputs(given, done, index)
+        if inputs.kind != "regression":
+            return inputs
+        rows = [replace(row, label=self.a * row.label + self.b) for row in inputs.examples]
+        encoded = replace(inputs.encoded, labels=[row.label for row in rows])
+        return replace(inputs, examples=rows, encoded=encoded, value_range=(self.b, 5 * self.a + self.b))
+
+
+def in_unit(of: Runner, a: float = 1.0, b: float = 0.0) -> InUnit:
+    return InUnit(**{**vars(of), "kind": "regression", "pair": True, "a": a, "b": b})
+
+
+def answers(of: InUnit, phases: Sequence[Phase], steps: int = 3) -> Any:
+    """Predictions [n] of new texts by what is stored of a run, as an evaluation makes them."""
+    done = of.run(phases, steps=steps)
+    return stored_answers(of.inputs(done[FINETUNE].phase, done), done[FINETUNE].tensors)
+
+
+def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch.Tensor]], **options: Any) -> Any:
+    stack, kept = Stack(inputs.entries, inputs.setting()), dict(tensors.get("kept", {}))
+    each = inputs.encoded.rows_per_example
+    model = load_classifier(
+        inputs.source,
+        kind="regression",
+        labels=None,
+        dropout=DropoutConfig(),
+        head_seed=1,
+        pooling=inputs.pooling,
+        rows_per_example=each,
+    )
+    model.load_state_dict(tensors["weights"])
+    trainee = Trainee(model.eval(), inputs.tokenizer, inputs.source, 0, FINETUNE)
+    stack.rebuild(trainee, kept)
+    if stack.predictor is not None:
+        return stack.predict(trainee, kept, TEXTS)[:, 0].astype(np.float64)
+    encoded = encode(TEXTS, inputs.tokenizer, 32, rows_per_example=each, reading=inputs.reading)
+    padding = padding_of(inputs.tokenizer)
+    padded = {"pad_id": padding.pad_id, "pad_token_type_id": padding.pad_token_type_id, "padding_side": padding.side}
+    return predict(trainee.model, encoded, kind="regression", **padded, **options)[:, 0].astype(np.float64)
+
+
+def covering() -> list[str]:
+    """Methods of the repository in which every regulariser that takes values occurs."""
+    chosen, seen = [], set()
+    for name in sorted(METHODS, key=lambda name: (len(method(name).phases), name)):
+        listed = [(REGISTRY[r], options) for given in method(name).phases for r, options in given.regularisers]
+        classes = {cls.name for cls, options in listed if cls.declare(options).active}
+        refused = any(cls.check_task(options, task("regression")) for cls, options in listed)
+        at_mask = any(cls.declare(options).answers_at_mask for cls, options in listed)
+        if not (refused or at_mask) and (not chosen or classes - seen):
+            chosen.append(name)
+            seen |= classes
+    return chosen
+
+
+@cache
+def of_method(name: str) -> Runner:
+    return Runner(six_layers() if names_layers(name) else source_of("bert"))
+
+
+@pytest.mark.parametrize("name", covering())
+def test_every_method_answers_in_the_unit_of_the_targets(name: str) -> None:
+    a, b = 3e4, -2.5e5
+    plain = answers(in_unit(of_method(name)), method(name).phases)
+    other = answers(in_unit(of_method(name), a, b), method(name).phases)
+    assert other == pytest.approx(a * plain + b, abs=3e-3 * a)
+    assert plain.std() > 0 or name == "majority"
+
+
+HEADS = [(name, "head") for name in ARCHITECTURES] + list(EMBEDDERS.items())
+HEADS += [("bert", "mean"), ("bert", "unit_mean"), ("bert", "cls"), ("bart", "last")]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("architecture", "pooling"), HEADS)
+def test_every_head_answers_in_the_unit_of_the_targets(
+    architecture: str, pooling: str, unit: tuple[float, float]
+) -> None:
+    a, b = unit
+    plain = answers(in_unit(runner(architecture, pooling=pooling)), [phase()])
+    assert plain.std() > 0
+    other = answers(in_unit(runner(architecture, pooling=pooling), a, b), [phase()])
+    assert other == pytest.approx(a * plain + b, abs=2e-3 * a)
+
+
+def test_pairs_that_are_encoded_separately() -> None:
+    plain = answers(in_unit(runner(pooling="mean", separately=True)), [phase()])
+    other = answers(in_unit(runner(pooling="mean", separately=True), 1e5, 7e4), [phase()])
+    assert other == pytest.approx(1e5 * plain + 7e4, abs=2e2)
+
+
+def test_the_scale_is_that_of_the_training_rows_and_no_steps_answer_their_mean() -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    given = replace(phase(split=0.5), training=NO_STEPS)
+    inputs = of.inputs(given, {})
+    targets = np.array([inputs.encoded.labels[row] for row in inputs.train_rows])
+    assert inputs.validation_rows
+    trained = train(inputs)
+    assert trained.trainee.scale == Scale(targets.mean(), targets.std())
+    stored = outcome_tensors(inputs, trained, weights=True)
+    drawn = trained.trainee.model.classifier.weight.detach()
+    assert torch.allclose(stored["weights"]["classifier.weight"], drawn * targets.std())
+    assert stored_answers(inputs, stored).mean() == pytest.approx(targets.mean(), abs=targets.std())
+
+
+def test_equal_targets_are_learned_and_answered() -> None:
+    answered = answers(in_unit(runner(), 0.0, 1.9e5), [phase()], steps=20)
+    assert answered == pytest.approx(np.full(7, 1.9e5), abs=1.0)
+
+
+def test_a_phase_starts_from_the_answers_of_the_one_before() -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    first = of.run([phase(name="first")])["first"]
+    last = replace(phase(split=0.5, start="first"), training=NO_STEPS)  # other rows, so another scale
+    inputs = of.inputs(last, {"first": first})
+    trained = train(inputs)
+    assert trained.trainee.scale != of.inputs(phase(), {}).target_scale()
+    stored = outcome_tensors(inputs, trained, weights=True)
+    before = stored_answers(inputs, {"weights": first.tensors["weights"]})
+    assert stored_answers(inputs, stored) == pytest.approx(before, abs=1.0)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_finished_weights_are_read_and_left_in_the_unit_of_the_targets(alpha: float) -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    plain = of.inputs(phase(), {})
+    weights = outcome_tensors(plain, train(plain), weights=True)["weights"]
+    inputs = of.inputs(phase([("wise_ft", {"alpha": alpha})]), {})
+    trained = outcome_tensors(inputs, train(inputs), weights=True)["weights"]
+    finished = finish(inputs, weights, weights_wanted=True)["weights"]
+    expected = stored_answers(plain, {"weights": trained})
+    assert stored_answers(plain, {"weights": finished}) == pytest.approx(expected, abs=1.0)
+
+
+def test_members_with_rows_of_their_own_are_averaged_in_the_unit_of_the_targets() -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    given = replace(phase(split=0.5), repeat=RepeatConfig(times=2, vary=("split",)))
+    done = of.run([given])[FINETUNE]
+    scales = {member.trainee.scale for member in done.members}
+    assert len(scales) == 2
+    heads = [outcome_tensors(of.inputs(given, {}, 0), member, weights=True)["weights"] for member in done.members]
+    mean = sum(head["classifier.bias"].double() for head in heads) / 2
+    assert done.tensors["weights"]["classifier.bias"].item() == pytest.approx(mean.item(), rel=1e-6)
+
+
+def test_epochs_and_members_are_judged_in_the_unit_of_the_targets() -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    inputs = of.inputs(phase(split=0.5), {})
+    rows = [replace(row, label=1e5 * row.label + 7e4) for row in TEXTS]
+    about = {"kind": "regression", "labels": None, "metrics": ["mse"], "primary": "mse", "positive_label": None}
+    encoded = encode(rows, inputs.tokenizer, 32)
+    trained = train(inputs, watch=judge(encoded, rows, about, inputs.tokenizer, "cpu"))
+    assert trained.watched is not None
+    stored = outcome_tensors(inputs, trained, weights=True)
+    gold = np.array([row.label for row in rows])
+    error = np.square(gold - stored_answers(inputs, stored)).mean()
+    assert trained.watched.scores[-1][1] == pytest.approx(-error, rel=1e-4)
+    shares = [inputs.encoded.labels[row] for row in inputs.validation_rows]
+    assert -validation_score(inputs, stored, about) < 3 * np.var(shares)
+
+
+def test_a_penalty_of_strength_zero_is_plain_fine_tuning() -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    off = REGISTRY["r_drop"].off or {}
+    plain, zero = (of.run([phase(own)])[FINETUNE].tensors["weights"] for own in ([], [("r_drop", off)]))
+    assert all(torch.equal(plain[name], zero[name]) for name in plain)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_large_values_are_answered_in_half_precision(precision: str) -> None:
+    of = in_unit(runner(), 1e5, 7e4)
+    done = of.run([phase()])[FINETUNE]
+    inputs = of.inputs(done.phase, {})
+    exact = stored_answers(inputs, done.tensors)
+    assert stored_answers(inputs, done.tensors, precision=precision) == pytest.approx(exact, abs=0.05 * 1.5e5)
+    assert len({float(value) for value in stored_answers(inputs, done.tensors, precision=precision)}) == 7
+
+
+@pytest.mark.parametrize(
+    ("targets", "code"),
+    [
+        ([1e9, 1e9 + 1e-3], "targets-too-close"),
+        ([1.0, 1e31], "targets-out-of-range"),
+        ([0.0, 1e-31], "targets-out-of-range"),
+    ],
+)
+def test_targets_that_float32_cannot_tell_apart_are_refused(targets: list[float], code: str) -> None:
+    with pytest.raises(RunFailed) as refused:
+        Scale.of(targets)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("targets", [[0.0, 0.0], [-3.5], [0.1] * 7, [1e9] * 3])
+def test_equal_targets_have_a_scale(targets: list[float]) -> None:
+    scale = Scale.of(targets)
+    assert scale.deviation == 1.0
+    assert scale.mean == pytest.approx(targets[0], rel=1e-12)

@@ -168,6 +168,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("REGFT_ONEDNN", "1")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # every retry; the error that ends them is said
     try:

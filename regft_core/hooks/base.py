@@ -50,6 +50,7 @@ from regft_core.hooks.declare import (
     Setting,
 )
 from regft_core.hooks.says import Cost, Flip, Says, Variant
+from regft_core.hooks.types import Batch, Example, FitData, Step, Tensor, Trainee
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.tasks import TaskConfig
@@ -59,13 +60,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import torch
-    from torch import Tensor
-
-    from regft_core.data.batches import Batch
-    from regft_core.data.examples import Example
-    from regft_core.training.fitting import FitData
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 __all__ = [
     "Cost",
@@ -77,9 +71,13 @@ __all__ = [
     "MainPass",
     "NoOptions",
     "ParameterGroup",
+    "Phase",
     "Regulariser",
     "Says",
     "Setting",
+    "StrictModel",
+    "TaskConfig",
+    "TrainingConfig",
     "Variant",
     "implements",
 ]

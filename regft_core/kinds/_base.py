@@ -1,10 +1,12 @@
-"""What every kind of task answers. There are questions here and one answer: this file is in no key of a run."""
+"""Questions that every kind of task answers; the answers here are those of most kinds."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from regft_core.lazy import torch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from regft_core.kinds._scale import Scale
 
     Array = npt.NDArray[Any]
+else:
+    Array = Any
 
 #: How predictions are collapsed, see ``Kind.collapsed``.
 Collapse = Literal["constant", "majority"]
@@ -60,7 +64,7 @@ class Kind(ABC):
     has_labels: ClassVar[bool]
     #: Whether an example has exactly one of them.
     one_label: ClassVar[bool]
-    #: Whether the labels have an order, which the loss knows. Answered here, so that it is in no older kind's key.
+    #: Whether the labels have an order, which the loss knows.
     ordered: ClassVar[bool] = False
     #: What transformers calls it.
     problem_type: ClassVar[str]
@@ -71,7 +75,6 @@ class Kind(ABC):
     label_keys: ClassVar[str]
     #: Python in a model card that prints the answers; it has ``logits`` and ``encoder.config.id2label``.
     printed: ClassVar[str]
-
     #: Whether the formats of benchmarks' servers (``submission``) have answers of this kind.
     submits: ClassVar[bool]
 
@@ -81,9 +84,9 @@ class Kind(ABC):
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         """What is wrong with ``labels`` of a task of this kind; None when nothing is."""
 
-    @abstractmethod
     def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
         """What is wrong with a ``range`` that is given, and what to do about it."""
+        return "a task of this kind has no range", "remove it"
 
     @abstractmethod
     def read_label(self, value: Any, declared: Declared) -> Label:
@@ -92,28 +95,30 @@ class Kind(ABC):
         ``value`` is a cell; where several columns hold the labels, column -> cell in the order of ``labels``.
         """
 
-    @abstractmethod
     def strata(self, labels: Sequence[Label]) -> list[int]:
         """The group of each row in a stratified draw, which keeps the shares of the groups."""
+        return [int(label) for label in labels]
 
-    @abstractmethod
     def label_counts(self, labels: Sequence[Label], names: Sequence[str]) -> dict[str, int] | None:
         """Rows of each label by name, absent labels included; None where there are no labels."""
+        return None
 
     # ------------------------------------------------------------------ model and training
 
-    @abstractmethod
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
         """Names of the head's outputs. Raises ValueError for labels that no head fits."""
+        if wrong := self.wrong_labels(labels):
+            raise ValueError(wrong)
+        return tuple(labels or ())
 
-    @abstractmethod
     def label_tensor(self, labels: Sequence[Label]) -> Tensor:
         """The labels of a batch [B] as the loss takes them."""
+        return torch.tensor(labels, dtype=torch.int64)
 
     def target_scale(self, labels: Sequence[Label]) -> Scale | None:
         """The scale in which a network learns the labels of its training rows; None: labels are no values.
 
-        Answered here, so that it is in no older kind's key. Raises RunFailed where float32 cannot hold them.
+        Raises RunFailed where float32 cannot hold them.
         """
         return None
 
@@ -124,23 +129,23 @@ class Kind(ABC):
         ``weights``: those of ``balanced``; each term is multiplied by its own, and the sum is divided as without.
         """
 
-    @abstractmethod
     def balanced(self, labels: Sequence[Label], outputs: int) -> tuple[Any, ...]:
         """``class_weights: balanced`` for training rows with these labels: n / (K n_c), whose mean over the rows is 1.
 
         The file says over what K counts. Raises ValueError where an output is a value.
         """
+        raise ValueError("a value has no classes or probabilities")
 
-    @abstractmethod
     def indicators(self, labels: Array, outputs: int) -> Array:
         """[n, ``outputs``] booleans: which outputs each of labels [n] asks for. Raises ValueError for values."""
+        raise ValueError("a value has no classes or probabilities")
 
-    @abstractmethod
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis, by which divergences compare passes.
 
         Raises ValueError where an output is a value (not ``has_labels``).
         """
+        raise ValueError("a value has no classes or probabilities")
 
     # ------------------------------------------------------------------ judging
 
@@ -148,12 +153,12 @@ class Kind(ABC):
     def wrong_values(self, values: Array, what: str) -> str | None:
         """What is wrong with finite gold labels or predictions [n] (``what``: label, prediction)."""
 
-    @abstractmethod
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         """Labels of gold [n] that no label of the model counts as, so that no model could be right.
 
         Raises ValueError for an index that is none of ``names``.
         """
+        return []
 
     @abstractmethod
     def predictions(self, logits: Array, to_set: Array) -> Array:
@@ -167,9 +172,9 @@ class Kind(ABC):
     def constant(self, gold: Array) -> Array:
         """[n] predictions of the best baseline that ignores the input, for gold [n]."""
 
-    @abstractmethod
     def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
         """A warning when predictions look like right ones under wrong labels or on a reversed scale."""
+        return None
 
     @abstractmethod
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
@@ -188,15 +193,14 @@ class Kind(ABC):
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         """A gold label or a prediction as tables show it."""
 
-    @abstractmethod
     def score_columns(self, labels: Sequence[str]) -> list[str]:
         """Columns of a prediction file beside ``prediction``."""
+        return [f"probability_{label}" for label in labels]
 
     @abstractmethod
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         """The cell ``prediction`` of one example with these ``scores``."""
 
-    @abstractmethod
     def submitted(
         self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
     ) -> list[str]:
@@ -206,3 +210,4 @@ class Kind(ABC):
             written: label -> how the benchmark writes it; as it is when absent.
             limits: smallest and largest value of the task, or None.
         """
+        raise ValueError("no format of a benchmark's server has answers of this kind")

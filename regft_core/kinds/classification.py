@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.kinds import Collapse, Declared, Kind
+from regft_core.kinds._base import Array, Collapse, Declared, Kind
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
-
-    Array = npt.NDArray[Any]
 
 
 class Classification(Kind):
@@ -32,28 +29,14 @@ class Classification(Kind):
             return "a classification task needs 'labels' with at least two names"
         return None
 
-    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        return "a classification task has no range", "remove it"
-
     def read_label(self, value: Any, declared: Declared) -> int:
         from regft_core.kinds._reading import read_index
 
         return read_index(value, declared)
 
-    def strata(self, labels: Sequence[int | float]) -> list[int]:
-        return [int(label) for label in labels]
-
     def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
         counts = Counter(int(label) for label in labels)
         return {name: counts[index] for index, name in enumerate(names)}
-
-    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
-        if not labels or len(labels) < 2:
-            raise ValueError(f"a classifier needs at least two labels, got {labels!r}")
-        return tuple(labels)
-
-    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
-        return torch.tensor(labels, dtype=torch.int64)
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Mean cross-entropy."""
@@ -121,9 +104,6 @@ class Classification(Kind):
 
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return names[int(value)]
-
-    def score_columns(self, labels: Sequence[str]) -> list[str]:
-        return [f"probability_{label}" for label in labels]
 
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return labels[max(range(len(scores)), key=scores.__getitem__)]

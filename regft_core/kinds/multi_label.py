@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.kinds import Collapse, Declared, Kind, WrongLabel
+from regft_core.kinds._base import Array, Collapse, Declared, Kind, WrongLabel
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
-
-    Array = npt.NDArray[Any]
 
 #: Between the labels of an answer.
 SEPARATOR = ";"
@@ -48,9 +45,6 @@ class MultiLabel(Kind):
             return f"label '{cut[0]}' has a '{SEPARATOR}', which stands between the labels of an answer"
         return None
 
-    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        return "a multi_label task has no range", "remove it"
-
     def read_label(self, value: Any, declared: Declared) -> int:
         from regft_core.kinds._reading import as_text, given, read_index
 
@@ -74,14 +68,6 @@ class MultiLabel(Kind):
     def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
         counts = Counter(k for label in labels for k in _members(label))
         return {name: counts[index] for index, name in enumerate(names)}
-
-    def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
-        if wrong := self.wrong_labels(labels):
-            raise ValueError(wrong)
-        return tuple(labels or ())
-
-    def label_tensor(self, labels: Sequence[int | float]) -> Tensor:
-        return torch.tensor(labels, dtype=torch.int64)
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Binary cross-entropy, a mean over examples and labels; ``weights`` [K, 2]: of absence, of presence."""
@@ -144,9 +130,6 @@ class MultiLabel(Kind):
                 answer, best = chosen, score
         return np.full(gold.shape, answer, dtype=np.uint64)
 
-    def warning(self, gold: Array, predictions: Array, names: Sequence[str]) -> str | None:
-        return None
-
     def collapsed(self, gold: Array, predictions: Array) -> Collapse | None:
         """``majority``: f1_micro is not above that of ``constant``."""
         from regft_core.metrics.f1_micro import score
@@ -158,16 +141,8 @@ class MultiLabel(Kind):
     def shown(self, value: Any, names: Sequence[str]) -> str | float:
         return SEPARATOR.join(names[k] for k in _members(value))
 
-    def score_columns(self, labels: Sequence[str]) -> list[str]:
-        return [f"probability_{label}" for label in labels]
-
     def answer(self, scores: Sequence[float], labels: Sequence[str]) -> str | float:
         return SEPARATOR.join(label for label, score in zip(labels, scores, strict=True) if score > 0.5)
-
-    def submitted(
-        self, logits: Array, labels: Sequence[str] | None, written: Mapping[str, str], limits: Sequence[float] | None
-    ) -> list[str]:
-        raise ValueError("no format of a benchmark's server has several labels an example")
 
 
 def _members(label: Any) -> list[int]:

@@ -9,17 +9,14 @@ steps (the probe, TF-IDF) is fitted as for classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from regft_core.kinds import Collapse
+from regft_core.kinds._base import Array, Collapse
 from regft_core.kinds.classification import Classification
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
-
-    Array = npt.NDArray[Any]
 
 
 class Ordinal(Classification):
@@ -34,9 +31,6 @@ class Ordinal(Classification):
                 "an ordinal task needs 'labels' with at least three names, the lowest first; two are a classification"
             )
         return None
-
-    def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        return "an ordinal task has no range", "remove it"
 
     def task_loss(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Log loss of the side of the K - 1 cuts, a mean over cuts and examples; of two labels cross-entropy."""

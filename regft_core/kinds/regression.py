@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.kinds import Collapse, Declared, Kind
+from regft_core.kinds._base import Array, Collapse, Declared, Kind
 from regft_core.kinds._scale import Scale
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
-
-    Array = npt.NDArray[Any]
 
 
 class Regression(Kind):
@@ -49,9 +46,6 @@ class Regression(Kind):
 
         return bins(labels)
 
-    def label_counts(self, labels: Sequence[int | float], names: Sequence[str]) -> dict[str, int] | None:
-        return None
-
     def output_names(self, labels: Sequence[str] | None) -> tuple[str, ...]:
         return ("score",)
 
@@ -68,20 +62,8 @@ class Regression(Kind):
             raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
         return torch.nn.functional.mse_loss(predictions, labels)
 
-    def balanced(self, labels: Sequence[int | float], outputs: int) -> tuple[float, ...]:
-        raise ValueError("values have no classes to weight")
-
-    def indicators(self, labels: Array, outputs: int) -> Array:
-        raise ValueError("values have no labels")
-
-    def log_probabilities(self, logits: Tensor) -> Tensor:
-        raise ValueError("a value has no probabilities")
-
     def wrong_values(self, values: Array, what: str) -> str | None:
         return None
-
-    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
-        return []
 
     def predictions(self, logits: Array, to_set: Array) -> Array:
         return logits[:, 0].astype(np.float64)

@@ -20,22 +20,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: How the families call the biases of the queries and of the first feed-forward map.
 QUERY = (".query.bias", ".query_proj.bias", ".q_proj.bias", ".q_lin.bias", ".q.bias", ".q_bias", ".r_w_bias")

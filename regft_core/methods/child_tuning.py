@@ -22,23 +22,16 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import Name, StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from torch import Tensor, nn
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
+from regft_core.schema import Name
 
 #: Masks that are drawn rather than taken from an earlier phase.
 DRAWN = ("bernoulli", "fixed")
@@ -117,7 +110,7 @@ class ChildTuning(Regulariser):
         self.factor = 1 / self.options.share if drawn and self.options.rescale else 1.0
         self.masks = self._taken(handed[self.options.mask]) if self.declares.needs else {}
 
-    def _targets(self) -> Iterator[tuple[str, nn.Parameter]]:
+    def _targets(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """(name, trained tensor) of everything that the mask covers."""
         prefixes = tuple(dict.fromkeys(site.name + "." for site in self.trainee.sites.layers))
         taken, everywhere = bool(self.declares.needs), self.options.scope == "all"

@@ -16,19 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regft_core.hooks.base import Declares, Handed, NoOptions, Regulariser
+from regft_core.hooks.base import Declares, Handed, NoOptions, Phase, Regulariser
 from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
+from regft_core.hooks.types import Example, FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
-from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from torch import Tensor
-
-    from regft_core.data.examples import Example
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
 
 #: Rows that a class without any counts as.
 ABSENT = 0.5

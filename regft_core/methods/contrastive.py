@@ -30,25 +30,17 @@ nothing, and everything else stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
 from regft_core.hooks.checks import reads_labels
+from regft_core.hooks.types import FitData, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE, Phase
-from regft_core.schema.tasks import TaskConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from regft_core.training.fitting import FitData
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 PARTS = ("anchor", "positive", "negative")
 

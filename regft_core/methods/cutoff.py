@@ -25,24 +25,15 @@ Decisions:
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.data.batches import Batch
-    from regft_core.models.sites import LayerSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 CUT = "cutoff.cut"
@@ -95,8 +86,6 @@ class Cutoff(Regulariser):
         self.cut: Tensor | None = None
         trainee.hooks.on_embedding_output(self._erase)
 
-    # ----------------------------------------------------------------------------- the cut input
-
     def _erase(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """The embedding output of the cut pass with 0 in what is erased; others as they are."""
         current = self.trainee.current
@@ -136,8 +125,6 @@ class Cutoff(Regulariser):
             allowed = allowed & (rank != 1)
         return allowed
 
-    # ------------------------------------------------------------------------------ the step
-
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """alpha times the cut input's task loss, and beta times its divergence."""
         batch = step.batch
@@ -161,7 +148,7 @@ class Cutoff(Regulariser):
 
     def divergence(self, clean: Tensor, cut: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits."""
-        from regft_core.training.divergence import divergence, jensen_shannon, reversed_jensen_shannon
+        from regft_core.training.distances import divergence, jensen_shannon, reversed_jensen_shannon
 
         released = self.options.variant == "released"
         if released and not find(kind).has_labels:

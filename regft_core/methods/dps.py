@@ -31,22 +31,15 @@ Decisions:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
 PENALISED_FROM = 50
@@ -100,7 +93,7 @@ class Dps(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
-        from regft_core.models.views import View
+        from regft_core.models.weight_views import View
 
         self.trainee = trainee
         self.length: int | None = None
@@ -117,8 +110,6 @@ class Dps(Regulariser):
             for name in self.names:
                 module, attribute = trainee.module_of(name)
                 parametrize.register_parametrization(module, attribute, View(self._mixed, name))
-
-    # ------------------------------------------------------------------------------- the clock
 
     def _enter(self, index: int) -> None:
         """Begin the block that step ``index`` is in, unless it is running."""
@@ -161,8 +152,6 @@ class Dps(Regulariser):
         count = self.counts[name].clamp(min=1)
         score = self.sums[name] / count
         return score * torch.exp(-count / self.length) if self.length >= PENALISED_FROM else score
-
-    # -------------------------------------------------------------------------------- the step
 
     def _mixed(self, name: str, weight: Tensor) -> Tensor:
         """The weight that a forward pass of training sees (mix); in evaluation the trained one."""
@@ -228,8 +217,6 @@ class Dps(Regulariser):
         """Whether all gradients are finite: one look at all of them, the only one that this method takes in a step."""
         found = [gradient.isfinite().all() for _, gradient in self._gradients()]
         return not found or bool(torch.stack(found).all())
-
-    # ----------------------------------------------------------------------------------- state
 
     def _stored(self) -> dict[str, dict[str, Tensor]]:
         return {"sum": self.sums, "count": self.counts, "mask": self.masks, "snapshot": self.snapshots}

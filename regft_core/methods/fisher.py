@@ -20,23 +20,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Flip, Regulariser, Says, Variant
+from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.types import FitData, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
 
 
 class FisherConfig(StrictModel):
@@ -146,7 +138,7 @@ class Fisher(Regulariser):
         return {f"mask/{name}": mask for name, mask in self.masks.items()}
 
 
-def layer_parameters(trainee: Trainee) -> dict[str, nn.Parameter]:
+def layer_parameters(trainee: Trainee) -> dict[str, torch.nn.Parameter]:
     """Trained tensors inside the encoder's layers by plain name, biases and norms included."""
     prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
     named = ((name, parameter) for name, parameter in trainee.named_raw() if name.startswith(prefixes))

@@ -22,22 +22,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.models.sites import EmbeddingSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 PASS = "freelb"
@@ -107,8 +99,6 @@ class FreeLb(Regulariser):
         bound = self.options.initial_size / (lengths * width * self.inputs).sqrt()
         generator = step.generator("freelb.start", site.index)
         return bound * token_draws(positions, width, step.batch.real_tokens, "uniform", generator)
-
-    # ------------------------------------------------------------------------------ the step
 
     def backward(self, step: Step) -> Tensor:
         """K passes, each with a backward of weight 1 / K; an ascent between them."""

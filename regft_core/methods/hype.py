@@ -14,22 +14,15 @@ Differences between paper and released code:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.types import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.models.sites import LayerSite
-    from regft_core.training.trainee import Trainee
 
 
 class HypeConfig(StrictModel):

@@ -20,22 +20,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Phase, Regulariser, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 
 class L2SpConfig(StrictModel):
@@ -50,7 +42,7 @@ class L2SpConfig(StrictModel):
 
 def penalty(weights: list[Tensor], targets: list[Tensor] | None, strength: float) -> Tensor:
     """strength / 2 * ||w - target||^2 over all tensors; without targets the distance to 0."""
-    from regft_core.training.distance import squared_distance
+    from regft_core.training.distances import squared_distance
 
     return 0.5 * strength * squared_distance(weights, targets)
 
@@ -102,7 +94,7 @@ class L2Sp(Regulariser):
         self.trainee = trainee
         self._new = frozenset(trainee.new)
 
-    def _pulled(self) -> dict[str, nn.Parameter]:
+    def _pulled(self) -> dict[str, torch.nn.Parameter]:
         """The pretrained tensors that are trained, by plain name."""
         return {n: p for n, p in self.trainee.named_raw() if n not in self._new and p.requires_grad}
 

@@ -12,22 +12,15 @@ that has one: in both passes of R-Drop, in all views of TDT, at both levels of a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Regulariser
+from regft_core.hooks.base import Declares, Flip, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.types import Step, Tensor
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.tasks import TaskConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
 
 
 class LabelSmoothingConfig(StrictModel):

@@ -14,25 +14,19 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
 from regft_core.hooks.checks import is_last, reads_labels
+from regft_core.hooks.types import FitData, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy.typing as npt
-
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
 
 #: Rows per forward pass; nothing but speed depends on it.
 BATCH = 64
@@ -81,7 +75,7 @@ class LabelThresholds(Regulariser):
         return [f"it fits thresholds of several labels, and an example of a {task.kind} task has one answer"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.heads import last_linear
+        from regft_core.models.layers import last_linear
 
         self._head = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []

@@ -19,17 +19,13 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from regft_core.training.trainee import Trainee
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.types import Trainee
 
 
 class LayerwiseDecayConfig(StrictModel):
@@ -88,7 +84,7 @@ class LayerwiseDecay(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.depths import depths
+        from regft_core.models.layers import depths
 
         sizes = {name: parameter.numel() for name, parameter in trainee.named_raw()}
         found = depths(trainee.model, trainee.sites, trainee.plain_names)

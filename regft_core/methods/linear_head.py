@@ -27,26 +27,20 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.types import FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
+    from torch import nn
 
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
@@ -99,7 +93,7 @@ class LinearHead(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.heads import last_linear
+        from regft_core.models.layers import last_linear
 
         self.trainee = trainee
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)

@@ -19,22 +19,14 @@ Decisions, where the source that could be read is silent:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.models.sites import LayerSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.types import LayerSite, Step, Tensor, Trainee
 
 LOG_EVERY = 10
 NOISED = "lnsr.noised"

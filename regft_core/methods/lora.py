@@ -15,23 +15,21 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.names import suggestion
-from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from torch import nn
 
-    from torch import Tensor, nn
-
-    from regft_core.models.low_rank import LowRank
-    from regft_core.training.trainee import Trainee
+    from regft_core.models.weight_views import LowRank
 
 #: Names that the families give to the linear maps of query and value, or of all three together.
 QUERY_VALUE = (
@@ -79,13 +77,12 @@ class Lora(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.freezing import freeze_encoder
 
         self.trainee = trainee
         self.additions: dict[str, LowRank] = {}
         self._handles: list[Any] = []
         targets = self._targets(trainee) if self.options.rank else {}
-        freeze_encoder(trainee)
+        trainee.freeze_encoder()
         if targets:
             self._attach(trainee, targets)
 
@@ -118,7 +115,7 @@ class Lora(Regulariser):
     def _attach(self, trainee: Trainee, targets: Mapping[str, nn.Linear]) -> None:
         from torch import nn
 
-        from regft_core.models.low_rank import LowRank
+        from regft_core.models.weight_views import LowRank
 
         rank = self.options.rank
         scale = self.options.alpha / (rank if self.options.scaling == "rank" else rank**0.5)

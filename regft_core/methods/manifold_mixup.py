@@ -31,28 +31,18 @@ own, labels are mixed, which smooths labels toward their frequencies.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel
 from regft_core.hooks.checks import reads_labels
+from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.data.batches import Batch
-    from regft_core.models.sites import LayerSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 MIXED = "mixed"

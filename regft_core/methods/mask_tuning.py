@@ -26,25 +26,18 @@ No code was released. What the paper leaves open, and what is done here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
 from regft_core.hooks.declare import Need
+from regft_core.hooks.types import Batch, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
-from regft_core.schema import Name, StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from regft_core.data.batches import Batch
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
+from regft_core.schema import Name
 
 #: Diagnostics wait for the device, so they are taken every this many steps.
 LOG_EVERY = 10
@@ -135,8 +128,6 @@ class MaskTuning(Regulariser):
             ),
         )
 
-    # ------------------------------------------------------------------------------- prepare
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee
         self.second: Any = None
@@ -197,7 +188,7 @@ class MaskTuning(Regulariser):
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()
 
-    def _load_head(self, model: nn.Module, handed: Mapping[str, Handed]) -> None:
+    def _load_head(self, model: torch.nn.Module, handed: Mapping[str, Handed]) -> None:
         """The head that an earlier phase trained, for a checkpoint that has none."""
         from regft_core.models.masked_lm import take_head
 
@@ -215,8 +206,6 @@ class MaskTuning(Regulariser):
 
         vectors = undecayed(self.trainee, "mask_tuning")
         return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
-
-    # ------------------------------------------------------------------------------ the step
 
     def backward(self, step: Step) -> Tensor:
         """The masked pass with its loss, then the filled pass with the task's (equation 1)."""

@@ -17,22 +17,15 @@ encoder, for checkpoints that come without one, and does nothing where there is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 
 class MaskedLmConfig(StrictModel):

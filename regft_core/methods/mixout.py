@@ -21,20 +21,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.trainee import Trainee
 
 
 class MixoutConfig(StrictModel):
@@ -86,7 +80,7 @@ class Mixout(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
-        from regft_core.models.views import MixoutView
+        from regft_core.models.weight_views import MixoutView
 
         self.trainee = trainee
         self.mixed: list[str] = []

@@ -16,20 +16,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, Flip, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.trainee import Trainee
 
 
 class NoisyTuneConfig(StrictModel):

@@ -25,21 +25,14 @@ No code was released. Where the paper contradicts itself or is silent:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor, nn
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: Diagnostics wait for the device, so they are taken every this many steps.
 LOG_EVERY = 10
@@ -261,7 +254,7 @@ class Pats(Regulariser):
     def _silent(self) -> bool:
         return self.options.strength == 0 or self.options.probability == 0
 
-    def _targets(self) -> list[tuple[str, nn.Parameter]]:
+    def _targets(self) -> list[tuple[str, torch.nn.Parameter]]:
         """(name, trained tensor) of the perturbed tensors that have a gradient in this step."""
         named = ((name, self.trainee.raw(name)) for name in self.trainee.sites.perturbable)
         return [(name, parameter) for name, parameter in named if parameter.grad is not None]

@@ -14,22 +14,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.trainee import Trainee
 
 #: Families in which PEFT numbers the tokens after the prefix.
 SHIFTABLE = ("bert", "electra", "roberta")
@@ -74,14 +67,13 @@ class PrefixTuning(Regulariser):
         return [] if phase.name == "finetune" else ["its table is not in the weights that a later phase starts from"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.freezing import freeze_encoder
         from regft_core.models.prefixes import key_value_width, require_family
 
         require_family(self.name, trainee.sites.architecture)
         shape = (self.options.tokens, 2 * len(trainee.sites.layers) * key_value_width(trainee.model.config))
         generator = trainee.generator("prefix_tuning.initial")
         table = torch.randn(shape, generator=generator, device=trainee.device) * self.options.initial_std
-        freeze_encoder(trainee)
+        trainee.freeze_encoder()
         self._put(trainee, table)
 
     def _put(self, trainee: Trainee, table: Tensor) -> None:

@@ -17,22 +17,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.trainee import Trainee
 
 
 class PromptTuningConfig(StrictModel):
@@ -78,7 +71,6 @@ class PromptTuning(Regulariser):
         return [] if phase.name == "finetune" else ["its vectors are not in the weights that a later phase starts from"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.freezing import freeze_encoder
         from regft_core.models.prompts import REFUSED
 
         if trainee.sites.architecture in REFUSED:
@@ -87,7 +79,7 @@ class PromptTuning(Regulariser):
                 f"prompt_tuning: {trainee.sites.architecture} cannot have vectors before the words (BART's decoder "
                 "reads ids, XLNet is padded on the left); use another encoder, or lora",
             )
-        freeze_encoder(trainee)
+        trainee.freeze_encoder()
         self._put(trainee, self._initial(trainee))
 
     def _initial(self, trainee: Trainee) -> Tensor:

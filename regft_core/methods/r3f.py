@@ -19,23 +19,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
-from regft_core.schema import StrictModel
 from regft_core.schema.tasks import TaskConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.models.sites import EmbeddingSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 NOISED = "r3f.noised"
@@ -112,7 +104,7 @@ class R3f(Regulariser):
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted divergence of the noised prediction from the plain one."""
-        from regft_core.training.divergence import divergence
+        from regft_core.training.distances import divergence
 
         noised = step.forward(NOISED, draw=NOISED)
         apart = divergence(main.logits, noised, step.setting.kind).mean()

@@ -12,17 +12,12 @@ Differences between paper and released code:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from regft_core.training.trainee import Trainee
 
 
 class R4fConfig(StrictModel):
@@ -49,7 +44,7 @@ class R4f(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
-        from regft_core.models.views import SpectralView
+        from regft_core.models.weight_views import SpectralView
 
         self.weight = last_projection(trainee, self.setting.num_labels)
         if not trainee.raw(self.weight).requires_grad:

@@ -22,22 +22,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.kinds import find
-from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 #: Hard-coded weights of the released code, (classification, regression), by its two branches.
@@ -128,7 +121,7 @@ class RDrop(Regulariser):
 
     def divergence(self, one: Tensor, two: Tensor, kind: str) -> Tensor:
         """A scalar from ``[B, K]`` logits: half the symmetric KL, or the squared difference on regression."""
-        from regft_core.training.divergence import divergence
+        from regft_core.training.distances import divergence
 
         each = divergence(one, two, kind)
         if not find(kind).has_labels:

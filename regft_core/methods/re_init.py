@@ -16,21 +16,18 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Trainee
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import nn
-
-    from regft_core.training.trainee import Trainee
 
 
 class ReInitConfig(StrictModel):
@@ -76,7 +73,7 @@ class ReInit(Regulariser):
             trainee.renew(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
 
     def _layers(self, trainee: Trainee) -> dict[str, nn.Module]:
-        from regft_core.models.depths import depths
+        from regft_core.models.layers import depths
 
         sites = trainee.sites
         depths(trainee.model, sites, ())  # refuses shared layers

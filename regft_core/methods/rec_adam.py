@@ -27,23 +27,17 @@ Decisions:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel, TrainingConfig
+from regft_core.hooks.types import Step, Trainee
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 
 class RecAdamConfig(StrictModel):
@@ -143,7 +137,7 @@ class RecAdam(Regulariser):
         self._anchors = {name: value for name, value in anchor.items() if name not in new}
 
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
-        from regft_core.training.recall_adam import RecallAdam
+        from regft_core.training.update_rules import RecallAdam
 
         given = self.options.strength
         strength = PULL / training.learning_rate if given is None else given

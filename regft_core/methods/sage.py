@@ -22,20 +22,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, Variant
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, TrainingConfig, Variant
+from regft_core.hooks.types import Step, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.training import TrainingConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 
 class SageConfig(StrictModel):
@@ -74,7 +68,7 @@ class Sage(Regulariser):
         self.names = trainee.sites.perturbable
 
     def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
-        from regft_core.training.sensitivity import SensitivityGuided
+        from regft_core.training.update_rules import SensitivityGuided
 
         if self.options.multiplier == "none":
             return None

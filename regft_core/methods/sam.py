@@ -32,21 +32,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Flip, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Step, Tensor
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
 
 LOG_EVERY = 10
 ASCENT, DESCENT = "ascent", "descent"
@@ -112,8 +105,6 @@ class Sam(Regulariser):
         if "eta" in options.model_fields_set and not options.adaptive:
             return ["eta belongs to adaptive: true; remove it, or set adaptive: true"]
         return []
-
-    # ------------------------------------------------------------------------------ the step
 
     def backward(self, step: Step) -> Tensor:
         """Climb, take the gradient there, and put the weights back."""

@@ -31,26 +31,19 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.models.sites import EmbeddingSite
     from regft_core.training.averaging import MovingAverage
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 LOG_EVERY = 10
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
@@ -145,8 +138,6 @@ class Smart(Regulariser):
             problems.append("radius is not used by the released code, which scales to 1; remove it")
         return problems
 
-    # ------------------------------------------------------------------------------- prepare
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.perturbation import WordPerturbation
 
@@ -199,8 +190,6 @@ class Smart(Regulariser):
             return draws * self.options.radius if paper else per_token(draws * self.options.noise)
         return draws * self.options.noise
 
-    # ------------------------------------------------------------------------------ the step
-
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted smoothness and proximal terms."""
         found = []
@@ -217,7 +206,7 @@ class Smart(Regulariser):
 
     def smoothness(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and the one under the perturbation that the ascent found."""
-        from regft_core.training.divergence import divergence, kl
+        from regft_core.training.distances import divergence, kl
 
         kind = step.setting.kind
         self.perturbation.begin(step)
@@ -237,7 +226,7 @@ class Smart(Regulariser):
 
     def _climbed(self, plain: Tensor, perturbed: Tensor, kind: str) -> Tensor:
         """What the ascent increases, ``[B]``."""
-        from regft_core.training.divergence import divergence
+        from regft_core.training.distances import divergence
 
         if self.options.variant == "released" and find(kind).one_label:
             return log_odds_divergence(plain, perturbed)
@@ -260,7 +249,7 @@ class Smart(Regulariser):
 
     def proximity(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and that of the past weights under the same dropout masks."""
-        from regft_core.training.divergence import divergence
+        from regft_core.training.distances import divergence
 
         with self._past().in_place_of_the_weights():
             past = step.forward(PAST, draw=0)

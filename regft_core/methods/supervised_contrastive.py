@@ -27,24 +27,16 @@ there are as many positives, but they share no class. The cross-entropy keeps th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, MainPass, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, MainPass, Phase, Regulariser, Says, StrictModel, TaskConfig
 from regft_core.hooks.checks import reads_labels
+from regft_core.hooks.types import Step, Tensor
 from regft_core.kinds import find
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.tasks import TaskConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
 
 LOG_EVERY = 10
 

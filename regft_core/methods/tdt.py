@@ -26,7 +26,7 @@ Decisions where both are silent:
 - ``mode: hard`` (appendix D): straight-through Gumbel over two logits; in the distilled input
   a token that is not chosen gets the embedding output of [MASK] at its position; added tokens
   such as [CLS] keep theirs; the negative input stays (1 - c) E.
-- ``mode: hard``: equation 9 prints log z although z are logits already, which may be negative; z itself is taken.
+- ``mode: hard``: equation 9 prints log z although z are logits already; z itself is taken.
 - BART: the same unit acts on the embedding outputs of encoder and decoder.
 - without the ranking term the negative input is not computed.
 """
@@ -34,26 +34,16 @@ Decisions where both are silent:
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
-from regft_core.schema.tasks import TaskConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.data.batches import Batch
-    from regft_core.models.sites import LayerSite
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: Reading the mean confidence waits for the device, so it is done every this many steps.
 LOG_EVERY = 10
@@ -80,29 +70,20 @@ class TdtConfig(StrictModel):
     @model_validator(mode="after")
     def _released_has_fewer_options(self) -> TdtConfig:
         if self.variant == "released":
-            own = {
-                "gamma": 0.0,
-                "mode": "soft",
-                "perturbation": "mean",
-                "divergence": "released",
-            }
-            wrong = [name for name, value in own.items() if getattr(self, name) != value]
+            released = {"gamma": 0.0, "mode": "soft", "perturbation": "mean", "divergence": "released"}
+            wrong = {name: getattr(self, name) for name, value in released.items() if getattr(self, name) != value}
             if wrong:
-                raise ValueError(
-                    "\n".join(
-                        f"{name}: {getattr(self, name)} is not in the released code; use variant: paper"
-                        for name in wrong
-                    )
-                )
+                said = "{}: {} is not in the released code; use variant: paper"
+                raise ValueError("\n".join(said.format(*entry) for entry in wrong.items()))
         return self
 
 
 def divergence(one: Tensor, two: Tensor, kind: str, direction: str = "released") -> Tensor:
     """d(one, two) of ``[B, K]`` logits, per example: KL(two || one), or the squared difference on regression."""
-    from regft_core.training import divergence as measures
+    from regft_core.training import distances
 
     other, reference = (one, two) if direction == "released" else (two, one)
-    return measures.divergence(reference, other, kind, measures.kl)
+    return distances.divergence(reference, other, kind, distances.kl)
 
 
 def ranking_loss(clean: Tensor, distilled: Tensor, negative: Tensor, options: TdtConfig, kind: str) -> Tensor:
@@ -141,9 +122,7 @@ class Tdt(Regulariser):
         "temperature": "ours: appendix D states no value",
         "perturbation": "paper: section 2.2",
         "gaussian_std": "ours: not stated; the standard normal law",
-        "mu0_mask_padding": (
-            "ours: padding is left out under paper; under released it counts (TDT/transformers/modeling_bert.py:729)"
-        ),
+        "mu0_mask_padding": "ours: left out under paper; under released it counts (transformers/modeling_bert.py:729)",
         "divergence": "code: lemon0830/TDT TDT/transformers/modeling_bert.py:1113-1115; the paper states no direction",
         "confidence": "ours: learned is the method, shuffled its control",
     }
@@ -174,8 +153,6 @@ class Tdt(Regulariser):
                 "whose squared errors are regft's own substitute"
             ]
         return []
-
-    # ------------------------------------------------------------------------------- prepare
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import draw_parameters
@@ -211,8 +188,6 @@ class Tdt(Regulariser):
         if args:
             return (self._show_views(args[0], site), *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._show_views(kwargs["hidden_states"], site)}
-
-    # ----------------------------------------------------------------------------- the views
 
     def _show_views(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """Put the views instead of the repeated embedding output ``[views * B, n, H]``."""
@@ -291,8 +266,6 @@ class Tdt(Regulariser):
         weight = mask.unsqueeze(-1).to(embedding.dtype)
         return (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
 
-    # ------------------------------------------------------------------------------ the step
-
     def backward(self, step: Step) -> Tensor:
         """All views as one batch; L = L_cla + w_distill * L_C + w_rank * L_R (equation 7)."""
         options = self.options
@@ -338,8 +311,6 @@ class Tdt(Regulariser):
         """The confidence unit, which a plain model cannot hold (figures 3, 4 and 6 of the paper)."""
         return {f"unit.{name}": value for name, value in self.unit.state_dict().items()}
 
-    # ------------------------------------------------------------ asked of a finished run
-
     def token_confidence(self, kept: Mapping[str, Tensor], embedding: Tensor) -> Tensor | None:
         """Equation 2 with the unit as it was learned; in hard mode the probability that a token is kept.
 
@@ -356,17 +327,14 @@ class Tdt(Regulariser):
         None where an input has no such view that is determined: sampled gates (hard), values moved at random
         (shuffled), a Gaussian mu_0.
         """
-        if (
-            self.options.mode == "hard"
-            or self.options.confidence == "shuffled"
-            or self.options.perturbation == "gaussian"
-        ):
+        options = self.options
+        if options.mode == "hard" or options.confidence == "shuffled" or options.perturbation == "gaussian":
             return None
         found = self.token_confidence(kept, embedding)
         assert found is not None
         confidence, weight = found.unsqueeze(-1), mask.unsqueeze(-1).to(embedding.dtype)
         mu0 = (embedding * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
-        filler = torch.zeros_like(mu0) if self.options.perturbation == "zero" else mu0
+        filler = torch.zeros_like(mu0) if options.perturbation == "zero" else mu0
         views = {
             "positive": confidence * embedding + (1 - confidence) * filler,
             "negative": (1 - confidence) * embedding,

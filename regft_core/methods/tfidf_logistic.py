@@ -22,22 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.checks import is_last, reads_labels, takes_no_steps
 from regft_core.hooks.plain import from_tensor, to_tensor
+from regft_core.hooks.types import Example, FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from torch import Tensor
-
-    from regft_core.data.examples import Example
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
 
 
 class TfidfLogisticConfig(StrictModel):

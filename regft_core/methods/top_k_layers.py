@@ -13,18 +13,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
-from regft_core.schema import StrictModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from regft_core.training.trainee import Trainee
+from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Trainee
 
 
 class TopKLayersConfig(StrictModel):
@@ -65,7 +61,7 @@ class TopKLayers(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.depths import BELOW, depths
+        from regft_core.models.layers import BELOW, depths
 
         found = depths(trainee.model, trainee.sites, trainee.plain_names)
         count = len(trainee.sites.layers)

@@ -26,6 +26,7 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -33,23 +34,16 @@ from pydantic import Field, model_validator
 
 from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
 from regft_core.hooks.checks import reads_labels
+from regft_core.hooks.types import Batch, FitData, Step, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
-from regft_core.schema import Name, StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.tasks import TaskConfig
+from regft_core.schema import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from regft_core.data.batches import Batch
     from regft_core.models.mask_head import MaskClassifier
-    from regft_core.training.fitting import FitData
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 #: Without these, a drawn word would be a mark, a number or a piece of a word.
 SHORTEST_WORD = 3
@@ -138,8 +132,6 @@ class Verbaliser(Regulariser):
             ]
         return []
 
-    # ------------------------------------------------------------------------------- prepare
-
     def edit_weights(self, trainee: Trainee) -> None:
         from regft_core.models.mask_head import MaskClassifier
 
@@ -217,8 +209,6 @@ class Verbaliser(Regulariser):
 
     def marks(self) -> list[str]:
         return self.marked
-
-    # ------------------------------------------------------------------------------ the step
 
     def change_batch(self, step: Step) -> Batch:
         """The batch with demonstrations behind each row, drawn for this step."""

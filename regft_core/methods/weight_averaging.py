@@ -17,22 +17,14 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
 
 
 class WeightAveragingConfig(StrictModel):

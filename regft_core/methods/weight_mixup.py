@@ -21,16 +21,9 @@ Differences between paper and released code (``variant``):
   ``start: checkpoint`` keeps the attention only.
 
 Decisions:
-- ``weight_mixup.implicit_share``, a diagnostic, is |implicit| / (|direct| + |implicit|): the share of the implicit term
-  in the hypergradient, by 2-norms over all attention. It is measured every 10 steps, in short searches in every step.
-- ``variant: paper`` at the shipped rates is nearly its first-order variant, because the learning rate of the weights is
-  the factor of the term. MiniLM at 1e-4: 0.4% (median of a search on 128 rows of cue_regression; 1.3% at most) and
-  0.03% (100 rows of SST-2; 0.07% at most). So ``implicit: none`` finds nearly the same attention at 1.8 instead of 3.0
-  times the cost of plain fine-tuning.
-- the paper's own rates give less: the share falls with the rate, and the release's launchers have 2e-5 (the paper's
-  text as we have it lost the number). SST-2 at 2e-5: 0.007% (0.014% at most).
-- ``variant: released`` is the opposite: more than 99.9%. It has no such factor, divides the direction by the root of
-  Adam's second moment, and its two passes have other dropout masks, so most of the term is noise.
+- ``weight_mixup.implicit_share`` logs |implicit| / (|direct| + |implicit|), 2-norms over all attention. Under
+  ``variant: paper`` it is 0.4% (MiniLM at 1e-4), since the learning rate is the factor of the term: ``implicit: none``
+  finds nearly the same attention at 1.8 instead of 3.0 times the cost. Released: above 99.9%, most of it noise.
 """
 
 from __future__ import annotations
@@ -41,17 +34,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.types import Step, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import Name, StrictModel
-from regft_core.schema.method import Phase
+from regft_core.schema import Name
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from regft_core.models.mixing import WeightMixing
-    from regft_core.training.step import Step
-    from regft_core.training.trainee import Trainee
     from regft_core.training.two_level import TwoLevelStep
 
 
@@ -164,13 +155,10 @@ class WeightMixup(Regulariser):
             problems.append("the released hypergradient has no learning-rate factor; use implicit: one or none")
         return problems
 
-    # ------------------------------------------------------------------------------- prepare
-
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from torch.nn.utils import parametrize
 
         from regft_core.models.mixing import WeightMixing
-        from regft_core.models.mixing_together import MixedTogether
 
         self.trainee = trainee
         anchor = trainee.anchor("checkpoint")
@@ -187,7 +175,6 @@ class WeightMixup(Regulariser):
             )
             parametrize.register_parametrization(module, attribute, mixing)
             self.mixings[name] = mixing
-        self.together = MixedTogether(trainee.model, wanted=lambda: trainee.grouped)
         taken = bool(self.declares.needs)
         if taken:
             self._take(handed[self.options.attention])
@@ -272,8 +259,6 @@ class WeightMixup(Regulariser):
         named = {name.replace("/", ":"): parameter for name, parameter in self._attention().items()}
         return [ParameterGroup(named, self.options.attention_learning_rate, self._decay())]
 
-    # ------------------------------------------------------------------------------ the step
-
     def backward(self, step: Step) -> Tensor:
         """One two-level step; the loop then clips and steps the task weights."""
         draw = 0
@@ -340,8 +325,6 @@ class WeightMixup(Regulariser):
         if self.options.attention == "joint":
             self._project()
 
-    # -------------------------------------------------------------------------------- state
-
     def state(self) -> dict[str, Tensor]:
         from regft_core.training.optim import optimizer_tensors
 
@@ -360,7 +343,6 @@ class WeightMixup(Regulariser):
         """Fold: each weight becomes its mixed value; attention and pretrained copies go."""
         from torch.nn.utils import parametrize
 
-        self.together.remove()
         for name in self.mixings:
             module, attribute = trainee.module_of(name)
             parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)

@@ -16,22 +16,15 @@ Decisions:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser
+from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
+from regft_core.hooks.types import FitData, Tensor, Trainee
 from regft_core.lazy import torch
-from regft_core.schema import Name, StrictModel
-from regft_core.schema.method import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from regft_core.training.fitting import FitData
-    from regft_core.training.trainee import Trainee
+from regft_core.schema import Name
 
 
 class WiseFtConfig(StrictModel):

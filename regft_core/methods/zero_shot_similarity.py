@@ -18,19 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from regft_core.data.examples import Example
-from regft_core.hooks.base import Declares, Handed, Regulariser
+from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.hooks.types import Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
-from regft_core.schema import StrictModel
-from regft_core.schema.method import Phase
-from regft_core.schema.tasks import TaskConfig
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from torch import Tensor
-
-    from regft_core.training.trainee import Trainee
 
 
 class ZeroShotSimilarityConfig(StrictModel):

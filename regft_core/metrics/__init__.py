@@ -4,44 +4,46 @@ A metric is a file of this folder. It declares, in capitals,
 
 ``KINDS``
     the kinds of task that it fits, of the files of ``regft_core/kinds``: ``("classification",)``.
-``LOWER_IS_BETTER``, ``NEEDS_POSITIVE_LABEL``
-    booleans; the second one for metrics that count one class (F1).
 ``RANGE``
     smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
 
-and defines ``score(gold, predicted, positive) -> float`` of one run: arrays [n] of class indices
-(int64), values (float64) or sets of labels (uint64, a bit for each label), ``positive`` the index
-of the positive label or None. Where a formula leaves a choice, what is undefined because a side
-is constant is 0.0: no evidence of skill.
+and defines one or both of
 
-Optional: ``weighted(gold, predicted, weights, positive)``, the metric of many resamples at once
-(see ``Weighted``; without it every resample is scored by itself, which is slow), ``FACTOR``,
-``DIGITS`` and ``UNIT`` for how values are shown, ``COUNTS_EXAMPLES`` for a mean over examples of
-right or wrong. All metrics are fractions or correlations, never percentages.
+``score(gold, predicted, positive) -> float`` of one run
+    arrays [n] of class indices (int64), values (float64) or sets of labels (uint64, a bit for each label);
+    ``positive`` is the index of the positive label or None.
+``weighted(gold, predicted, weights, positive) -> [B, R]``
+    the metric of many resamples at once (see ``Weighted``). Without it every resample is scored by itself, which is
+    slow; without ``score`` it scores a single run, too.
+
+What is undefined because a side is constant is 0.0: no evidence of skill. All metrics are fractions or correlations,
+never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1);
+``FACTOR``, ``DIGITS`` and ``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regft_core.catalogue import KINDS, METRICS
 from regft_core.errors import ConfigError, Problem
+from regft_core.lazy import np
 from regft_core.names import nearest
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from regft_core.metrics._sums import Array
 
 #: (gold [n], predicted [n], positive label or None) -> value
-Score = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], float]
+Score = Callable[["Array", "Array", "int | None"], float]
 #: (gold [n], predictions [R, n], weights [B, n] that sum to n per row, positive) -> values [B, R]
-Weighted = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "npt.NDArray[Any]", "int | None"], "npt.NDArray[Any]"]
+Weighted = Callable[["Array", "Array", "Array", "int | None"], "Array"]
 
-_REQUIRED = ("KINDS", "LOWER_IS_BETTER", "NEEDS_POSITIVE_LABEL", "RANGE")
-_OPTIONAL = ("FACTOR", "DIGITS", "UNIT", "COUNTS_EXAMPLES")
+_REQUIRED = ("KINDS", "RANGE")
+_OPTIONAL = ("LOWER_IS_BETTER", "NEEDS_POSITIVE_LABEL", "FACTOR", "DIGITS", "UNIT", "COUNTS_EXAMPLES")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def _read(name: str, module: ModuleType) -> Metric:
     """Check what the file of one metric declares; raises ConfigError with everything that is wrong."""
     given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
     wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
-    if not callable(getattr(module, "score", None)):
+    weighted, score = getattr(module, "weighted", None), getattr(module, "score", None)
+    if weighted is None and score is None:
         wrong.append("score(gold, predicted, positive) is missing")
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
@@ -131,13 +134,17 @@ def _read(name: str, module: ModuleType) -> Metric:
     return Metric(
         name=name,
         kinds=kinds,
-        lower_is_better=bool(given["LOWER_IS_BETTER"]),
-        needs_positive_label=bool(given["NEEDS_POSITIVE_LABEL"]),
+        lower_is_better=bool(given.get("LOWER_IS_BETTER")),
+        needs_positive_label=bool(given.get("NEEDS_POSITIVE_LABEL")),
         range=(float(bounds[0]), float(bounds[1])),
-        score=module.score,
-        weighted=getattr(module, "weighted", None),
+        score=score or partial(_of_one_run, weighted),
+        weighted=weighted,
         factor=float(given.get("FACTOR", 100.0)),
         digits=int(given.get("DIGITS", 1)),
         unit=str(given.get("UNIT", "points")),
         counts_examples=bool(given.get("COUNTS_EXAMPLES", False)),
     )
+
+
+def _of_one_run(weighted: Weighted, gold: Array, predicted: Array, positive: int | None) -> float:
+    return float(weighted(gold, predicted[None], np.ones((1, len(gold))), positive)[0, 0])

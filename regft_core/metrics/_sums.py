@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+else:
+    Array = Any
 
 
 def is_constant(values: Array) -> bool:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.lazy import np
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array
 
 KINDS = ("classification", "multi_label")
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)
 COUNTS_EXAMPLES = True
-
-
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(np.mean(gold == predicted))
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

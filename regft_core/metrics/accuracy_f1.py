@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.metrics import accuracy, f1
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array
 
 KINDS = ("classification",)
-LOWER_IS_BETTER = False
 NEEDS_POSITIVE_LABEL = True
 RANGE = (0.0, 1.0)
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.lazy import np
-from regft_core.metrics._sums import class_counts, each_label, ratio
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array, class_counts, each_label, ratio
 
 KINDS = ("classification", "multi_label")
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)
 
 

@@ -5,17 +5,10 @@ For tasks whose examples have several labels; with exactly one it is the accurac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.lazy import np
-from regft_core.metrics._sums import ratio
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array, ratio
 
 KINDS = ("multi_label",)
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, 1.0)
 
 

@@ -6,22 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from regft_core.lazy import np
-from regft_core.metrics._sums import ratio
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array, ratio
 
 KINDS = ("ordinal",)
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (-1.0, 1.0)
-
-
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(weighted(gold, predicted[None], np.ones((1, len(gold))), positive)[0, 0])
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from regft_core.lazy import np
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array
 
 KINDS = ("ordinal",)
 LOWER_IS_BETTER = True
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, math.inf)
 FACTOR = 1.0
 DIGITS = 3
 UNIT = "labels"
-
-
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(np.mean(np.abs(gold - predicted)))
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from regft_core.lazy import np
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array
 
 KINDS = ("regression",)
 LOWER_IS_BETTER = True
-NEEDS_POSITIVE_LABEL = False
 RANGE = (0.0, math.inf)
 FACTOR = 1.0
 DIGITS = 4

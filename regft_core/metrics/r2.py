@@ -7,17 +7,11 @@ the targets are constant.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from regft_core.lazy import np
-from regft_core.metrics._sums import is_constant
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array, is_constant
 
 KINDS = ("regression",)
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (-math.inf, 1.0)
 
 

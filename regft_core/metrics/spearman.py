@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from regft_core.lazy import np
-from regft_core.metrics._sums import is_constant, no_correlation, ratio
-
-if TYPE_CHECKING:
-    from regft_core.metrics._sums import Array
+from regft_core.metrics._sums import Array, is_constant, no_correlation, ratio
 
 KINDS = ("regression",)
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
 RANGE = (-1.0, 1.0)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import ConfigError, Problem, RegftError
 
 #: GPU -> bytes that stayed on it when its memory was freed last: work space of matrix products, for example.
 _staying: dict[str, int] = {}
@@ -130,3 +131,28 @@ def free_memory(device: str) -> None:
             gc.collect()
             _staying[device] = torch.cuda.memory_allocated(device)
         torch.cuda.empty_cache()
+
+
+#: The same thread may take it again: training loads models.
+_computing = threading.RLock()
+
+
+@contextmanager
+def computing_alone() -> Iterator[None]:
+    """Be the only thread of this process that loads or trains models; raises ``RegftError`` when another one does.
+
+    Dropout and newly drawn tensors come from the generator of torch, and kernels, TF32 and threads are settings
+    of torch: two trainings at once would shift each other's draws, and both would be stored as if they had not.
+    """
+    # Not by waiting: a pool of threads would look as if it trained side by side.
+    if not _computing.acquire(blocking=False):
+        raise RegftError(
+            "two-runs-at-once",
+            "two runs at once in one process would change each other's random draws, so this one was not started\n"
+            "    -> run one job at a time in each process: `executor: processes` does, and an executor of your own may "
+            "start processes, not threads",
+        )
+    try:
+        yield
+    finally:
+        _computing.release()

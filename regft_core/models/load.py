@@ -17,8 +17,8 @@ from torch import nn
 
 from regft_core.errors import ModelError
 from regft_core.kinds import find
-from regft_core.models.alone import computing_alone
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
+from regft_core.models.devices import computing_alone
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
 from regft_core.models.products import take_fast_products

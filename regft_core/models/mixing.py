@@ -3,9 +3,7 @@
 One elementwise merge per forward gives a single matrix product, instead of one product with
 the task weight and one with the pretrained weight. At rank 1, which the paper uses, nothing of the
 size of the weight is made but the mix itself: the coefficients are outer products of two vectors, so they
-are computed again where they are needed, on a CPU for rows that stay in its cache. Where few operations count
-more than memory, the mixes of all weights are made together before a forward pass (``models/mixing_together.py``)
-and found here.
+are computed again where they are needed, on a CPU for rows that stay in its cache.
 """
 
 from __future__ import annotations
@@ -51,8 +49,6 @@ class WeightMixing(nn.Module):
         self.shape = pretrained.shape
         d, k = pretrained.shape[0], pretrained.shape[1:].numel()
         self.register_buffer("pretrained", pretrained.detach().clone(), persistent=False)
-        #: A task weight and its mix, while a forward pass runs whose mixes were made together.
-        self.made: tuple[Tensor, Tensor] | None = None
         shapes = {"a": (d, k)} if form == "full_rank" else {"a1": (d, rank), "a2": (rank, k)}
         for name, shape in shapes.items():
             values = torch.ones(shape, device=pretrained.device)
@@ -71,8 +67,6 @@ class WeightMixing(nn.Module):
         return coefficients(self.attention, self.form, self.rank)
 
     def forward(self, weight: Tensor) -> Tensor:
-        if self.made is not None and self.made[0] is weight:
-            return self.made[1]
         matrix, pretrained = (tensor.reshape(tensor.shape[0], -1) for tensor in (weight, self.pretrained))
         if self.rank == 1 and self.form != "full_rank":
             mixed: Tensor = _RankOneMix.apply(matrix, pretrained, self.a1, self.a2, self.form)

@@ -1,16 +1,14 @@
-"""Matrix products in fp32 on processors where torch multiplies with less than they have.
+"""Matrix products in fp32 through oneDNN on AMD's Zen 5, where torch's own choice, MKL, takes AVX2 only.
 
-torch multiplies with MKL, which takes AVX2 on processors of other makers, also where they have AVX-512. oneDNN, which
-torch has as well, goes by what the processor can do: 2.2 times as many products a second on AMD's Zen 5, in forward and
-backward passes alike (benchmarks/README.md, "Products"). torch has no switch for it in fp32. Its two operations behind
-linear layers, ``mm`` and ``addmm``, are therefore registered anew for the CPU, through torch's own interface for that.
-
-Sums are added up in another order than MKL's, so last bits differ. The environment of a result names it.
-The same product has the same bits in every call. ``torch.backends.mkldnn.set_flags(False)`` switches oneDNN off.
+A training step takes 0.63 of its time (benchmarks/README.md, "Products"). torch has no switch for it in fp32, so
+``mm`` and ``addmm`` are registered anew for the CPU through torch's own interface. Sums are added up in another order,
+so last bits differ; the environment of a result names it. Only processes that regft starts do it (they set
+``SWITCH``): an import of regft changes nothing.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import cache
 from pathlib import Path
@@ -21,6 +19,10 @@ from regft_core.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Environment variable: 1 in processes that regft starts and in theirs; 0 leaves all products to torch.
+SWITCH = "REGFT_ONEDNN"
+#: Family of AMD's Zen 5 in /proc/cpuinfo. On Zen 4 (25) a step gains 3 to 5%, which is not worth other bits.
+_FAMILY = "26"
 #: Multiplications below which a call of oneDNN costs more than it saves (measured: 64 x 64 x 64 loses, 16 x 384 x 384
 #: gains).
 _FEWEST = 1_000_000
@@ -28,17 +30,17 @@ _FEWEST = 1_000_000
 
 @cache
 def _slow_with_mkl() -> bool:
-    """Whether this is a processor with AVX-512 on which MKL does not take it."""
+    """Whether this is the processor, and this torch has both libraries."""
     cpus = Path("/proc/cpuinfo")
-    other_maker = cpus.is_file() and "GenuineIntel" not in cpus.read_text(encoding="utf-8", errors="replace")
-    wide = "AVX512" in torch.backends.cpu.get_cpu_capability()
-    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    return other_maker and wide and both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    lines = cpus.read_text(encoding="utf-8", errors="replace").splitlines() if cpus.is_file() else []
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    zen5 = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", _FAMILY)
+    return zen5 and torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
 
 
 def fast_products() -> bool:
     """Whether fp32 products of this process go through oneDNN, once a model was loaded."""
-    return _slow_with_mkl() and torch._C._get_mkldnn_enabled()
+    return os.environ.get(SWITCH) == "1" and _slow_with_mkl() and torch._C._get_mkldnn_enabled()
 
 
 @cache
@@ -53,7 +55,7 @@ def _registered() -> Any:
 
 
 def take_fast_products() -> None:
-    """Let linear layers multiply through oneDNN from now on, where MKL is slow; nothing happens elsewhere."""
+    """Let linear layers multiply through oneDNN from now on, where that is faster; nothing happens elsewhere."""
     if fast_products():
         _registered()
 
@@ -70,8 +72,7 @@ def _product(one: Tensor, other: Tensor, bias: Tensor | None) -> Tensor:
     # Of rows with gaps between them (one token of every text) oneDNN has a reference implementation only.
     if not (weight.is_contiguous() or other.is_contiguous()):
         weight = weight.contiguous()
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(one, weight, bias, "none", [], "")
-    return found
+    return torch.ops.mkldnn._linear_pointwise(one, weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def _mm(one: Tensor, other: Tensor) -> Tensor:

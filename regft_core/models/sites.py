@@ -1,8 +1,7 @@
 """Where methods act on an encoder: embeddings, layer inputs, the place after attention, weights, the head.
 
-``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and
-replace hidden tensors without patching model code. Ask for the sites right after loading, before
-any parametrization renames parameters.
+``find_sites`` reads the family's row in ``families``; ``SiteHooks`` lets a method see and replace hidden tensors. Ask
+for the sites right after loading, before any parametrization renames parameters.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Sites:
 
 
 def find_sites(model: Any) -> Sites:
-    """Return the sites of a loaded classifier; ModelError names the supported families otherwise."""
+    """Return the sites of a loaded classifier. Raises ModelError."""
     architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
     layers: list[LayerSite] = []
     embedding_layers = []
@@ -133,10 +132,8 @@ class _Registered:
 class SiteHooks:
     """Calls functions on the tensors at layer sites and puts what they return in their place.
 
-    Functions run in the order of registration, each on the previous one's result, and only while
-    the model is in training mode (``always=True`` also in eval). Under gradient checkpointing a
-    layer's hooks run again when it is recomputed, so random functions must be keyed by step and
-    site, not drawn from a generator that moves.
+    Functions run in the order of registration, each on the previous one's result, and only while the model is in
+    training mode (``always=True`` also in eval). Random ones must be keyed by step and site: a layer may be recomputed.
     """
 
     def __init__(self, model: nn.Module, sites: Sites) -> None:
@@ -292,9 +289,8 @@ def classify(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One forward pass: logits [B, K] and, if asked for, the last hidden states [B, n, H].
 
-    Token types are left out for families without segments. The hidden states are what the head
-    receives (BART: the decoder's), so a loss on them reaches the whole encoder. ``padded`` says whether
-    any token is padding, so that nobody has to look (``models/masks.py``); None: not known.
+    The hidden states are what the head receives (BART: the decoder's), so a loss on them reaches the whole encoder.
+    ``padded`` says whether any token is padding, so that nobody has to look (``models/masks.py``); None: not known.
     """
     inputs = dict(batch_inputs)
     if not takes_token_types(model):

@@ -18,7 +18,7 @@ from regft_core.data.batches import padding_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.kinds import find
-from regft_core.models.alone import computing_alone
+from regft_core.models.devices import computing_alone
 from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.schema.method import Phase

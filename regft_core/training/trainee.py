@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from regft_core.models.heads import last_linear
+from regft_core.models.layers import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
 
@@ -120,6 +120,12 @@ class Trainee:
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield name, parameter
+
+    def freeze_encoder(self) -> None:
+        """Freeze every parameter of the model that is not newly drawn; a pretrained pooler is part of the encoder."""
+        for name, parameter in self.named_raw():
+            if name not in self.sites.head:
+                parameter.requires_grad_(False)
 
     # ------------------------------------------------------------------------------ anchors
 

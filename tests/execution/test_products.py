@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from regft_core.grid import products
+from regft_core.models import products
 
 pytestmark = pytest.mark.skipif(
     not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")),
@@ -25,6 +25,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """oneDNN on any processor, and for products of any size."""
     monkeypatch.setattr(products, "_slow_with_mkl", lambda: True)
     monkeypatch.setattr(products, "_FEWEST", 1)
+    monkeypatch.setenv(products.SWITCH, "1")
     products.take_fast_products()
     yield
     products._registered.cache_clear()  # the kernels go with the object
@@ -118,15 +119,19 @@ def test_small_ones_and_a_switched_off_library_stay_with_torch(
 
 
 @pytest.mark.parametrize(
-    ("maker", "capability", "slow"),
-    [("AuthenticAMD", "AVX512", True), ("AuthenticAMD", "AVX2", False), ("GenuineIntel", "AVX512", False)],
+    ("maker", "family", "slow"),
+    [("AuthenticAMD", "26", True), ("AuthenticAMD", "25", False), ("GenuineIntel", "26", False)],
 )
-def test_it_is_for_processors_on_which_mkl_is_slow(
-    monkeypatch: pytest.MonkeyPatch, maker: str, capability: str, slow: bool
+def test_it_is_for_one_family_of_processors_and_processes_of_regft(
+    monkeypatch: pytest.MonkeyPatch, maker: str, family: str, slow: bool
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(products.Path, "is_file", lambda _: True)
-    monkeypatch.setattr(products.Path, "read_text", lambda *_, **__: f"vendor_id\t: {maker}\n")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    facts = f"vendor_id\t: {maker}\ncpu family\t: {family}\n"
+    monkeypatch.setattr(products.Path, "read_text", lambda *_, **__: facts)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert products._slow_with_mkl.__wrapped__() is slow
+    slow_here = products._slow_with_mkl.__wrapped__()
+    assert slow_here is slow
+    monkeypatch.setattr(products, "_slow_with_mkl", lambda: True)
+    monkeypatch.delenv(products.SWITCH, raising=False)
+    assert not products.fast_products()

@@ -15,7 +15,7 @@ from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError
 from regft_core.kinds import find, of_model
 from regft_core.schema.tasks import TaskConfig
-from regft_core.training.divergence import divergence, kl, squared_difference, symmetric_kl
+from regft_core.training.distances import divergence, kl, squared_difference, symmetric_kl
 
 MORE = Path(__file__).parent / "more"
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
-from regft_core.hooks import ownership
 from regft_core.methods.bitfit import WITHOUT, WITHOUT_SUBSET, BitFit, bias_terms, shares
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries, same
+from tests.methods.harness import TRAINING, Bench, entries
 from tests.tiny import ARCHITECTURES
 
 SUBSET = {"terms": "query_and_intermediate"}
@@ -106,16 +105,6 @@ def test_layers_that_are_drawn_anew_are_trained_whole() -> None:
     assert "bert.encoder.layer.0.output.dense.weight" not in names
 
 
-def test_dropout_of_frozen_layers_stays() -> None:
-    step = Bench([("bitfit", {})]).step()
-    assert not torch.equal(step.forward(draw=0), step.forward(draw=1))
-
-
-def test_it_acts_on_trained_weights_of_the_encoder() -> None:
-    (problem,) = ownership.ownership_problems(entries([("bitfit", {}), ("lora", {})]))
-    assert "'bitfit' works on the encoder's trained weights, but 'lora' freezes the encoder" in problem
-
-
 # ------------------------------------------------------------------------------- the control
 
 
@@ -168,13 +157,3 @@ def test_the_clip_norm_is_that_of_the_chosen_entries() -> None:
         gradient = bench.trainee.raw(name).grad
         assert gradient is not None
         assert not gradient[~mask].any()
-
-
-def test_the_chosen_entries_are_those_of_the_seed() -> None:
-    first, again, other = (bitfit(Bench([("bitfit", RANDOM)], seed=seed)).masks for seed in (0, 0, 1))
-    assert same(first, again)
-    assert not same(first, other)
-
-
-def test_the_control_masks_and_the_method_does_not() -> None:
-    assert bitfit(Bench([("bitfit", {})])).masks == {}

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
-from regft_core.schema import DropoutConfig
-from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 
@@ -146,32 +143,3 @@ def test_a_killed_run_goes_on_with_the_same_masks(options: dict[str, Any]) -> No
         return Bench([("child_tuning", options)])
 
     assert same(resumed(make, 3)[0], make().train())
-
-
-def test_a_phase_without_a_mask_is_refused_with_what_to_write() -> None:
-    with raises_code(ModelError, "mask-missing", "first"):
-        Bench([("child_tuning", {"mask": "first"})], handed={"first": Handed("key", {})})
-    wrong = {"first": Handed("key", {"fisher.mask/bert.pooler.dense.weight": torch.ones(2, dtype=torch.bool)})}
-    with raises_code(ModelError, "mask-does-not-fit", "bert.pooler.dense.weight"):
-        Bench([("child_tuning", {"mask": "first"})], handed=wrong)
-
-
-def test_options_of_drawn_masks_are_refused_beside_a_measured_one() -> None:
-    from regft_core.methods.child_tuning import ChildTuning, ChildTuningConfig
-    from regft_core.schema.method import Phase
-    from regft_core.schema.methods import DataConfig
-
-    phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), TRAINING, {})
-    problems = ChildTuning.check_options(ChildTuningConfig(mask="fisher", share=0.2), phase)
-    assert problems == ["share belongs to masks that are drawn; phase 'fisher' decides it"]
-    assert not ChildTuning.check_options(ChildTuningConfig(mask="fixed", share=0.2), phase)
-
-
-def test_with_hype_both_act() -> None:
-    """The combination of HyPe's paper: with noise of size 0 it is Child-Tuning without hidden dropout."""
-    handed = masks_of(Bench(), 0.3)
-    silent = DropoutConfig(hidden=0.0)
-    child: tuple[str, dict[str, Any]] = ("child_tuning", {"mask": "fisher"})
-    alone = Bench([child], handed=handed, dropout=silent).train()
-    assert same(alone, Bench([child, ("hype", {"scale": 0.0})], handed=handed).train())
-    assert not same(alone, Bench([child, ("hype", {"scale": 1e-2})], handed=handed).train())

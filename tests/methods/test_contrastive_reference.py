@@ -14,8 +14,7 @@ from regft_core.errors import RunFailed
 from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
 from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench
 
 NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 
@@ -131,13 +130,6 @@ def test_the_head_is_left_as_it_was_drawn() -> None:
     head = run.trainee.sites.head
     assert all(torch.equal(before[name], after[name]) for name in head)
     assert any(not torch.equal(before[name], after[name]) for name in before if name not in head)
-
-
-def test_a_killed_run_continues_with_the_same_bits() -> None:
-    weights, diagnostics = resumed(bench, 3)
-    whole = bench()
-    assert same(whole.train(), weights)
-    assert whole.stack.diagnostics().values == diagnostics
 
 
 def test_what_it_cannot_do_is_refused() -> None:

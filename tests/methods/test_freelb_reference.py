@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import compose
 from regft_core.methods.freelb import PASS, FreeLb
 from regft_core.schema import DropoutConfig
 from regft_core.training.perturbation import example_norms, token_draws
@@ -163,8 +163,3 @@ def test_small_moves_are_refused_in_half_precision() -> None:
     half = TRAINING.model_copy(update={"precision": "bf16"})
     assert "rounds away" in compose.precision_problems(entries([("freelb", {"ascent_size": 0.02})]), half)[0][0]
     assert compose.precision_problems(entries([("freelb", {})]), half) == ([], [])
-
-
-def test_it_owns_the_step_program() -> None:
-    (problem,) = ownership.ownership_problems(entries([("freelb", {}), ("r_drop", {})]))
-    assert "'r_drop' adds to the loss of the plain pass, but 'freelb' owns the step program" in problem

@@ -12,7 +12,7 @@ from torch import Tensor
 from regft_core.errors import ModelError
 from regft_core.hooks import compose
 from regft_core.models.sites import LayerSite
-from tests.methods.harness import TRAINING, Bench, entries, same
+from tests.methods.harness import TRAINING, Bench, entries
 from tests.tiny import ARCHITECTURES
 
 
@@ -114,14 +114,6 @@ def test_only_hidden_dropout_is_switched_off() -> None:
     assert {p for name, p in probabilities.items() if name not in attention} == {0.0}
 
 
-def test_scale_zero_equals_vanilla_with_the_same_dropout_policy() -> None:
-    from regft_core.schema import DropoutConfig
-
-    off = TRAINING.model_copy(update={"dropout": DropoutConfig(hidden=0.0)})
-    assert same(Bench([("hype", {"scale": 0.0})]).train(), Bench(training=off).train())
-    assert not same(Bench([("hype", {"scale": 1e-2})]).train(), Bench(training=off).train())
-
-
 def test_layer_subsets_and_positions() -> None:
     assert [site.index for site, _, _ in observed({"layers": [-1]})] == [1]
     assert len(observed({"position": "both"})) == 4
@@ -147,16 +139,6 @@ def test_noise_changes_nearly_all_entries_in_the_training_precision() -> None:
     """Card, oracle 6: the no-op detector, in fp32 at the default scale."""
     for _, clean, noisy in observed({}):
         assert (clean != noisy).float().mean() > 0.9
-
-
-def test_contradicting_dropout_names_both_sides() -> None:
-    from regft_core.schema import DropoutConfig
-
-    _, problems = compose.negotiate_dropout(entries([("hype", {})]), DropoutConfig(), DropoutConfig(hidden=0.1))
-    assert "'hype' needs 0.0" in problems[0]
-    assert "training.dropout sets it to 0.1" in problems[0]
-    _, problems = compose.negotiate_dropout(entries([("hype", {})]), DropoutConfig(), DropoutConfig(hidden="keep"))
-    assert "'hype' needs 0.0 but training.dropout keeps the checkpoint's value" in problems[0]
 
 
 def test_both_texts_of_a_pair_get_noise_of_their_own_when_they_are_rows() -> None:

@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 
-from regft_core.hooks.registry import discover
-from regft_core.methods.label_smoothing import LabelSmoothing, LabelSmoothingConfig
 from tests.methods.harness import Bench, same
 
 
@@ -62,13 +60,3 @@ def test_drawn_labels_have_the_same_loss_on_average() -> None:
 def test_drawn_labels_repeat_with_the_seed() -> None:
     options = {"smoothing": 0.5, "targets": "drawn"}
     assert same(Bench([("label_smoothing", options)]).train(), Bench([("label_smoothing", options)]).train())
-
-
-def test_a_regression_is_refused() -> None:
-    task = type("Task", (), {"kind": "regression"})()
-    assert "no distribution over classes" in LabelSmoothing.check_task(LabelSmoothingConfig(), task)[0]
-    assert discover()["label_smoothing"].declare(LabelSmoothingConfig()).says.cost.ratio == 1
-
-
-def test_without_smoothing_it_is_plain_fine_tuning() -> None:
-    assert same(Bench([("label_smoothing", {"smoothing": 0.0})]).train(), Bench().train())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regft_core.methods.layerwise_decay import LayerwiseDecayConfig, factors
-from tests.methods.harness import Bench, same
+from tests.methods.harness import Bench
 
 DEPTHS = {"embeddings": 0, "first": 1, "second": 2, "head": 3}
 SIZES = {"embeddings": 10, "first": 20, "second": 10, "head": 5}
@@ -42,13 +42,3 @@ def test_weight_decay_still_spares_biases_and_norms() -> None:
     decays = {name: group["weight_decay"] for group in loop.groups for name in group["names"]}
     assert decays["bert.encoder.layer.1.output.dense.bias"] == 0
     assert decays["bert.encoder.layer.1.output.dense.weight"] == 0.01
-
-
-def test_without_decay_it_is_plain_fine_tuning() -> None:
-    assert same(Bench([("layerwise_decay", {"decay": 1.0})]).train(), Bench().train())
-
-
-def test_it_composes_with_a_weight_view() -> None:
-    bench = Bench([("layerwise_decay", {"decay": 0.5}), ("weight_mixup", {"attention": "random"})])
-    rates = {name: group["base_lr"] for group in bench.loop().groups for name in group["names"]}
-    assert rates["bert.encoder.layer.0.output.dense.weight"] == pytest.approx(0.25e-3)

@@ -14,13 +14,11 @@ from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.evaluate.predict import predict
 from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
-from regft_core.models.heads import last_linear
-from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig
+from regft_core.models.layers import last_linear
 from regft_core.schema.tasks import TaskConfig
 from regft_core.training.linear_solution import regress_linearly
 from tests.methods.chain import NO_STEPS, Outcome, run_phase
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.harness import Bench, same
 from tests.tiny import ARCHITECTURES
 
 POOLED: dict[str, Any] = {"pooling": "mean", "separately": True}
@@ -161,13 +159,6 @@ def test_fine_tuning_starts_from_the_solved_head() -> None:
     assert not same(run_phase(start=solved.weights, rows=rows()).weights, run_phase(rows=rows()).weights)
 
 
-def test_the_model_is_left_in_its_mode_and_without_hooks() -> None:
-    outcome = solve()
-    linear = outcome.model.classifier
-    assert not linear._forward_pre_hooks
-    assert outcome.trained.stack.marks() == []
-
-
 def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
     features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
@@ -185,8 +176,3 @@ def test_the_package_s_head_gives_no_values(regression_task: TaskConfig) -> None
     assert LinearHead.check_task(LinearHeadConfig(), regression_task) == []
     (problem,) = LinearHead.check_task(LinearHeadConfig(head="package"), regression_task)
     assert "head: cross_validated" in problem
-
-
-def test_a_phase_without_labels_is_refused() -> None:
-    phase = Phase("head", DataConfig(labels=False), "checkpoint", None, None, (), TRAINING, {})
-    assert "no labels" in LinearHead.check_options(LinearHeadConfig(), phase)[0]

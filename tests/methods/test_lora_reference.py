@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import compose
 from regft_core.hooks.base import Setting
 from regft_core.methods.lora import Lora, LoraConfig
 from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench, entries
 from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
 from tests.tiny import ARCHITECTURES
 
@@ -155,61 +154,6 @@ def test_rank_zero_trains_the_head_alone() -> None:
     before = run.trainee.plain_weights()
     after = run.train()
     assert {n for n in before if not torch.equal(before[n], after[n])} == {"classifier.weight", "classifier.bias"}
-
-
-def test_xlnet_is_refused_with_the_reason() -> None:
-    with raises_code(ModelError, "encoder-does-not-fit"):
-        bench(architecture="xlnet")
-
-
-def test_a_killed_run_goes_on_bit_for_bit() -> None:
-    assert same(resumed(lambda: bench()[0], 3)[0], bench()[0].train())
-
-
-OTHERS: list[tuple[str, dict[str, Any]]] = [
-    ("weight_mixup", {"attention": "random"}),
-    ("pats", {}),
-    ("sage", {}),
-    ("dps", {}),
-    ("dps", {"mode": "mix"}),
-    ("child_tuning", {"mask": "fisher"}),
-    ("child_tuning", {"mask": "random"}),
-    ("mixout", {}),
-    ("l2_sp", {}),
-    ("l2_sp", {"toward": "zero"}),
-    ("rec_adam", {}),
-    ("rec_adam", {"strength": 0.0}),
-    ("noisy_tune", {}),
-    ("re_init", {}),
-    ("layerwise_decay", {}),
-    ("top_k_layers", {}),
-    ("wise_ft", {}),
-]
-
-
-@pytest.mark.parametrize("adapter", ["lora", "prefix_tuning", "prompt_tuning"])
-@pytest.mark.parametrize("other", OTHERS, ids=lambda value: "-".join([value[0], *map(str, value[1].values())]))
-def test_methods_of_trained_encoder_weights_are_refused_beside_it(adapter: str, other: tuple[str, Any]) -> None:
-    problems = ownership.ownership_problems(entries([(adapter, {}), other]))
-    assert any(
-        f"'{other[0]}' works on the encoder's trained weights, but '{adapter}' freezes the encoder" in problem
-        for problem in problems
-    )
-
-
-@pytest.mark.parametrize("other", ["hype", "child_tuning"])
-def test_methods_that_act_elsewhere_compose(other: str) -> None:
-    options: dict[str, Any] = {"hype": {"scale": 1e-2}, "child_tuning": {"share": 0.3}}[other]
-    assert not ownership.ownership_problems(entries([("lora", {}), (other, options)]))
-    run = Bench([("lora", {}), (other, options)])
-    run.loop().train()
-    assert not same(run.trainee.state(), _trained_alone())
-
-
-def _trained_alone() -> dict[str, torch.Tensor]:
-    run, _ = bench()
-    run.loop().train()
-    return run.trainee.state()
 
 
 # --------------------------------------------------------------------------- the PEFT library

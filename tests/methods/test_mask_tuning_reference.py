@@ -121,12 +121,6 @@ def test_keywords_are_not_masked() -> None:
 # ---------------------------------------------------------------------------------- the oracles
 
 
-def test_no_masks_and_no_weight_is_plain_fine_tuning_bit_for_bit() -> None:
-    shared: dict[str, Any] = {"architecture": "roberta", "masked_lm": True}
-    switched_off = Bench([("mask_tuning", {"alpha": 0.0, "mask_rate": 0.0})], **shared)
-    assert same(switched_off.train(), Bench(**shared).train())
-
-
 def test_its_step_program_without_masks_and_weight_is_that_of_plain_fine_tuning() -> None:
     made, regulariser = bench({"alpha": 0.5})
     regulariser.options = regulariser.options.model_copy(update={"alpha": 0.0, "mask_rate": 0.0})
@@ -434,12 +428,6 @@ def test_a_phase_that_left_no_head_is_refused_with_what_to_do() -> None:
         Bench([("mask_tuning", FILLED)], handed=empty)
 
 
-@pytest.mark.parametrize("coupling", ["joint", "separate"])
-def test_bart_is_refused(coupling: str) -> None:
-    with raises_code(ModelError, "encoder-does-not-fit"):
-        Bench([("mask_tuning", {"coupling": coupling})], architecture="bart")
-
-
 def test_bart_can_read_masked_input() -> None:
     made = Bench([("mask_tuning", {"alpha": 0.0, "fill": "mask"})], architecture="bart", training=SHORT)
     assert all(value.isfinite().all() for value in made.train().values())
@@ -463,14 +451,6 @@ def test_contradicting_options_are_refused(options: dict[str, Any], message: str
 
 
 # ------------------------------------------------------------------------------ the whole step
-
-
-@pytest.mark.parametrize("architecture", FAMILIES)
-@pytest.mark.parametrize(("kind", "pair"), [("classification", True), ("regression", False)])
-def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
-    made, _ = bench({"mask_rate": 0.2}, architecture=architecture, kind=kind, pair=pair, training=SHORT)
-    made.train()
-    assert all(value.isfinite().all() for value in made.trainee.state().values())
 
 
 @pytest.mark.parametrize("architecture", [name for name in MASKED_LM_ARCHITECTURES if name != "eurobert"])
@@ -512,58 +492,6 @@ def test_a_batch_without_masks_has_the_task_loss_only() -> None:
     loss = regulariser.backward(made.step())
     assert torch.allclose(loss, 0.4 * plain.stack.backward(plain.step()), rtol=1e-6)
     assert all(value.isfinite().all() for value in gradients(made).values())
-
-
-def test_nothing_acts_in_eval_mode_and_the_export_is_plain() -> None:
-    made, _ = bench(training=SHORT)
-    weights = made.train()
-    plain = Bench(architecture="roberta", masked_lm=True)
-    assert set(weights) == set(plain.model.state_dict())
-    plain.model.load_state_dict(weights)
-    batch = made.stream.batch(0)
-    inputs = {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
-    assert torch.equal(made.model.eval()(**inputs).logits, plain.model.eval()(**inputs).logits)
-
-
-def test_loading_the_head_moves_no_other_draw() -> None:
-    torch.manual_seed(7)
-    before = torch.random.get_rng_state()
-    for options in ({}, {"coupling": "separate"}):
-        made, _ = bench(options)
-        assert same(made.model.state_dict(), Bench(architecture="roberta", masked_lm=True).model.state_dict())
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"attention": "random"})])
-@pytest.mark.parametrize("options", [{}, {"coupling": "separate"}])
-def test_it_composes(options: dict[str, Any], other: tuple[str, dict[str, Any]]) -> None:
-    made = Bench([("mask_tuning", options), other], architecture="roberta", masked_lm=True, training=SHORT)
-    done = made.loop().train()
-    assert all(value.isfinite().all() for value in made.trainee.state().values())
-    assert done.forward_passes / done.batches == 2
-
-
-def test_two_step_programs_are_refused() -> None:
-    from regft_core.hooks.ownership import ownership_problems
-    from tests.methods.harness import entries
-
-    problems = ownership_problems(entries([("mask_tuning", {}), ("tdt", {})]))
-    assert len(problems) == 1
-    assert "'mask_tuning' and 'tdt' both own the step program" in problems[0]
-
-
-def test_bf16_runs() -> None:
-    made, _ = bench(training=SHORT.model_copy(update={"precision": "bf16"}))
-    assert all(value.isfinite().all() for value in made.train().values())
-
-
-def test_changed_tokens_are_logged() -> None:
-    made, _ = bench()
-    made.train()
-    logged = {name: value for name, _, value in made.stack.diagnostics().values}
-    assert set(logged) == {"mask_tuning.changed_share", "mask_tuning.special_share", "mask_tuning.masked_lm_loss"}
-    assert 0 <= logged["mask_tuning.changed_share"] <= 1
-    assert logged["mask_tuning.masked_lm_loss"] > 0
 
 
 def test_each_text_of_a_pair_has_masks_of_its_own_when_they_are_rows() -> None:

@@ -7,18 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ModelError
 from regft_core.hooks.says import Cost
 from regft_core.methods.masked_lm import MaskedLm, MaskedLmConfig
 from regft_core.schema import DropoutConfig
-from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
 OFF = DropoutConfig(hidden=0.0, attention=0.0)
-SHORT = TRAINING.model_copy(update={"max_steps": 2})
 
 
 def bench(options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, MaskedLm]:
@@ -255,16 +252,6 @@ def test_vectors_of_the_head_are_not_decayed() -> None:
 # -------------------------------------------------------------------------------- everything else
 
 
-def test_fine_tuning_with_it_is_refused() -> None:
-    assert "knows no labels" in MaskedLm.check_options(MaskedLmConfig(), phase([("masked_lm", {})]))[0]
-    assert MaskedLm.check_options(MaskedLmConfig(), phase([("masked_lm", {})], name="before")) == []
-
-
-def test_bart_is_refused() -> None:
-    with raises_code(ModelError, "encoder-does-not-fit"):
-        bench(architecture="bart")
-
-
 @pytest.mark.parametrize("options", [{}, {"replacement": "bert", "selection": "bernoulli"}, {"trains": "head"}])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
     """With a head that was drawn."""
@@ -281,10 +268,3 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, A
     assert same(weights, expected)
     assert same(continued[-1].stack.hand(continued[-1].trainee), state)
     assert logged == whole.stack.diagnostics().values
-
-
-def test_its_loss_is_logged() -> None:
-    made, _ = bench(training=SHORT)
-    done = made.loop().train()
-    assert [(name, step) for name, step, _ in made.stack.diagnostics().values] == [("masked_lm.loss", 0)]
-    assert made.stack.diagnostics().values[0][2] == pytest.approx(done.curve[0][2])

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks import compose
 from regft_core.methods import pats
 from regft_core.methods.pats import (
-    Pats,
     PatsConfig,
     add_sparse_noise,
     all_finite,
@@ -24,9 +22,7 @@ from regft_core.methods.pats import (
     update_sensitivity,
 )
 from regft_core.schema.training import TrainingConfig
-from tests.methods.chain import phase
-from tests.methods.harness import Bench, entries, largest_difference, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import Bench, same
 from tests.waiting import Operations
 
 BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
@@ -215,54 +211,10 @@ def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
     assert calls == list(range(done.step))
 
 
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
-    whole = Bench([("pats", {})], training=ADAMAX)
-    expected = whole.train()
-    weights, logged = resumed(lambda: Bench([("pats", {})], training=ADAMAX), at=3)
-    assert same(weights, expected)
-    assert logged == whole.stack.diagnostics().values
-
-
-def test_the_largest_noise_is_logged() -> None:
-    bench = Bench([("pats", {})], training=ADAMAX)
-    bench.train()
-    logged = {name: value for name, _, value in bench.stack.diagnostics().values}
-    assert set(logged) == {"pats.max_noise_std", "pats.noise_to_weight_rms"}
-    assert logged["pats.max_noise_std"] > 0
-    assert 0 < logged["pats.noise_to_weight_rms"] < 1
-
-
 def test_epsilon_bounds_the_noise_of_entries_without_gradient() -> None:
     options = PatsConfig(epsilon=1e-8)
     average = torch.tensor([0.0, 2e-6])
     assert float(noise_std(average, options)[0].square()) == pytest.approx(2e-6 * (1e-6 / 1e-8 - 0.002), rel=1e-5)
-
-
-@pytest.mark.parametrize("other", [("hype", {}), ("weight_mixup", {"attention": "random"})])
-def test_it_composes(other: tuple[str, dict[str, Any]]) -> None:
-    training = ADAMAX.model_copy(update={"max_steps": 3})
-    both = Bench([("pats", {}), other], training=training).train()
-    alone = Bench([other], training=training).train()
-    assert all(value.isfinite().all() for value in both.values())
-    assert largest_difference(both, alone) > 0
-
-
-def test_another_optimiser_is_refused() -> None:
-    stack = entries([("pats", {})])
-    asked = phase([("pats", {})], optimizer="adamw")
-    _, problems = compose.resolve_training(stack, asked, TrainingConfig())
-    assert problems == [
-        "'pats' is defined on adamax but training.optimizer says adamw; remove training.optimizer",
-    ]
-    training, problems = compose.resolve_training(stack, phase([("pats", {})]), TrainingConfig())
-    assert (training.optimizer, problems) == ("adamax", [])
-    assert Pats.declare(PatsConfig()).says.cost.ratio == 1
-
-
-@pytest.mark.parametrize(("kind", "pair"), [("classification", True), ("regression", False)])
-def test_pairs_and_regression(kind: str, pair: bool) -> None:
-    bench = Bench([("pats", {})], kind=kind, pair=pair, training=ADAMAX.model_copy(update={"max_steps": 2}))
-    assert all(value.isfinite().all() for value in bench.train().values())
 
 
 def groups_of(count: int) -> tuple[list[torch.Tensor], ...]:

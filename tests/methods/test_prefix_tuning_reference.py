@@ -11,12 +11,9 @@ from regft_core.errors import ModelError
 from regft_core.hooks.base import Setting
 from regft_core.methods.prefix_tuning import PrefixTuning, PrefixTuningConfig
 from regft_core.models.prefixes import FAMILIES
-from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench, entries
 from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
 
 CACHED = ["bert", "roberta", "electra"]
@@ -155,27 +152,10 @@ def test_two_models_in_one_process_do_not_see_each_others_prefixes() -> None:
     assert torch.equal(logits(Bench()), logits(Bench()))
 
 
-def test_a_killed_run_goes_on_bit_for_bit() -> None:
-    assert same(resumed(lambda: bench()[0], 3)[0], bench()[0].train())
-
-
-def test_families_whose_attention_is_their_own_are_refused() -> None:
-    for architecture in PrefixTuning.declare(PrefixTuningConfig()).says.refused_architectures:
-        with pytest.raises(ModelError, match=r"does not use transformers' attention interface"):
-            bench(architecture=architecture)
-    with raises_code(ModelError, "encoder-does-not-fit", "bert, electra, roberta", "albert"):
-        bench({"positions": "shifted"}, architecture="albert")
-
-
 def test_inputs_that_do_not_fit_behind_a_shift_are_refused() -> None:
     run, _ = bench({"tokens": 150, "positions": "shifted"})
     with raises_code(ModelError, "input-too-long", "and 150", "encoder's 160", "to 10"):
         logits(run)
-
-
-def test_an_earlier_phase_is_no_place_for_it() -> None:
-    phase = Phase("first", DataConfig(), "checkpoint", None, None, (), TRAINING, {})
-    assert "not in the weights" in PrefixTuning.check_options(PrefixTuningConfig(), phase)[0]
 
 
 def test_peft_gives_the_same_logits() -> None:

@@ -14,8 +14,7 @@ from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
 from regft_core.serve.export import refuse_kept
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench, entries
 from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
 from tests.methods.test_prefix_tuning_reference import inputs_of, logits
 from tests.tiny import ARCHITECTURES
@@ -167,10 +166,6 @@ def test_what_is_kept_rebuilds_the_model_and_an_ordinary_export_is_refused() -> 
         with raises_code(ModelError, "no-plain-export", "prompt_tuning"):
             refuse_kept(entries(listed), "prompt_tuning")
     refuse_kept(entries([("lora", {})]), "lora")
-
-
-def test_a_killed_run_goes_on_bit_for_bit() -> None:
-    assert same(resumed(lambda: bench()[0], 3)[0], bench()[0].train())
 
 
 def test_methods_that_read_hidden_states_by_position_are_refused_beside_moved_ones() -> None:

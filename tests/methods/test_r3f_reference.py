@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regft_core.errors import ModelError
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import ownership
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.r3f import NOISED, R3f, R3fConfig
 from regft_core.methods.r4f import last_projection
@@ -126,14 +126,6 @@ def test_hype_acts_in_the_noised_pass_in_place_of_the_embedding_noise() -> None:
     assert not ownership.pass_problems(entries([("r3f", {}), hype]))
 
 
-def test_precision_and_randomness_are_declared() -> None:
-    half = TRAINING.model_copy(update={"precision": "bf16"})
-    assert "rounds away" in compose.precision_problems(entries([("r3f", {})]), half)[0][0]
-    assert compose.precision_problems(entries([("r3f", {"scale": 0.0})]), half) == ([], [])
-    assert compose.randomness_problems(entries([("r3f", {})]), STILL) == ([], [])
-    assert compose.randomness_problems(entries([("r3f", {"scale": 0.0})]), STILL)[0]
-
-
 def test_regression_is_a_marked_substitute_and_refused_as_released(regression_task: Any) -> None:
     assert "substitute" in R3f.declare(R3fConfig()).says.degraded["regression"]
     assert "adds nothing on regression" in R3f.check_task(R3fConfig(variant="released"), regression_task)[0]
@@ -226,27 +218,8 @@ def test_the_head_over_a_frozen_encoder_is_normalised(adapter: tuple[str, dict[s
     assert not same(weights, Bench([adapter]).train())
 
 
-def test_all_of_r4f_runs_over_low_rank_additions() -> None:
-    listed = [("lora", {}), ("r3f", {"scale": 1e-2}), ("r4f", {})]
-    assert ownership.ownership_problems(entries(listed)) == []
-    run = Bench(listed)
-    assert not same(run.train(), Bench(listed[:1]).train())
-
-
 @pytest.mark.parametrize(("other", "options"), [("linear_head", {}), ("masked_lm", {"trains": "head"})])
 def test_a_head_that_no_step_on_the_task_trains_is_refused(other: str, options: dict[str, Any]) -> None:
     """The solution would be written into a copy; a masked-LM phase has another loss."""
     (problem,) = ownership.ownership_problems(entries([("r4f", {}), (other, options)]))
     assert problem.startswith(f"'r4f' computes the head's weights from trained ones, but '{other}' freezes the encoder")
-
-
-@pytest.mark.parametrize(("other", "options"), [("masked_lm", {}), ("contrastive", {})])
-def test_a_head_that_another_loss_leaves_alone_is_refused(other: str, options: dict[str, Any]) -> None:
-    with raises_code(ModelError, "head-not-trained", "classifier.weight", "earlier"):
-        Bench([("r4f", {}), (other, options)], phase="earlier", masked_lm=True)
-
-
-def test_other_views_of_the_head_stay_refused() -> None:
-    for other in (("mixout", {}), ("dps", {"mode": "mix"})):
-        (problem,) = ownership.ownership_problems(entries([("r4f", {}), other]))
-        assert "both own the weight view" in problem

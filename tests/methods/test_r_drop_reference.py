@@ -12,7 +12,7 @@ from torch import Tensor
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.r_drop import RDrop
 from regft_core.schema import DropoutConfig
-from regft_core.training.divergence import (
+from regft_core.training.distances import (
     jensen_shannon,
     kl,
     reversed_jensen_shannon,

@@ -7,7 +7,7 @@ import torch
 
 from regft_core.errors import ModelError
 from tests.errors import raises_code
-from tests.methods.harness import Bench, same
+from tests.methods.harness import Bench
 
 
 def weights(options: dict[str, object] | None = None, **bench: object) -> dict[str, torch.Tensor]:
@@ -65,10 +65,6 @@ def test_two_seeds_differ_and_more_layers_keep_the_top_one() -> None:
     name = "bert.encoder.layer.1.output.dense.weight"
     assert not torch.equal(weights({"layers": 1})[name], weights({"layers": 1}, seed=1)[name])
     assert torch.equal(weights({"layers": 1})[name], weights({"layers": 2})[name])
-
-
-def test_nothing_drawn_is_plain_fine_tuning() -> None:
-    assert same(Bench([("re_init", {"layers": 0, "pooler": False})]).train(), Bench().train())
 
 
 def test_only_the_decoder_of_bart_has_top_layers() -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks import ownership
 from regft_core.methods.rec_adam import RecAdam, RecAdamConfig, task_share
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.recall_adam import RecallAdam
-from tests.methods.harness import TRAINING, Bench, entries, largest_difference, same
-from tests.methods.interruption import resumed
+from regft_core.training.update_rules import RecallAdam
+from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
 NAME = "bert.encoder.layer.0.output.dense.weight"
 PROTOCOL = TrainingConfig(learning_rate=0.1, betas=(0.9, 0.99), epsilon=1e-8)
@@ -155,15 +153,6 @@ def test_a_random_start_keeps_the_head_and_is_recalled() -> None:
     assert float((recalled[NAME] - plain[NAME]).norm()) < 0.1 * float((drawn[NAME] - plain[NAME]).norm())
 
 
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
-    options = {"strength": 500.0}
-    whole = Bench([("rec_adam", options)])
-    expected = whole.train()
-    weights, logged = resumed(lambda: Bench([("rec_adam", options)]), at=3)
-    assert same(weights, expected)
-    assert logged == whole.stack.diagnostics().values
-
-
 def phase(rate: float = 1e-4) -> Phase:
     return Phase("finetune", DataConfig(), "checkpoint", None, None, (), TrainingConfig(learning_rate=rate), {})
 
@@ -179,8 +168,3 @@ def phase(rate: float = 1e-4) -> Phase:
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], rate: float, words: str) -> None:
     (problem,) = RecAdam.check_options(RecAdamConfig.model_validate(options), phase(rate))
     assert words in problem
-
-
-def test_it_owns_the_optimiser() -> None:
-    acting = entries([("rec_adam", {}), ("pats", {})])
-    assert any("own the optimiser" in problem for problem in ownership.ownership_problems(acting))

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks import ownership
 from regft_core.training.optimisers.adamax import DecoupledAdamax
-from regft_core.training.sensitivity import SensitivityGuided
+from regft_core.training.update_rules import SensitivityGuided
 from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
 
 ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
 
@@ -180,18 +178,3 @@ def test_multiplied_are_weights_and_biases_inside_the_layers(base: str) -> None:
 
 def _named(group: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
     return list(zip(group["names"], group["params"], strict=True))
-
-
-@pytest.mark.parametrize("base", ["adamax", "adamw"])
-def test_a_killed_run_goes_on_bit_for_bit(base: str) -> None:
-    def make() -> Bench:
-        return Bench([("sage", {"base": base})])
-
-    assert same(resumed(make, 3)[0], make().train())
-
-
-def test_no_other_owner_of_the_update_beside_it() -> None:
-    from tests.methods.harness import entries
-
-    problems = ownership.ownership_problems(entries([("sage", {}), ("pats", {})]))
-    assert any("'pats'" in p and "'sage'" in p and "both own the optimiser" in p for p in problems)

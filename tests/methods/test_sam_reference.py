@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose, ownership
 from regft_core.methods.sam import moves
 from regft_core.schema import DropoutConfig
-from tests.methods.cases import task
 from tests.methods.harness import TRAINING, Bench, entries
 from tests.tiny import ARCHITECTURES
 
@@ -254,21 +252,3 @@ def test_a_penalty_is_that_of_the_weights_in_their_place() -> None:
     found = gradients(Bench([("sam", FORMS["sam"]), ("l2_sp", {"strength": 100.0})]))
     alone = gradients(Bench([("sam", FORMS["sam"])]))
     assert all(torch.allclose(found[name], value, rtol=1e-5, atol=1e-7) for name, value in alone.items())
-
-
-def test_it_owns_the_step_program_and_goes_with_virtual_tokens() -> None:
-    (problem,) = ownership.ownership_problems(entries([("sam", {}), ("r_drop", {})]))
-    assert "'r_drop' adds to the loss of the plain pass, but 'sam' owns the step program" in problem
-    assert ownership.ownership_problems(entries([("sam", {}), ("prompt_tuning", {})])) == []
-
-
-def test_eta_without_its_use_is_refused() -> None:
-    from tests.methods.chain import method
-
-    given = method("sam").finetune
-    problems = compose.check_phase(entries([("sam", {"eta": 0.1})]), given, TRAINING, task("classification"))
-    assert problems == ["'sam': eta belongs to adaptive: true; remove it, or set adaptive: true"]
-    assert (
-        compose.check_phase(entries([("sam", {"adaptive": True, "eta": 0.1})]), given, TRAINING, task("classification"))
-        == []
-    )

@@ -290,15 +290,3 @@ def test_cost_counts_every_pass(options: dict[str, Any], cost: Cost) -> None:
     assert Smart.declare(SmartConfig.model_validate(options)).says.cost == cost
     done = Bench([("smart", options)], training=TRAINING.model_copy(update={"max_steps": 2})).loop().train()
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
-
-
-def test_it_composes_with_other_added_terms() -> None:
-    both = Bench([("smart", SMOOTH), ("r_drop", {})])
-    step = both.step()
-    loss = float(both.stack.backward(step))
-    assert (step.forward_passes, step.backward_passes) == (4.0, 4.0)
-    alone = [Bench([one]) for one in (("smart", SMOOTH), ("r_drop", {}))]
-    terms = [float(bench.stack.backward(bench.step())) for bench in alone]
-    bench = Bench()
-    plain = float(bench.stack.backward(bench.step()))
-    assert loss == pytest.approx(terms[0] + terms[1] - plain, rel=1e-5)

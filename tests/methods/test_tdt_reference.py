@@ -405,23 +405,6 @@ def test_gradient_flows_through_shuffled_confidences() -> None:
             assert confidence.grad[row, place] == weight[row, to]
 
 
-def test_learned_confidence_is_what_it_was_before_there_was_a_choice() -> None:
-    """Bit for bit: the shuffle is not reached, and it draws from a stream of its own."""
-    plain = Bench([("tdt", {})])
-
-    def fail(*_: Any) -> torch.Tensor:
-        raise AssertionError("shuffled")
-
-    plain.stack.regularisers[0].shuffled = fail
-    weights = plain.train()
-    assert same(weights, Bench([("tdt", {"confidence": "learned"})]).train())
-    # A shuffle that moves nothing leaves every bit: it differs from the learned one in nothing else.
-    unmoved = Bench([("tdt", {"confidence": "shuffled"})])
-    unmoved.stack.regularisers[0].shuffled = lambda confidence, *_: confidence
-    assert same(weights, unmoved.train())
-    assert not same(weights, Bench([("tdt", {"confidence": "shuffled"})]).train())
-
-
 # --------------------------------------------------------------------- texts of a pair as two rows
 
 
@@ -487,32 +470,6 @@ def test_without_the_ranking_loss_the_negative_pass_is_no_loss() -> None:
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
 
 
-def test_weights_of_zero_are_plain_fine_tuning_bit_for_bit() -> None:
-    assert same(Bench([("tdt", {"w_distill": 0.0, "w_rank": 0.0})]).train(), Bench().train())
-
-
-def test_attaching_the_unit_moves_no_other_draw() -> None:
-    torch.manual_seed(7)
-    before = torch.random.get_rng_state()
-    bench = Bench([("tdt", {})])
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert same(bench.model.state_dict(), Bench().model.state_dict())
-    unit = bench.stack.regularisers[0].unit
-    assert not unit.bias.any()
-    assert 0.05 < float(unit.weight.detach().std()) < 0.2  # the tiny model's initializer_range is 0.1
-    assert sum(p.numel() for p in unit.parameters()) == 32 + 1
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("kind", "pair"), [("classification", False), ("classification", True), ("regression", False)])
-def test_every_family_trains(architecture: str, kind: str, pair: bool) -> None:
-    bench = Bench([("tdt", {"gamma": 0.01})], architecture=architecture, kind=kind, pair=pair, labels=3, training=SHORT)
-    done = bench.loop().train()
-    assert all(value.isfinite().all() for value in bench.trainee.state().values())
-    assert done.forward_passes / done.batches == 3
-    assert done.backward_passes / done.batches == 3
-
-
 @pytest.mark.parametrize(
     ("options", "cost"),
     [
@@ -539,26 +496,6 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, A
     assert logged == whole.stack.diagnostics().values
 
 
-def test_nothing_acts_in_eval_mode_and_the_export_is_plain() -> None:
-    bench = Bench([("tdt", {})], training=SHORT)
-    weights = bench.train()
-    plain = Bench()
-    plain.model.load_state_dict(weights)
-    for model in (bench.model, plain.model):
-        model.eval()
-    batch = bench.stream.batch(0)
-    assert torch.equal(bench.model(**batch.model_inputs()).logits, plain.model(**batch.model_inputs()).logits)
-
-
-@pytest.mark.parametrize("other", [("hype", {}), ("pats", {}), ("weight_mixup", {"attention": "random"})])
-@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
-def test_it_composes(architecture: str, other: tuple[str, dict[str, Any]]) -> None:
-    bench = Bench([other, ("tdt", {})], architecture=architecture, training=SHORT)
-    done = bench.loop().train()
-    assert all(value.isfinite().all() for value in bench.trainee.state().values())
-    assert done.forward_passes / done.batches == 3
-
-
 def test_noise_of_hype_lands_on_the_views() -> None:
     quiet, loud = (
         Bench([("hype", {"scale": scale}), ("tdt", {})], dropout=OFF.model_copy(update={"attention": 0.0}))
@@ -573,19 +510,6 @@ def test_noise_of_hype_lands_on_the_views() -> None:
         both.append(inputs[0])
     assert not both[0].chunk(3)[2].any()
     assert float(both[1].chunk(3)[2].std()) == pytest.approx(0.1, rel=0.1)  # noise after the view, not before
-
-
-def test_bf16_runs() -> None:
-    bench = Bench([("tdt", {"gamma": 0.1})], training=SHORT.model_copy(update={"precision": "bf16"}))
-    assert all(value.isfinite().all() for value in bench.train().values())
-
-
-def test_mean_confidence_is_logged() -> None:
-    bench = Bench([("tdt", {})])
-    bench.train()
-    values = [value for name, _, value in bench.stack.diagnostics().values if name == "tdt.mean_confidence"]
-    assert values
-    assert all(0 < value < 1 for value in values)
 
 
 # ------------------------------------------------------------------------------------ refusals

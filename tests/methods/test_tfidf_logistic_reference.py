@@ -17,7 +17,7 @@ from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
 from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify_words, regress_words
 from regft_core.training.logistic import Penalty, log_probabilities
 from tests.errors import raises_code
-from tests.methods.chain import method, phase, runner
+from tests.methods.chain import phase, runner
 from tests.methods.harness import TRAINING, Bench, examples
 
 NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
@@ -208,26 +208,12 @@ def test_kept_terms_are_json_in_bytes() -> None:
     assert json.loads(bytes(tensor.tolist())) == value == from_tensor(tensor)
 
 
-def test_the_encoder_and_its_head_stay_as_they_are() -> None:
-    before = Bench(training=NO_STEPS).trainee.plain_weights()
-    run = Bench([("tfidf_logistic", {})], training=NO_STEPS)
-    after = run.train()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert not any(parameter.requires_grad for _, parameter in run.trainee.named_raw())
-
-
 def test_only_the_training_share_is_read() -> None:
     done = runner(rows=20).run([phase([("tfidf_logistic", {})], split=0.5, epochs=0)])["finetune"]
     terms = from_tensor(done.tensors["kept"]["tfidf_logistic.blocks"])[0]["terms"]
     whole = runner(rows=20).run([phase([("tfidf_logistic", {})], epochs=0)])["finetune"]
     every = from_tensor(whole.tensors["kept"]["tfidf_logistic.blocks"])[0]["terms"]
     assert set(terms) < set(every)
-
-
-def test_the_yaml_runs() -> None:
-    for name in ("tfidf_logistic", "tfidf_logistic_characters"):
-        done = runner().run(method(name).phases)["finetune"]
-        assert set(done.tensors["kept"]) == {f"tfidf_logistic.{part}" for part in ("blocks", "idf", "weight", "bias")}
 
 
 def test_what_it_cannot_do_is_refused() -> None:

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
-from regft_core.hooks.registry import discover
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.harness import Bench, same
 
 
 def trainable(options: dict[str, Any], **bench: Any) -> int:
@@ -53,13 +52,6 @@ def test_the_frozen_part_is_bit_identical(architecture: str) -> None:
     assert set(bench.trainee.sites.head) <= changed
 
 
-def test_decay_does_not_move_frozen_tensors() -> None:
-    training = TRAINING.model_copy(update={"weight_decay": 10.0})
-    bench = Bench([("top_k_layers", {"layers": 0})], training=training)
-    before = bench.trainee.plain_weights()["bert.encoder.layer.0.output.dense.weight"]
-    assert torch.equal(bench.train()["bert.encoder.layer.0.output.dense.weight"], before)
-
-
 @pytest.mark.parametrize("layers", [2, "all"])
 def test_all_layers_with_embeddings_are_plain_fine_tuning(layers: int | str) -> None:
     options = {"layers": layers, "embeddings": True}
@@ -72,21 +64,6 @@ def test_the_bottom_end_is_a_control() -> None:
     assert inside == {"0"}
 
 
-def test_dropout_of_frozen_layers_stays() -> None:
-    bench = Bench([("top_k_layers", {"layers": 0})])
-    step = bench.step()
-    assert not torch.equal(step.forward(draw=0), step.forward(draw=1))
-
-
 def test_more_layers_than_there_are_is_an_error() -> None:
     with raises_code(ModelError, "layer-out-of-range", "has 2"):
         Bench([("top_k_layers", {"layers": 3})])
-
-
-@pytest.mark.parametrize(
-    ("options", "frozen"),
-    [({"layers": 0}, False), ({"layers": 0, "pooler": False}, True), ({"layers": 1, "pooler": False}, False)],
-)
-def test_a_frozen_encoder_is_declared(options: dict[str, Any], frozen: bool) -> None:
-    cls = discover()["top_k_layers"]
-    assert cls.declare(cls.Config.model_validate(options)).freezes_encoder is frozen

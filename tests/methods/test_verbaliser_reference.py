@@ -12,13 +12,11 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
-from regft_core.hooks import ownership
 from regft_core.methods.verbaliser import Verbaliser
 from regft_core.models.mask_head import MaskClassifier
 from tests.errors import raises_code
 from tests.methods.chain import phase
-from tests.methods.harness import LABEL_WORDS, TRAINING, Bench, entries, examples, same, source_of, tokenizer_of
-from tests.methods.interruption import Killed, Memory
+from tests.methods.harness import LABEL_WORDS, TRAINING, Bench, examples, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
 WITH_MASK = [name for name in MASKED_LM_ARCHITECTURES if name != "xlnet"]
@@ -257,12 +255,6 @@ def test_without_a_masked_lm_head_it_is_refused() -> None:
         bench(masked_lm=False)
 
 
-@pytest.mark.parametrize("architecture", ["bart", "xlnet"])
-def test_families_without_masked_prediction_are_refused(architecture: str) -> None:
-    with raises_code(ModelError, "encoder-does-not-fit"):
-        bench(architecture=architecture)
-
-
 def test_appended_tokens_count_as_the_template() -> None:
     own = bench()
     longer = appended(own.encoded, [[7, 8]] * len(own.encoded))
@@ -273,68 +265,7 @@ def test_appended_tokens_count_as_the_template() -> None:
 # ------------------------------------------------------------------------------ interruption
 
 
-def test_a_killed_run_draws_the_same_demonstrations() -> None:
-    memory = Memory()
-
-    def kill(done: int) -> None:
-        if done == 2:
-            raise Killed
-
-    whole, broken, resumed = (bench(DEMONSTRATED, max_length=64) for _ in range(3))
-    whole.loop().train()
-    with pytest.raises(Killed):
-        broken.loop(checkpointer=memory, checkpoint_seconds=0, on_step=kill).train()
-    resumed.loop(checkpointer=memory).train()
-    assert same(whole.trainee.state(), resumed.trainee.state())
-
-
 # ------------------------------------------------------------------------------- composition
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        ("hype", {"scale": 1e-3}),
-        ("r_drop", {}),
-        ("label_smoothing", {"smoothing": 0.1}),
-        ("sam", {}),
-        ("l2_sp", {}),
-        ("noisy_tune", {}),
-        ("layerwise_decay", {}),
-        ("weight_averaging", {"average": "exponential"}),
-    ],
-    ids=lambda given: given[0],
-)
-def test_it_composes_with_other_kinds_of_hooks(other: tuple[str, dict[str, Any]]) -> None:
-    listed: list[Any] = [("verbaliser", DEMONSTRATED), other]
-    assert not ownership.ownership_problems(entries(listed))
-    run = Bench(listed, masked_lm=True, max_length=64)
-    before = {name: parameter.detach().clone() for name, parameter in run.trainee.named_raw()}
-    run.loop().train()
-    assert any(not torch.equal(before[name], parameter) for name, parameter in run.trainee.named_raw())
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("manifold_mixup", "the masks of two rows are at different places"),
-        ("supervised_contrastive", "no such head is there"),
-        ("contrastive", "no label word reads those"),
-        ("linear_head", "words at a mask have none of their own"),
-        ("mask_tuning", "a row has several masks"),
-        ("r4f", "label words are rows of the embedding"),
-    ],
-)
-def test_what_needs_another_head_is_refused_with_the_reason(name: str, reason: str) -> None:
-    found = ownership.ownership_problems(entries([("verbaliser", {}), (name, {})]))
-    (problem,) = (one for one in found if one.startswith(f"'{name}' does not run beside 'verbaliser', which answers"))
-    assert reason in problem
-
-
-def test_what_freezes_the_encoder_or_moves_tokens_is_refused() -> None:
-    for name, reason in (("lora", "freezes the encoder"), ("prompt_tuning", "which 'prompt_tuning' moves")):
-        problems = ownership.ownership_problems(entries([("verbaliser", {}), (name, {})]))
-        assert any(reason in problem for problem in problems)
 
 
 def test_epochs_cannot_be_judged_without_the_demonstrations_of_the_result() -> None:

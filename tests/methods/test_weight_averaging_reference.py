@@ -11,9 +11,7 @@ from regft_core.methods.weight_averaging import WeightAveraging, WeightAveraging
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.loop import Loop
-from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench
 
 NAME = "bert.encoder.layer.0.output.dense.weight"
 CONSTANT = TRAINING.model_copy(update={"schedule": "constant", "max_steps": 6})
@@ -71,35 +69,8 @@ def test_equal_weights_are_their_own_average() -> None:
     assert torch.equal(averaged({"average": "exponential"}, frozen), start)
 
 
-@pytest.mark.parametrize("options", [{"average": "exponential", "decay": 0.0}])
-def test_without_decay_it_is_plain_fine_tuning(options: dict[str, Any]) -> None:
-    assert same(Bench([("weight_averaging", options)]).train(), Bench().train())
-
-
 def test_training_itself_does_not_see_the_average() -> None:
     assert Bench([("weight_averaging", {})]).loop().train().curve == Bench().loop().train().curve
-
-
-@pytest.mark.parametrize("options", [{}, {"begin": 0.0, "every": 2}, {"average": "exponential", "decay": 0.9}])
-@pytest.mark.parametrize("at", [1, 3, 5])
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any], at: int) -> None:
-    expected = Bench([("weight_averaging", options)]).train()
-    weights, _ = resumed(lambda: Bench([("weight_averaging", options)]), at=at)
-    assert same(weights, expected)
-
-
-def test_the_attention_of_a_weight_view_is_averaged_with_the_weights() -> None:
-    stack: list[tuple[str, dict[str, Any]]] = [
-        ("weight_averaging", {"begin": 0.0}),
-        ("weight_mixup", {"attention": "joint"}),
-    ]
-    bench = Bench(stack, training=CONSTANT)
-    loop: Loop = bench.loop()
-    loop.train()
-    averages = bench.stack.regularisers[0].averages  # type: ignore[attr-defined]
-    assert set(averages) == {name for group in loop.groups for name in group["names"]}
-    assert any(name.startswith("attention:") for name in averages)
-    bench.stack.export(bench.trainee)
 
 
 def test_it_comes_before_an_interpolation_with_the_start() -> None:

@@ -13,7 +13,6 @@ from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
 from tests.methods.harness import Bench, same
-from tests.methods.interruption import resumed
 
 
 def floats(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -71,12 +70,6 @@ def test_frozen_tensors_are_not_touched_and_a_view_is_interpolated_behind() -> N
     alone.loop().train()
     middle = (alone.trainee.raw(name).detach() + mixed.trainee.anchor("start")[name]) / 2
     assert torch.allclose(raw, middle, atol=1e-7)
-
-
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one() -> None:
-    expected = Bench([("wise_ft", {})]).train()
-    weights, _ = resumed(lambda: Bench([("wise_ft", {})]), at=3)
-    assert same(weights, expected)
 
 
 def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:

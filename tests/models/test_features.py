@@ -13,7 +13,7 @@ from regft_core.data.batches import Batch, collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.evaluate.predict import predict
 from regft_core.models.features import Features, answers, token_means
-from regft_core.models.heads import last_linear
+from regft_core.models.layers import last_linear
 from regft_core.models.load import NEW_PARAMETERS, load_classifier
 from regft_core.models.sites import classify
 from regft_core.schema import DropoutConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regft_core.models.views import SpectralView, largest_singular_value
+from regft_core.models.weight_views import SpectralView, largest_singular_value
 
 
 def weights(rows: int, scale: float, seed: int = 0) -> torch.Tensor:

@@ -97,7 +97,6 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
     ("models/mixing.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
-    ("models/mixing_together.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
     ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
     ("models/families/bert.py", '"attention.output"', '"attention"', METHODS, {"evaluate"}),
     ("training/schedule.py", "1.0 - progress", "1.1 - progress", METHODS, set()),

@@ -25,15 +25,6 @@ from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase, runner
 from tests.methods.harness import TRAINING, Bench, Listed, declaring, entries, same
 
-#: One representative of each regulariser that fine-tunes on a checkpoint with a masked-LM head.
-ACTING: dict[str, dict[str, Any]] = {
-    "hype": {"scale": 1e-3},
-    "pats": {},
-    "tdt": {},
-    "mask_tuning": {},
-    "weight_mixup": {"attention": "random"},
-}
-PAIRS = list(itertools.combinations(sorted(ACTING), 2))
 #: Whatever fine-tunes alone, old or new.
 ALONE = [case for case in CASES if case.final and not case.before]
 ANY_PAIR = list(itertools.combinations(ALONE, 2))
@@ -110,26 +101,6 @@ class LateDoubler(Doubler):
 # ------------------------------------------------------------------------------- pairs of methods
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=["+".join(pair) for pair in PAIRS])
-def test_every_pair_trains_or_is_refused_with_both_names(pair: tuple[str, str]) -> None:
-    listed = [(name, ACTING[name]) for name in pair]
-    problems = ownership.ownership_problems(entries(listed))
-    owners = [name for name in pair if discover()[name].declare(discover()[name].Config(**ACTING[name])).program]
-    if len(owners) == 2:
-        assert len(problems) == 1
-        assert all(f"'{name}'" in problems[0] for name in pair)
-        assert "no paper defines their union" in problems[0]
-        return
-    assert not problems
-    both = Bench(listed, masked_lm=True)
-    weights = both.train()
-    assert all(torch.isfinite(value).all() for value in weights.values())
-    for alone in listed:
-        assert not same(weights, Bench([alone], masked_lm=True).train())
-    # The order in the YAML has no meaning: the same bits.
-    assert same(weights, Bench(list(reversed(listed)), masked_lm=True).train())
-
-
 @pytest.mark.parametrize("pair", ANY_PAIR, ids=["+".join(case.name for case in pair) for pair in ANY_PAIR])
 def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tuple[Case, Case]) -> None:
     listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
@@ -159,15 +130,6 @@ def test_the_order_of_the_yaml_never_counts(name: str) -> None:
     turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
     one, other = (runner().run(phases, steps=2)["finetune"].handed.weights for phases in (given, turned))
     assert same(one, other)
-
-
-def test_two_orders_in_a_file_are_one_method() -> None:
-    lines = ["regularisers:", "  hype: {scale: 1.0e-3}", "  tdt: {}", "  weight_mixup: {attention: random}"]
-    text, turned = "\n".join(lines), "\n".join([lines[0], *lines[:0:-1]])
-    assert text != turned
-    one, other = (method("mine", given).finetune for given in (text, turned))
-    assert [name for name, _ in one.regularisers] == ["hype", "tdt", "weight_mixup"]
-    assert one == other
 
 
 def test_noise_comes_after_the_views_that_tdt_builds() -> None:

@@ -10,16 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import ownership
 from regft_core.hooks.base import Cost, Declares, Handed, Regulariser
 from regft_core.hooks.declare import ClipSide
-from regft_core.hooks.listed import Entry
 from regft_core.hooks.registry import discover
-from regft_core.schema import DropoutConfig, StrictModel
+from regft_core.schema import StrictModel
 from regft_core.schema.method import declared_cost
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
-from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, Listed, entries, same
 
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
@@ -172,16 +170,6 @@ def test_two_masks_multiply(first: str, second: str) -> None:
         masks = [dict(r.gradient_masks(run.step())) for r in run.stack.regularisers]
         for name, value in plain.items():
             assert torch.allclose(stepped[name], value * masks[0][name] * masks[1][name], rtol=1e-6)
-
-
-def test_without_a_mask_nothing_is_copied_and_no_hook_is_called_that_nobody_has() -> None:
-    run, plain, stepped = around([(Observer, {"side": "after_clip"})], clip=None)
-    assert same(plain, stepped)
-    assert not run.stack.masked
-    stack = Bench().stack
-    lists = (stack.penalising, stack.changing, stack.clipping, stack.updating, stack.pulling, stack.perturbing)
-    assert not any((*lists, stack.watching, *stack.observing.values(), *stack.masking.values()))
-    assert stack.transformer is None
 
 
 @pytest.mark.parametrize("mask", ["child_tuning", "dps"])
@@ -530,51 +518,3 @@ def test_a_search_accepts_what_acts_in_passes_or_outside_the_update(given: Liste
 
 
 # ------------------------------------------------------------------------ every pair of regularisers
-
-
-PAIRS = list(itertools.combinations([case for case in CASES if not case.before], 2))
-
-
-def accepted(pair: tuple[Case, Case]) -> bool:
-    one, other = pair
-    if one.name == other.name or one.final != other.final:
-        return False
-    listed = [(case.cls, case.options) for case in pair]
-    stack = [Entry(*entry) for entry in listed]
-    problems = ownership.ownership_problems(stack) + ownership.prediction_problems(stack, one.phase)
-    problems += compose.negotiate_dropout(stack, DropoutConfig(), None)[1]
-    return not problems and all(case.phase.training.epochs for case in pair)
-
-
-ACCEPTED = [pair for pair in PAIRS if accepted(pair)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", ACCEPTED, ids=["+".join(case.name for case in pair) for pair in ACCEPTED])
-def test_every_accepted_pair_trains_and_does_not_collapse(pair: tuple[Case, Case]) -> None:
-    """Finite, different from the start, and still telling inputs apart, with weights of the size of the start."""
-    first, second = pair
-    listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
-    protocol = TRAINING.model_copy(update={"epochs": 4})
-    aside = any(case.phase.data.split < 1 for case in pair)
-    run = Bench(listed, masked_lm=True, training=protocol, phase=first.phase.name, validation=aside)
-    start = {name: p.detach().clone() for name, p in run.trainee.named_raw()}
-    done = run.loop().train()
-    assert second.final == first.final
-    assert all(torch.isfinite(torch.tensor(point[2])) for point in done.curve)
-    assert done.curve[-1][2] < 3 * max(1.0, done.curve[0][2])
-    trained = dict(run.trainee.named_raw())
-    assert all(value.isfinite().all() for value in trained.values())
-    moved = norm_of({name: trained[name].detach() - start[name] for name in trained})
-    assert 0 < moved < norm_of(start)
-    run.model.eval()
-    with torch.no_grad():
-        logits = run.model(**run.stream.collate(range(8)).model_inputs()).logits
-    assert logits.isfinite().all()
-    assert float(logits.std(0).max()) > 0
-
-
-def test_the_pairs_are_those_of_every_regulariser() -> None:
-    assert len(ACCEPTED) > 250
-    assert {"l2_sp", "label_smoothing", "pats", "tdt"} <= {case.name for pair in ACCEPTED for case in pair}
-    assert method("hype_n_pats").finetune.regularisers

@@ -5,10 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regft_core.errors import ModelError
 from regft_core.models.sites import SiteHooks, classify, dropout_fields, find_sites
 from regft_core.schema import DropoutConfig
-from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 
 CALLS = {"bart": 4}  # 2 encoder and 2 decoder layers; 2 everywhere else (ALBERT: one module, called twice)
@@ -124,22 +122,6 @@ def test_nothing_of_the_texts_passes_by_the_embedding_sites(architecture, place,
     assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
     given["scale"] = -1.0
     assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
-
-
-@every
-@pytest.mark.parametrize("place", ["on_word_embedding", "on_embedding_output"])
-def test_embedding_sites_act_in_training_only_and_leave_with_their_hooks(architecture, place, load):
-    loaded = load(architecture)
-    plain = logits_of(loaded.model.train() and loaded)
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    getattr(hooks, place)(lambda tensor, site: tensor + torch.linspace(-0.3, 0.3, tensor.shape[-1]))
-    assert not torch.allclose(logits_of(loaded), plain, atol=1e-4)
-    loaded.model.eval()
-    still = logits_of(loaded)
-    hooks.remove()
-    assert torch.equal(logits_of(loaded), still)
-    loaded.model.train()
-    assert torch.equal(logits_of(loaded), plain)
 
 
 @every
@@ -273,21 +255,6 @@ def test_layer_tensors_passed_by_keyword_are_found(load):
     assert torch.equal(layer(hidden_states=states), layer(hidden_states=2 * states))
 
 
-def test_a_layer_that_does_not_exist_is_an_error(load):
-    loaded = load("bert")
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    with raises_code(ModelError, "layer-out-of-range", "[5]", "to 1"):
-        hooks.on_layer_input(lambda tensor, site: tensor, layers=[5])
-
-
-def test_an_unknown_family_is_an_error():
-    class Unknown(nn.Module):
-        config = type("Config", (), {"model_type": "gpt2"})()
-
-    with raises_code(ModelError, "unknown-family", "Unknown", "gpt2", "xlnet"):
-        find_sites(Unknown())
-
-
 def gradients(loaded):
     loaded.model.train()
     loss = functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2]))
@@ -374,18 +341,6 @@ def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architectur
 
 
 @every
-def test_the_head_is_outside_the_encoder(architecture, load):
-    model = load(architecture).model
-    sites = find_sites(model)
-    assert sites.head
-    assert not any(name.startswith(f"{model.base_model_prefix}.") for name in sites.head)
-    assert set(sites.head) == {
-        name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")
-    }
-    assert sites.word_embedding is model.get_input_embeddings()
-
-
-@every
 def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, load):
     loaded = load(architecture)
     batch = loaded.batch()
@@ -397,15 +352,6 @@ def test_classify_returns_the_hidden_states_that_the_head_receives(architecture,
     again, nothing = classify(loaded.model, batch)
     assert torch.equal(again, logits)
     assert nothing is None
-
-
-@pytest.mark.parametrize("architecture", ["roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert"])
-def test_segments_are_left_out_where_the_family_has_none(architecture, load):
-    loaded = load(architecture)
-    batch = loaded.batch()
-    with_segments = {**batch, "token_type_ids": torch.ones_like(batch["input_ids"])}
-    assert torch.equal(logits_of(loaded, with_segments), logits_of(loaded, batch))
-    assert not find_sites(loaded.model).token_types
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "xlnet", "deberta", "albert"])

@@ -7,7 +7,7 @@ import torch
 
 from regft_core.schema.training import TrainingConfig
 from regft_core.training import bilevel, chunks
-from regft_core.training.chunks import Scratch, chunked, grouped
+from regft_core.training.chunks import chunked, grouped
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build
 
 
@@ -24,20 +24,6 @@ def test_every_entry_is_in_one_piece() -> None:
         assert piece.shape == beside.shape
         piece.add_(1)
     assert torch.equal(tensor, torch.ones(30, 11))
-
-
-def test_strided_tensors_are_one_piece() -> None:
-    tensor = torch.zeros(30, 11)
-    assert [tuple(piece.shape) for piece, _ in chunked(tensor, torch.zeros(11, 30).t())] == [(30, 11)]
-
-
-def test_scratch_is_shared_and_grows() -> None:
-    scratch = Scratch()
-    small = scratch.like(torch.zeros(3, 4))
-    assert small.shape == (3, 4)
-    assert scratch.like(torch.zeros(12)).data_ptr() == small.data_ptr()
-    assert scratch.like(torch.zeros(10, 100)).shape == (10, 100)
-    assert scratch.like(torch.zeros(3, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_groups_are_neighbours_within_the_limit() -> None:

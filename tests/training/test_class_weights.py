@@ -59,16 +59,6 @@ def test_weights_reach_the_loss_of_methods(regularisers: list[Any]) -> None:
     assert not torch.equal(plain["classifier.weight"], weighted["classifier.weight"])
 
 
-def test_classes_of_equal_size_train_as_without_weights() -> None:
-    rows = tuple(replace(row, label=i % 2) for i, row in enumerate(examples(8)))
-    runner = Runner(source_of("bert"), given=rows)
-    plain, weighted = (
-        runner.run([phase(**training)], steps=2)["finetune"].tensors["weights"] for training in ({}, BALANCED)
-    )
-    for name, value in plain.items():
-        torch.testing.assert_close(weighted[name], value)
-
-
 def test_label_smoothing_weights_a_row_by_its_own_label() -> None:
     run = Bench([("label_smoothing", {})], training=TRAINING)
     run.setting = replace(run.setting, class_weights=WEIGHTS)
@@ -103,14 +93,6 @@ def test_regression_refuses_them_before_anything_is_trained() -> None:
     assert "training.class_weights: balanced weights classes, and a regression task has none" in problem
     assert compose.check_phase([], given, shared, task("classification")) == []
     assert compose.check_phase([], given, shared, task("multi_label")) == []
-
-
-def test_an_answer_that_they_do_not_reach_is_marked() -> None:
-    listed = phase([("constant_answer", {})], epochs=0, **BALANCED)
-    ran = Runner(source_of("bert")).run([listed])["finetune"]
-    assert ran.members[0].stack.marks() == [
-        "constant_answer: training.class_weights changes nothing here; the answer is that of the frequencies"
-    ]
 
 
 def test_keys_hold_them_only_where_they_are_set() -> None:

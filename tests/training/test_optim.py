@@ -70,15 +70,6 @@ def test_factors_split_groups_by_rate_and_keep_their_decay() -> None:
     assert found == {"low": (0.05, 0.03), "high": (0.1, 0.03), "low.bias": (0.05, 0.0), "own": (0.25, 0.03)}
 
 
-def test_frozen_parameters_are_in_no_group() -> None:
-    special = ParameterGroup(parameters("own"), learning_rate=0.5)
-    named = parameters("weight", "frozen") | special.parameters
-    named["frozen"].requires_grad_(False)
-    named["own"].requires_grad_(False)
-    groups = parameter_groups(named, TRAINING, lambda n: False, [special])
-    assert [group["names"] for group in groups] == [["weight"]]
-
-
 def test_two_regularisers_cannot_set_one_parameter() -> None:
     named = parameters("own")
     groups = [ParameterGroup(named, learning_rate=0.5), ParameterGroup(named, weight_decay=0.0)]

@@ -179,12 +179,6 @@ def test_an_optimiser_of_a_regulariser_is_the_one_that_steps() -> None:
     assert same(weights, Bench([(Owner, {})]).train())
 
 
-def test_a_change_of_the_gradient_reaches_the_update() -> None:
-    plain = update()
-    assert torch.allclose(update((Halver, {"at": "before_clip"})), 0.5 * plain, atol=1e-7)
-    assert torch.allclose(update((Halver, {"at": "after_clip"})), 0.5 * plain, atol=1e-7)
-
-
 def test_clipping_lies_between_the_two_changes_of_the_gradient() -> None:
     clipped = update(clip=0.01)
     # A larger gradient is clipped to the same one; after clipping nothing limits it.
@@ -192,17 +186,6 @@ def test_clipping_lies_between_the_two_changes_of_the_gradient() -> None:
     assert float(clipped.abs().max()) > 1e-4
     assert torch.allclose(before, clipped, rtol=1e-3, atol=1e-7)
     assert torch.allclose(after, 8 * clipped, rtol=1e-3, atol=1e-6)
-
-
-def test_a_change_of_the_weights_comes_after_the_update() -> None:
-    run = Bench([(Owner, {})], training=ONE.model_copy(update={"learning_rate": 1.0, "clip_norm": None}))
-    run.loop().train()
-    halved = Bench(
-        [(Owner, {}), (Halver, {"at": "after_update"})],
-        training=ONE.model_copy(update={"learning_rate": 1.0, "clip_norm": None}),
-    )
-    halved.loop().train()
-    assert torch.equal(halved.trainee.raw(MATRIX), run.trainee.raw(MATRIX) * 0.5)
 
 
 class Ascent(Regulariser):
@@ -351,16 +334,6 @@ def test_a_special_group_decays_at_its_own_rates_or_the_shared_ones(
         assert parameter.detach().flatten().tolist() == pytest.approx([1 - rate * decay] * parameter.numel())
 
 
-def test_frozen_parameters_of_a_special_group_are_in_no_group_and_stay() -> None:
-    protocol = {"learning_rate": 0.1, "weight_decay": 0.5}
-    run = Bench([(Extra, {"frozen": True, "learning_rate": 0.2})], training=ONE.model_copy(update=protocol))
-    loop = run.loop()
-    assert not any(name.startswith("attached.") for group in loop.groups for name in group["names"])
-    assert not any(name.startswith("attached.") for name, _ in run.trainee.named_trainable())
-    loop.train()
-    assert all((p == 1).all() and p.grad is None for p in run.trainee.attached.parameters())
-
-
 class Freezer(Regulariser):
     """Freezes everything, or all but the head."""
 
@@ -433,27 +406,6 @@ def test_anchors_are_what_was_loaded_and_what_the_phase_found_before_its_own_edi
     only = Bench([(Anchored, {"start": False})])
     with pytest.raises(KeyError):
         only.trainee.anchor("start")
-
-
-def test_a_phase_builds_its_model_with_the_same_anchors() -> None:
-    from regft_core.runs.training_run import PhaseInputs, build
-    from tests.methods.chain import phase, runner
-
-    checkpoint = Bench().trainee.trained_weights()
-    start = {name: value * 2 if value.is_floating_point() else value for name, value in checkpoint.items()}
-    made = runner()
-    given = vars(made.inputs(phase(), {})) | {
-        "entries": [(Anchored, Anchored.Config())],
-        "start": start,
-        "start_head": False,
-    }
-    trainee, _ = build(PhaseInputs(**given))
-    heads = set(trainee.sites.head)
-    for name, raw in trainee.named_raw():
-        assert torch.equal(trainee.anchor("checkpoint")[name], checkpoint[name])
-        wanted = checkpoint[name] if name in heads else start[name]  # the head is the newly drawn one
-        assert torch.equal(trainee.anchor("start")[name], wanted)
-        assert torch.equal(raw, wanted)
 
 
 def test_starting_weights_that_lack_a_tensor_are_an_error() -> None:

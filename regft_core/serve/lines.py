@@ -9,7 +9,7 @@ from typing import Any
 from regft_core.data.examples import Example
 from regft_core.kinds import find
 from regft_core.serve.model import ServedAnswers, ServedModel
-from regft_core.serve.writing import DIGITS
+from regft_core.serve.writing import DIGITS, rounded
 
 
 @dataclass
@@ -62,6 +62,6 @@ def answers(
                 values["answered"] = max(own) >= model.abstain.threshold
                 counted.abstained += not values["answered"]
             if values.get("answered", True):
-                values["prediction"] = answer if isinstance(answer, str) else round(answer, DIGITS)
+                values["prediction"] = answer if isinstance(answer, str) else rounded(answer)
             values |= {name: round(score, DIGITS) for name, score in zip(names, own)}
         yield values

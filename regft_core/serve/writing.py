@@ -13,8 +13,13 @@ from regft_core.errors import DataError
 FORMATS = (".csv", ".jsonl")
 #: A cell that starts with one of these may be run as a formula when a spreadsheet opens the file.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-#: Digits after the point of probabilities and values: beyond them are the last bits of sums.
+#: Digits after the point of probabilities, and of a value in all: beyond them are the last bits of sums.
 DIGITS = 6
+
+
+def rounded(value: float) -> float:
+    """A predicted value to its first ``DIGITS`` digits, whatever its unit."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 def safe_cell(value: Any) -> Any:
@@ -46,11 +51,11 @@ class Writer:
             line = {name: values.get(name) for name in self._columns}
             self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
             return
-        self._csv.writerow([safe_cell(_cell(values.get(name))) for name in self._columns])
+        self._csv.writerow([safe_cell(_cell(name, values.get(name))) for name in self._columns])
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
+def _cell(name: str, value: Any) -> Any:
+    if isinstance(value, float) and name != "prediction":
         return f"{value:.{DIGITS}f}"
     if isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)

@@ -18,7 +18,8 @@ implements only the hooks it needs; everything else stays that of plain fine-tun
 Order within a phase: the model is loaded and the weights of its start are put in; ``edit_weights``
 (Re-init, NoisyTune), then ``prepare`` (modules, views, sites), each in ``edit_order``; ``fit`` once;
 the loop, with ``finish`` after its last step; ``hand`` (what later phases need), ``keep`` (what
-evaluation and figures need), ``export`` in the reverse order of ``prepare``.
+evaluation and figures need), ``export`` in the reverse order of ``prepare``. Labels and logits of a regression are
+those of targets with mean 0 and deviation 1, in every hook but ``predict``; what is stored is in the targets' unit.
 
 Order within an optimiser step. It follows from what a hook does, never from the names of regularisers:
 

@@ -134,18 +134,18 @@ class Kind(ABC):
 
         The file says over what K counts. Raises ValueError where an output is a value.
         """
-        raise ValueError("a value has no classes or probabilities")
+        raise ValueError("a value has no labels")
 
     def indicators(self, labels: Array, outputs: int) -> Array:
         """[n, ``outputs``] booleans: which outputs each of labels [n] asks for. Raises ValueError for values."""
-        raise ValueError("a value has no classes or probabilities")
+        raise ValueError("a value has no labels")
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """``[B, ..., C]``: logits ``[B, K]`` as distributions over the last axis, by which divergences compare passes.
 
         Raises ValueError where an output is a value (not ``has_labels``).
         """
-        raise ValueError("a value has no classes or probabilities")
+        raise ValueError("a value has no probabilities")
 
     # ------------------------------------------------------------------ judging
 

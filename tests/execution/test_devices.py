@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 
-from regft_core.grid import devices
+from regft_core.models import devices
 from regft_core.models.devices import free_memory, take_device
 from tests.methods.harness import Bench
 

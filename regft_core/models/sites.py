@@ -280,8 +280,8 @@ class SiteHooks:
 
 def takes_token_types(model: Any) -> bool:
     """Whether the forward pass is given ``token_type_ids``: not in families without segments."""
-    architecture = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
-    return architecture.token_types and getattr(model.config, "type_vocab_size", 2) != 1
+    family = architecture_of(getattr(model.config, "model_type", None), where=type(model).__name__)
+    return family.token_types and getattr(model.config, "type_vocab_size", 2) != 1
 
 
 def classify(
@@ -296,9 +296,8 @@ def classify(
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
     kept: list[torch.Tensor] = []
-    handle = None
-    if need_hidden:
-        handle = model.base_model.register_forward_hook(lambda _module, _args, output: kept.append(output[0]))
+    hook = (lambda _module, _args, output: kept.append(output[0])) if need_hidden else None
+    handle = model.base_model.register_forward_hook(hook) if hook is not None else None
     try:
         with prepared_masks(model, padded):
             logits = model(**inputs).logits

@@ -116,8 +116,11 @@ def _read(name: str, module: ModuleType) -> Metric:
     """Check what the file of one metric declares; raises ConfigError with everything that is wrong."""
     given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
     wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
-    weighted, score = getattr(module, "weighted", None), getattr(module, "score", None)
-    if weighted is None and score is None:
+    weighted: Weighted | None = getattr(module, "weighted", None)
+    score: Score | None = getattr(module, "score", None)
+    if score is None and weighted is not None:
+        score = partial(_of_one_run, weighted)
+    if score is None:
         wrong.append("score(gold, predicted, positive) is missing")
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
@@ -128,7 +131,7 @@ def _read(name: str, module: ModuleType) -> Metric:
     bounds = given.get("RANGE", (0.0, 1.0))
     if not isinstance(bounds, tuple) or len(bounds) != 2 or not bounds[0] < bounds[1]:
         wrong.append(f"RANGE is {bounds!r}; give (smallest, largest), with math.inf where there is none")
-    if wrong:
+    if score is None or wrong:
         hint = "regft_core/metrics/__init__.py says what a metric's file declares"
         raise ConfigError([Problem("bad-metric-file", str(module.__file__), 0, "", message, hint) for message in wrong])
     return Metric(
@@ -137,7 +140,7 @@ def _read(name: str, module: ModuleType) -> Metric:
         lower_is_better=bool(given.get("LOWER_IS_BETTER")),
         needs_positive_label=bool(given.get("NEEDS_POSITIVE_LABEL")),
         range=(float(bounds[0]), float(bounds[1])),
-        score=score or partial(_of_one_run, weighted),
+        score=score,
         weighted=weighted,
         factor=float(given.get("FACTOR", 100.0)),
         digits=int(given.get("DIGITS", 1)),

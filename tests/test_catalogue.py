@@ -13,7 +13,7 @@ from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 
-GOOD = "KINDS = ('regression',)\nLOWER_IS_BETTER = True\nNEEDS_POSITIVE_LABEL = False\nRANGE = (0.0, 9.0)\n"
+GOOD = "KINDS = ('regression',)\nLOWER_IS_BETTER = True\nRANGE = (0.0, 9.0)\n"
 SCORE = "def score(gold, predicted, positive):\n    return 0.5\n"
 
 

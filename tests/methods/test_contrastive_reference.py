@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
+from regft_core.methods.contrastive import Contrastive, Partners, pair_loss
 from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench
@@ -130,25 +129,3 @@ def test_the_head_is_left_as_it_was_drawn() -> None:
     head = run.trainee.sites.head
     assert all(torch.equal(before[name], after[name]) for name in head)
     assert any(not torch.equal(before[name], after[name]) for name in before if name not in head)
-
-
-def test_what_it_cannot_do_is_refused() -> None:
-    from regft_core.schema.method import Phase
-    from regft_core.schema.methods import DataConfig
-    from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
-
-    options = ContrastiveConfig()
-    phase = Phase("pairs", DataConfig(), "checkpoint", None, None, (("contrastive", options),), TRAINING, {})
-    assert Contrastive.check_options(options, phase) == []
-    assert "fit a head" in Contrastive.check_options(options, replace(phase, name="finetune"))[0]
-    hidden = replace(phase, data=DataConfig(labels=False))
-    assert "labels: false" in Contrastive.check_options(options, hidden)[0]
-    task = TaskConfig(
-        kind="regression",
-        source=BuiltinSource(kind="builtin", generator="cue_regression"),
-        splits=SplitsConfig(train="train", dev="dev"),
-        columns=ColumnsConfig(text="text"),
-        metrics=("pearson",),
-        primary="pearson",
-    )
-    assert "is of no single class" in Contrastive.check_task(options, task)[0]

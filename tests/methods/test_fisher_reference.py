@@ -10,8 +10,6 @@ import torch
 
 from regft_core.methods.fisher import Fisher, FisherConfig
 from regft_core.schema import DropoutConfig
-from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.fitting import FitData
 from tests.methods.chain import NO_STEPS, run_phase
 from tests.methods.harness import TRAINING, Bench, same
@@ -123,20 +121,6 @@ def test_frozen_tensors_get_no_mask() -> None:
     bench = fitted()
     bench.trainee.raw("bert.encoder.layer.0.output.dense.weight").requires_grad_(False)
     assert "bert.encoder.layer.0.output.dense.weight" not in information(bench)
-
-
-def test_phases_in_which_it_makes_no_sense_are_refused() -> None:
-    none = TRAINING.model_copy(update={"epochs": 0})
-
-    def problems(name: str, training: Any, repeat: RepeatConfig | None = None) -> list[str]:
-        return Fisher.check_options(
-            FisherConfig(), Phase(name, DataConfig(), "checkpoint", repeat, None, (), training, {})
-        )
-
-    assert not problems("measure", none)
-    assert "only measures" in problems("finetune", TRAINING)[0]
-    assert "epochs: 0" in problems("measure", TRAINING)[0]
-    assert "cannot be averaged" in problems("measure", none, RepeatConfig(times=2))[0]
 
 
 def test_drawn_scores_choose_as_many_entries_and_others() -> None:

@@ -13,9 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.evaluate.predict import predict
-from regft_core.methods.linear_head import LinearHead, LinearHeadConfig
 from regft_core.models.layers import last_linear
-from regft_core.schema.tasks import TaskConfig
 from regft_core.training.linear_solution import regress_linearly
 from tests.methods.chain import NO_STEPS, Outcome, run_phase
 from tests.methods.harness import Bench, same
@@ -170,9 +168,3 @@ def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     assert np.abs(probabilities - other).max() > 0.05
     assert outcome.trained.stack.diagnostics().values[0][2] == 1 / 36
     only_the_linear_changed(outcome, **POOLED, labels=3)
-
-
-def test_the_package_s_head_gives_no_values(regression_task: TaskConfig) -> None:
-    assert LinearHead.check_task(LinearHeadConfig(), regression_task) == []
-    (problem,) = LinearHead.check_task(LinearHeadConfig(head="package"), regression_task)
-    assert "head: cross_validated" in problem

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.errors import ModelError
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.lnsr import NOISED, Lnsr, movement
 from regft_core.schema import DropoutConfig
 from regft_core.training.perturbation import token_draws
-from tests.errors import raises_code
 from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
 
@@ -119,8 +117,3 @@ def test_padding_gets_no_noise() -> None:
     assert not mask.all()
     assert not added[~mask].any()
     assert added[mask].std().item() == pytest.approx(0.5, rel=0.1)
-
-
-def test_a_layer_that_does_not_exist_is_an_error() -> None:
-    with raises_code(ModelError, "layer-out-of-range", "to 1", "given 5"):
-        Bench([("lnsr", {"layer": 5})])

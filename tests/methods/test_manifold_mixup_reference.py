@@ -9,12 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.errors import ModelError
-from regft_core.hooks import ownership
-from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, ManifoldMixupConfig, rows_of, with_partners
+from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, rows_of, with_partners
 from regft_core.schema import DropoutConfig
-from tests.errors import raises_code
-from tests.methods.harness import Bench, entries, same
+from tests.methods.harness import Bench, same
 
 STILL = DropoutConfig(hidden=0.0, attention=0.0)
 cross_entropy = torch.nn.functional.cross_entropy
@@ -205,14 +202,3 @@ def test_both_losses_are_smoothed_beside_label_smoothing() -> None:
     logits, labels = logits_of(one, one.step()).detach(), step.batch.labels
     smoothed = [cross_entropy(logits, given, label_smoothing=0.2) for given in (labels, labels[draw.partner])]
     assert total == pytest.approx(float(0.6 * smoothed[0] + 0.4 * smoothed[1]), abs=1e-6)
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    with raises_code(ModelError, "encoder-does-not-fit", "bart", "encoder-only"):
-        bench_with(architecture="bart")
-    with raises_code(ModelError, "layer-out-of-range", "to 1", "[5]"):
-        bench_with(layers=[5])
-    with pytest.raises(ValueError, match="at least 1"):
-        ManifoldMixupConfig(layers=())
-    assert ownership.ownership_problems(entries([("manifold_mixup", {}), ("r_drop", {})]))
-    assert ownership.ownership_problems(entries([("manifold_mixup", {}), ("hype", {})])) == []

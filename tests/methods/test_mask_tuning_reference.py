@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
@@ -413,13 +412,6 @@ def test_phases_are_named_and_what_is_taken_of_them_is_declared() -> None:
 # ----------------------------------------------------------------------------------- refusals
 
 
-def test_a_checkpoint_without_a_head_is_refused_with_what_to_do() -> None:
-    with raises_code(ModelError, "masked-lm-head-missing"):
-        Bench([("mask_tuning", {})])
-    with raises_code(ModelError, "masked-lm-head-missing"):
-        Bench([("mask_tuning", {"coupling": "separate"})])
-
-
 def test_a_phase_that_left_no_head_is_refused_with_what_to_do() -> None:
     empty = {"head_phase": Handed("key", {}), "filler_phase": Handed("key", {}, Bench().trainee.trained_weights())}
     with raises_code(ModelError, "masked-lm-head-missing"):
@@ -431,23 +423,6 @@ def test_a_phase_that_left_no_head_is_refused_with_what_to_do() -> None:
 def test_bart_can_read_masked_input() -> None:
     made = Bench([("mask_tuning", {"alpha": 0.0, "fill": "mask"})], architecture="bart", training=SHORT)
     assert all(value.isfinite().all() for value in made.train().values())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": 0.5, "mask_rate": 0.0}, "nothing to predict"),
-        ({"alpha": 0.5, "fill": "mask"}, "set alpha: 0"),
-        ({"alpha": 0.0, "fill": "mask", "coupling": "separate"}, "coupling"),
-        ({"alpha": 0.5, "filler": "before"}, "set alpha: 0"),
-        ({"alpha": 0.0, "filler": "before", "head": "other"}, "remove head and coupling"),
-        ({"alpha": 0.0, "filler": "before", "coupling": "separate"}, "remove head and coupling"),
-        ({"alpha": 0.0, "fill": "mask", "head": "before"}, "head would do nothing"),
-    ],
-)
-def test_contradicting_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        MaskTuningConfig(**options)
 
 
 # ------------------------------------------------------------------------------ the whole step

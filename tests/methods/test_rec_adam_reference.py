@@ -155,16 +155,3 @@ def test_a_random_start_keeps_the_head_and_is_recalled() -> None:
 
 def phase(rate: float = 1e-4) -> Phase:
     return Phase("finetune", DataConfig(), "checkpoint", None, None, (), TrainingConfig(learning_rate=rate), {})
-
-
-@pytest.mark.parametrize(
-    ("options", "rate", "words"),
-    [
-        ({"strength": 5000.0}, 4e-4, "overshoots"),
-        ({"annealing": "linear", "rate": 0.1}, 1e-4, "steepness of the sigmoid"),
-        ({"annealing": "constant", "start": "random"}, 1e-4, "throw the pretraining away"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], rate: float, words: str) -> None:
-    (problem,) = RecAdam.check_options(RecAdamConfig.model_validate(options), phase(rate))
-    assert words in problem

@@ -9,14 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, log_odds_divergence, per_token
 from regft_core.schema import DropoutConfig
 from regft_core.training.averaging import MovingAverage
 from regft_core.training.perturbation import example_maxima
-from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, same
 from tests.methods.interruption import resumed
 from tests.tiny import ARCHITECTURES
@@ -200,12 +198,6 @@ def test_the_released_site_applies_the_embedding_module_twice() -> None:
     other.trainee.hooks.on_word_embedding(lambda tensor, site: output)
     assert torch.allclose(found, other.step().forward(), atol=1e-6)
     assert not torch.allclose(found, plain, atol=1e-4)
-
-
-@pytest.mark.parametrize("architecture", ["xlnet", "bart", "eurobert"])
-def test_families_without_an_embedding_module_are_refused_as_released(architecture: str) -> None:
-    with raises_code(ModelError, "encoder-does-not-fit", architecture, "use variant: paper"):
-        Bench([("smart", {"variant": "released"})], architecture=architecture)
 
 
 # ------------------------------------------------------------------------------------- proximal

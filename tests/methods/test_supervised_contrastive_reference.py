@@ -10,13 +10,10 @@ import torch
 from torch import Tensor
 
 from regft_core.methods.supervised_contrastive import (
-    SupervisedContrastive,
-    SupervisedContrastiveConfig,
     head_vectors,
     supervised_contrastive,
 )
 from regft_core.schema import DropoutConfig
-from tests.methods.cases import task
 from tests.methods.harness import TRAINING, Bench, same
 
 STILL = DropoutConfig(hidden=0.0, attention=0.0)
@@ -164,12 +161,3 @@ def test_it_draws_classes_together() -> None:
 
     permuted = closeness([("supervised_contrastive", {"labels": "permuted"})])
     assert closeness([("supervised_contrastive", {})]) < permuted - 0.3
-
-
-def test_a_regression_and_hidden_labels_are_refused() -> None:
-    options = SupervisedContrastiveConfig()
-    assert SupervisedContrastive.check_task(options, task("classification")) == []
-    (reason,) = SupervisedContrastive.check_task(options, task("regression"))
-    assert "example of a regression task is of no single class" in reason
-    with pytest.raises(ValueError, match="less than 1"):
-        SupervisedContrastiveConfig(weight=1.0)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from regft_core.data.batches import Batch
 from regft_core.hooks.says import Cost
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
 from regft_core.schema import DropoutConfig
-from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, same
@@ -515,47 +513,11 @@ def test_noise_of_hype_lands_on_the_views() -> None:
 # ------------------------------------------------------------------------------------ refusals
 
 
-def task(kind: str) -> TaskConfig:
-    common: dict[str, Any] = {
-        "source": {"kind": "files"},
-        "splits": {"train": "a.csv", "dev": "b.csv"},
-        "columns": {"text": "text"},
-    }
-    if kind == "regression":
-        return TaskConfig.model_validate({**common, "kind": kind, "metrics": ["pearson"], "primary": "pearson"})
-    return TaskConfig.model_validate({**common, "labels": ["a", "b"], "metrics": ["accuracy"], "primary": "accuracy"})
-
-
-def test_regression_is_a_marked_substitute_or_refused() -> None:
-    paper, released = TdtConfig(), TdtConfig(variant="released")
-    assert Tdt.check_task(paper, task("regression")) == []
-    degraded = Tdt.declare(paper).says.degraded
-    assert list(degraded) == ["regression"]
-    assert "substitute" in degraded["regression"]
-    assert "variant: paper" in Tdt.check_task(released, task("regression"))[0]
-    assert Tdt.check_task(released, task("classification")) == []
-
-
 def test_regression_uses_squares_of_matching_shapes() -> None:
     predictions = [torch.tensor([[1.0], [2.0]]), torch.tensor([[1.5], [2.0]]), torch.tensor([[1.0], [5.0]])]
     loss = ranking_loss(*predictions, TdtConfig(margin=2.0), "regression")
     # Example 1: 2 + 0.25 - 0 - 0.25 = 2; example 2: 2 + 0 - 9 - 9 < 0.
     assert float(loss) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"gamma": 0.1},
-        {"mode": "hard"},
-        {"perturbation": "zero"},
-        {"divergence": "printed"},
-    ],
-)
-def test_options_that_the_released_code_lacks_are_refused_under_its_name(options: dict[str, Any]) -> None:
-    TdtConfig(**options)
-    with pytest.raises(ValidationError, match=f"{next(iter(options))}.*variant: paper"):
-        TdtConfig(variant="released", **options)
 
 
 def test_the_passes_of_every_accumulated_batch_count() -> None:

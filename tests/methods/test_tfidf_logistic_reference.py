@@ -214,13 +214,3 @@ def test_only_the_training_share_is_read() -> None:
     whole = runner(rows=20).run([phase([("tfidf_logistic", {})], epochs=0)])["finetune"]
     every = from_tensor(whole.tensors["kept"]["tfidf_logistic.blocks"])[0]["terms"]
     assert set(terms) < set(every)
-
-
-def test_what_it_cannot_do_is_refused() -> None:
-    none = TfidfLogisticConfig(words=0)
-    given = phase([("tfidf_logistic", {})], epochs=0)
-    assert "both 0" in TfidfLogistic.check_options(none, given)[0]
-    assert TfidfLogistic.check_options(TfidfLogisticConfig(), given) == []
-    problems = TfidfLogistic.check_options(TfidfLogisticConfig(), phase([("tfidf_logistic", {})], name="first"))
-    assert "epochs: 0" in problems[0]
-    assert "move it to the phase 'finetune'" in problems[1]

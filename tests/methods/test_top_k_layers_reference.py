@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ModelError
-from tests.errors import raises_code
 from tests.methods.harness import Bench, same
 
 
@@ -62,8 +60,3 @@ def test_the_bottom_end_is_a_control() -> None:
     bench = Bench([("top_k_layers", {"layers": 1, "end": "bottom"})])
     inside = {name.split(".")[3] for name, _ in bench.trainee.named_trainable() if ".layer." in name}
     assert inside == {"0"}
-
-
-def test_more_layers_than_there_are_is_an_error() -> None:
-    with raises_code(ModelError, "layer-out-of-range", "has 2"):
-        Bench([("top_k_layers", {"layers": 3})])

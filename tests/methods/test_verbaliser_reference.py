@@ -164,11 +164,6 @@ def test_cut_texts_are_marked() -> None:
     assert bench(max_length=64).stack.marks() == []
 
 
-def test_a_template_that_does_not_fit_is_refused() -> None:
-    with raises_code(DataError, "template-too-long"):
-        bench(max_length=5)
-
-
 def test_the_mask_token_in_a_text_is_refused() -> None:
     tokenizer = tokenizer_of(source_of("bert", True))
     one = replace(examples(1)[0], text="good [MASK] film")
@@ -248,11 +243,6 @@ def test_a_trained_step_is_that_of_the_appended_rows() -> None:
 
 
 # ------------------------------------------------------------------------------------- head
-
-
-def test_without_a_masked_lm_head_it_is_refused() -> None:
-    with raises_code(ModelError, "masked-lm-head-missing"):
-        bench(masked_lm=False)
 
 
 def test_appended_tokens_count_as_the_template() -> None:

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.methods.weight_averaging import WeightAveraging, WeightAveragingConfig
-from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
 from tests.methods.harness import TRAINING, Bench
 
@@ -77,18 +74,3 @@ def test_it_comes_before_an_interpolation_with_the_start() -> None:
     average = averaged({"begin": 0.0})
     both = Bench([("weight_averaging", {"begin": 0.0}), ("wise_ft", {"alpha": 0.5})], training=CONSTANT).train()
     assert torch.allclose(both[NAME], (average + trail()[0]) / 2, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("options", "epochs", "words"),
-    [
-        ({"decay": 0.9}, 2, "belongs to average: exponential"),
-        ({"average": "exponential", "begin": 0.1}, 2, "belongs to average: equal"),
-        ({}, 0, "nothing to average"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], epochs: int, words: str) -> None:
-    training = TrainingConfig().model_copy(update={"epochs": epochs})
-    phase = Phase("finetune", DataConfig(), "checkpoint", None, None, (), training, {})
-    (problem,) = WeightAveraging.check_options(WeightAveragingConfig.model_validate(options), phase)
-    assert words in problem

@@ -525,11 +525,6 @@ def test_the_yaml_continues_from_all_weights(variant: str) -> None:
     assert method("weight_mixup_attention_only").finetune.start == "checkpoint"
 
 
-def test_averaging_factors_of_a_higher_rank_is_refused() -> None:
-    search = phase([("weight_mixup", {"rank": 2})], name="search", split=0.8, times=3)
-    assert "set times: 1 or rank: 1" in WeightMixup.check_options(WeightMixupConfig(rank=2), search)[0]
-
-
 @pytest.mark.parametrize("other", [{"form": "convex"}, {"form": "full_rank"}, {"rank": 2}])
 def test_an_attention_of_another_form_is_refused_with_both(other: dict[str, Any]) -> None:
     """Convex and factored attention have the same shapes, so shapes alone would not tell."""

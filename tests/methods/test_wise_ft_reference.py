@@ -88,9 +88,3 @@ def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
 def phase(epochs: int) -> Phase:
     training = TrainingConfig().model_copy(update={"epochs": epochs})
     return Phase("finetune", DataConfig(), "checkpoint", None, None, (), training, {})
-
-
-def test_what_makes_no_sense_is_refused() -> None:
-    assert "nothing to interpolate" in WiseFt.check_options(WiseFtConfig(), phase(0))[0]
-    assert "throws the whole training away" in WiseFt.check_options(WiseFtConfig(alpha=0.0), phase(2))[0]
-    assert not WiseFt.check_options(WiseFtConfig(alpha=0.0, head="trained"), phase(2))

@@ -10,10 +10,10 @@ import torch
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
 from regft_core.hooks import compose
-from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
+from regft_core.methods.zero_shot_similarity import to_range
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
-from tests.methods.chain import method, phase
+from tests.methods.chain import method
 from tests.methods.harness import TRAINING, Bench, entries, examples
 
 NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
@@ -114,10 +114,3 @@ def test_other_tasks_are_refused_by_name(changes: dict[str, Any], why: str) -> N
     assert len(problems) == 1
     assert problems[0].startswith("'zero_shot_similarity' on this task: ")
     assert why in problems[0]
-
-
-def test_steps_and_earlier_phases_are_refused() -> None:
-    options = ZeroShotSimilarityConfig()
-    problems = ZeroShotSimilarity.check_options(options, phase([("zero_shot_similarity", {})], name="first"))
-    assert "epochs: 0" in problems[0]
-    assert "move it to the phase 'finetune'" in problems[1]

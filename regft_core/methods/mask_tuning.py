@@ -146,7 +146,6 @@ class MaskTuning(Regulariser):
     def _attach_head(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import load_masked_lm_head
 
-        assert trainee.source is not None
         seed = derive(trainee.seed, "mask_tuning.head")
         head, self.pretrained = load_masked_lm_head(trainee.source, trainee.model, head_seed=seed)
         self.head = trainee.attach("mask_tuning", head)
@@ -156,7 +155,6 @@ class MaskTuning(Regulariser):
     def _add_second_encoder(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.masked_lm import SecondEncoder, own_parameters
 
-        assert trainee.source is not None
         self.second = SecondEncoder(
             trainee.source,
             dropout=self.setting.training.dropout,
@@ -193,7 +191,7 @@ class MaskTuning(Regulariser):
         from regft_core.models.masked_lm import take_head
 
         state = handed[self.options.head].of("masked_lm") if self.options.head is not None else {}
-        take_head(self.name, self.head, model, state, self.trainee)
+        take_head(self.name, self.head, model, state, self.trainee.source.name)
 
     def marks(self) -> list[str]:
         if self.pretrained:
@@ -202,9 +200,7 @@ class MaskTuning(Regulariser):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head (and of a second encoder) are not decayed, as elsewhere."""
-        from regft_core.models.masked_lm import undecayed
-
-        vectors = undecayed(self.trainee, "mask_tuning")
+        vectors = self.trainee.undecayed("mask_tuning")
         return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
 
     def backward(self, step: Step) -> Tensor:

@@ -83,7 +83,6 @@ class MaskedLm(Regulariser):
     def _head(self, trainee: Trainee) -> tuple[Any, bool]:
         from regft_core.models.load import load_masked_lm_head
 
-        assert trainee.source is not None
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
@@ -106,7 +105,6 @@ class MaskedLm(Regulariser):
 
         if own_parameters(head, trainee.model):
             return
-        assert trainee.source is not None
         raise ModelError(
             "masked-lm-untrainable",
             f"masked_lm: the checkpoint '{trainee.source.name}' has no masked-LM head, and that of "
@@ -116,9 +114,7 @@ class MaskedLm(Regulariser):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Biases and norms of the head are not decayed, as elsewhere."""
-        from regft_core.models.masked_lm import undecayed
-
-        vectors = undecayed(self.trainee, "masked_lm")
+        vectors = self.trainee.undecayed("masked_lm")
         return [ParameterGroup(vectors, weight_decay=0.0)] if vectors else []
 
     def marks(self) -> list[str]:

@@ -95,7 +95,7 @@ class PrefixTuning(Regulariser):
 
     def _number(self, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Positions that begin after the prefix."""
-        from regft_core.models.prompts import require_room, text_positions
+        from regft_core.training.prompts import require_room, text_positions
 
         ids = args[0] if args else kwargs["input_ids"]
         require_room(self.name, base, ids.shape[1], self.options.tokens)

@@ -71,7 +71,7 @@ class PromptTuning(Regulariser):
         return [] if phase.name == "finetune" else ["its vectors are not in the weights that a later phase starts from"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from regft_core.models.prompts import REFUSED
+        from regft_core.training.prompts import REFUSED
 
         if trainee.sites.architecture in REFUSED:
             raise ModelError(
@@ -91,7 +91,7 @@ class PromptTuning(Regulariser):
         return torch.randn(self.options.tokens, words.shape[1], generator=generator, device=trainee.device)
 
     def _put(self, trainee: Trainee, table: Tensor) -> None:
-        from regft_core.models.prompts import Prompts
+        from regft_core.training.prompts import Prompts
 
         self.table = torch.nn.Parameter(table)
         trainee.attach("prompt_tuning", torch.nn.ParameterDict({"table": self.table}))

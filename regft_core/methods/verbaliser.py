@@ -182,7 +182,7 @@ class Verbaliser(Regulariser):
         if not self.model.pretrained_head:
             phase = self.options.head
             state = handed[phase].of("masked_lm") if phase is not None else {}
-            take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee)
+            take_head(self.name, self.model.masked_lm_head, self.model.base_model, state, trainee.source.name)
             self.marked.append(
                 "verbaliser: its masked-LM head was trained on the task's training text, the checkpoint has none"
             )

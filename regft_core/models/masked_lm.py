@@ -18,7 +18,6 @@ from regft_core.schema import DropoutConfig
 if TYPE_CHECKING:
     from regft_core.data.batches import Batch
     from regft_core.models.source import ModelSource
-    from regft_core.training.trainee import Trainee
 
 
 def choose_positions(maskable: Tensor, rate: float, rule: str, generator: torch.Generator) -> Tensor:
@@ -72,13 +71,6 @@ def masked_positions(
     return found[:, 0], found[:, 1]
 
 
-def undecayed(trainee: Trainee, attached: str) -> dict[str, nn.Parameter]:
-    """Vectors (biases and norms) of an attached module, by trained name, which weight decay leaves alone."""
-    prefix = f"attached.{attached}."
-    named = trainee.named_trainable()
-    return {name: parameter for name, parameter in named if name.startswith(prefix) and parameter.dim() < 2}
-
-
 def with_tokens(batch: Batch, positions: tuple[Tensor, Tensor], tokens: Tensor | int) -> Batch:
     """A copy of the batch with ``tokens`` (one, or one per position) at ``positions``: rows and columns ``[m]``."""
     ids = batch.input_ids.clone()
@@ -93,18 +85,18 @@ def own_parameters(head: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]
     return {name: parameter for name, parameter in head.named_parameters() if id(parameter) not in shared}
 
 
-def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], trainee: Trainee) -> None:
+def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str, Tensor], name: str) -> None:
     """Give a masked-LM head that the checkpoint lacks the weights that a phase with ``masked_lm`` handed over.
 
     Args:
         method: the regulariser that wants it, for messages.
         model: whose parameters the head may share (the tied embedding).
         state: of that phase; empty where no phase is named.
+        name: of the checkpoint, for messages.
 
     Raises ModelError where no phase trained the head, or it has no weights of its own to train.
     """
-    assert trainee.source is not None
-    own, name = own_parameters(head, model), trainee.source.name
+    own = own_parameters(head, model)
     if not own:
         raise ModelError(
             "masked-lm-untrainable",

@@ -56,7 +56,7 @@ class Trainee:
 
     model: nn.Module
     tokenizer: Any
-    source: ModelSource | None
+    source: ModelSource
     seed: int
     phase: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -126,6 +126,11 @@ class Trainee:
         for name, parameter in self.named_raw():
             if name not in self.sites.head:
                 parameter.requires_grad_(False)
+
+    def undecayed(self, attached: str) -> dict[str, nn.Parameter]:
+        """Vectors (biases and norms) of an attached module, by trained name, which weight decay leaves alone."""
+        prefix = f"attached.{attached}."
+        return {name: p for name, p in self.named_trainable() if name.startswith(prefix) and p.dim() < 2}
 
     # ------------------------------------------------------------------------------ anchors
 

@@ -9,6 +9,7 @@ import torch
 
 from regft_core.training.trainee import Trainee
 from tests.extras import needs
+from tests.methods.harness import source_of
 
 
 def peft() -> Any:
@@ -31,7 +32,7 @@ def bert_large(labels: int) -> Trainee:
     )
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    return Trainee(model, None, None, 0, "finetune", torch.device("cpu"))
+    return Trainee(model, None, source_of("bert"), 0, "finetune", torch.device("cpu"))
 
 
 def trainable(trainee: Trainee) -> int:

@@ -125,8 +125,7 @@ def trained_world(n: int, folds: int, repeats: int, shift: float, worlds: int) -
 
 def real_sets(data: Path, rows: list[int], draws: int) -> None:
     """Print how often the interval of the probe's folds covers the test score of the probe of all rows."""
-    from rivals import SETS
-    from strength import drawn, features, vectors
+    from strength import SETS, drawn, features, vectors
 
     found: dict[tuple[int, str], dict[str, list[tuple[bool, float, float]]]] = {}
     for name in SETS:

@@ -69,7 +69,7 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
 def by_pipeline(model: ServedModel, texts: list[str], rows: int, by_length: bool) -> Way:
     """``transformers.pipeline`` on batches of ``rows`` texts, in their order or the longest first.
 
-    It multiplies as torch does by itself (execution/products.py).
+    It multiplies as torch does by itself (models/products.py).
     """
     from transformers import AutoModelForSequenceClassification, pipeline
 

@@ -10,6 +10,8 @@ rows. DIR is that of ``real_tasks.py``.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from rivals import SETS, encoder_folder, read
 from sklearn.linear_model import LogisticRegression
 
 from regft_core.models.pooling import pair_features, pool
@@ -28,6 +29,18 @@ from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import STRENGTHS, scaled_apart
 from regft_core.training.logistic import Penalty, classify, left_out_loss, smallest_loss
 
+ROOT = Path(__file__).resolve().parents[1]
+#: Set -> its folder in DIR, the files of training and test rows.
+SETS = {
+    "sst2": ("sst2", "train", "dev"),
+    "cola": ("cola", "train", "dev"),
+    "sick": ("sick", "train", "test"),
+    "mrpc": ("mrpc", "train", "test"),
+    "snli": ("snli", "train", "test"),
+    "qnli": ("qnli", "train", "dev"),
+    "qqp": ("qqp", "train", "dev"),
+    "rte": ("rte", "train", "dev"),
+}
 Array = npt.NDArray[np.float64]
 Loss = Callable[[float], float]
 RULE_OF_SKLEARN = "C = 1, vectors of length 1"
@@ -38,6 +51,24 @@ RULES: dict[str, Callable[[Loss], float]] = {
     "all half decades": lambda loss: min(np.geomspace(STRENGTHS[0], STRENGTHS[-1], 15), key=loss),
     **{f"fixed {fixed:.2g} per row": lambda loss, fixed=fixed: fixed for fixed in (10**-0.5, 1.0, 10**0.5)},
 }
+
+
+def encoder_folder() -> str:
+    """The packaged encoder with its pipeline files."""
+    from regft_core.models.source import resolve_model
+    from regft_core.schema.encoder import EncoderConfig
+
+    return str(resolve_model(EncoderConfig(name="minilm"), ROOT).path)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Rows with ``text``, ``label`` and, of pairs, ``other``."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        raw = [json.loads(line) for line in file.read().split("\n") if line]
+    first = "sentence" if "sentence" in raw[0] else "sentence1"
+    other = {"other": "sentence2"} if "sentence2" in raw[0] else {}
+    keys = {"text": first, **other, "label": "label"}
+    return [{name: str(row[key]) for name, key in keys.items()} for row in raw]
 
 
 @torch.inference_mode()

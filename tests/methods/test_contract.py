@@ -6,16 +6,17 @@ so a new file is tested without an edit.
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.data.batches import Batch
+from regft_core.contract import laws
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, listed
@@ -26,7 +27,6 @@ from regft_core.training.stack import Stack
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, REGISTRY, Case, task
 from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
-from tests.methods.interruption import Killed, Memory
 from tests.methods.passes import counted_fits
 from tests.tiny import ARCHITECTURES
 
@@ -239,41 +239,46 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     assert float((eval_logits(fresh) - trained).abs().max()) <= tolerance
 
 
+# ------------------------------------------------------------------ the laws of regft_core/contract
+
+
+def maker(case: Case, architecture: str = "bert", training: Any = None, **form: Any) -> laws.Make:
+    """The case's phase, built anew at each call."""
+    return lambda **options: case.bench(architecture, training=training, **form).loop(**options)
+
+
 @every
 def test_what_is_kept_and_handed_can_be_stored(case: Case) -> None:
-    from safetensors.torch import load, save
-
-    run = case.bench(training=short(case))
-    run.loop().train()
-    for named in (run.stack.hand(run.trainee), run.stack.keep(run.trainee), run.stack.state()):
-        assert all(isinstance(tensor, torch.Tensor) for tensor in named.values())
-        assert all(tensor.isfinite().all() for tensor in named.values())
-        own = {name: tensor.detach().contiguous() for name, tensor in named.items()}
-        assert same(load(save(own)), own)
+    assert laws.storable(maker(case, training=short(case))) == ""
 
 
-# -------------------------------------------------------------------------------------- resume
+@every
+def test_draws_come_from_generators_of_the_method(case: Case) -> None:
+    folder = Path(inspect.getfile(case.cls)).parent
+    assert laws.own_draws(maker(case, training=short(case)), folder) == ""
 
 
 @stepping
 @pytest.mark.parametrize("kill", [1, 3])
 def test_resume_equals_uninterrupted(case: Case, kill: int) -> None:
-    def check(done: int) -> None:
-        if done == kill:
-            raise Killed
+    assert laws.resume(maker(case), kill) == ""
 
-    whole = case.bench()
-    whole.loop().train()
-    memory, broken = Memory(), case.bench()
-    with pytest.raises(Killed):
-        broken.loop(checkpointer=memory, checkpoint_seconds=0, on_step=check).train()
-    resumed = case.bench()
-    resumed.loop(checkpointer=memory).train()
-    assert same(whole.trainee.state(), resumed.trainee.state())
-    assert same(whole.stack.state(), resumed.stack.state())
-    assert same(whole.stack.hand(whole.trainee), resumed.stack.hand(resumed.trainee))
-    assert same(whole.stack.keep(whole.trainee), resumed.stack.keep(resumed.trainee))
-    assert whole.stack.diagnostics().values == resumed.stack.diagnostics().values
+
+@accepted(STEPPING, TWO)
+def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str, form: str) -> None:
+    """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
+    assert laws.restored(maker(case, architecture)) == ""
+
+
+@stepping
+def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
+    assert laws.passes(maker(case), declared_cost([(case.cls, case.options)])) == ""
+
+
+@on([case for case in STEPPING if case.says.padding_invariant])
+def test_padding_does_not_change_the_loss(case: Case) -> None:
+    """Noise is drawn for the padded shape, so methods that add it agree to the size of the noise."""
+    assert laws.padding(maker(case, dropout=NO_DROPOUT)) == ""
 
 
 # ------------------------------------------------------------------------ frozen, start, anchor
@@ -329,28 +334,6 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
             assert set(found) == set(run.trainee.plain_names)
 
 
-def moved_by_backward(run: Bench) -> list[str]:
-    """Weights and buffers of the model whose bits the passes and losses of one step have changed."""
-    run.model.train()
-    run.trainee.attached.train()
-    loop = run.loop()
-
-    def bits() -> dict[str, torch.Tensor]:
-        return {name: raw.detach().clone() for name, raw in (*run.trainee.named_raw(), *run.model.named_buffers())}
-
-    before = bits()
-    run.stack.backward(run.step(validation=run.validation, optimizer=loop.optimizer, learning_rate=0.01))
-    after = bits()
-    assert set(after) == set(before)
-    return [name for name, raw in before.items() if not torch.equal(raw, after[name])]
-
-
-@accepted(STEPPING, TWO)
-def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str, form: str) -> None:
-    """The optimiser alone moves them: a step that shifts the weights for a pass puts back their very bits."""
-    assert moved_by_backward(case.bench(architecture)) == []
-
-
 class Sharpness(Regulariser):
     """A sharpness-aware step: the gradient is taken at weights that were shifted along the first gradient."""
 
@@ -383,21 +366,11 @@ class Sharpness(Regulariser):
 def test_the_contract_refuses_a_step_that_does_not_restore_the_weights(restores: str) -> None:
     """Subtracting what was added is no way back: it rounds, and every step drifts by it."""
     broken = type("Broken", (Sharpness,), {"restores": restores})
-    moved = moved_by_backward(Bench([(broken, {})]))
-    assert any("encoder" in name for name in moved)
-    assert moved_by_backward(Bench([(Sharpness, {})])) == []
+    assert "encoder" in laws.restored(lambda **options: Bench([(broken, {})]).loop(**options))
+    assert laws.restored(lambda **options: Bench([(Sharpness, {})]).loop(**options)) == ""
 
 
 # ------------------------------------------------------------------- cost, precision, padding
-
-
-@stepping
-def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
-    run = case.bench()
-    done = run.loop().train()
-    declared = declared_cost([(case.cls, case.options)])
-    assert done.forward_passes / done.batches == pytest.approx(declared.forward)
-    assert done.backward_passes / done.batches == pytest.approx(declared.backward)
 
 
 @every
@@ -434,35 +407,6 @@ def test_passes_are_random_where_declared(case: Case) -> None:
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
         logits = [run.step().forward(draw=draw) for draw in (0, 1)]
     assert torch.equal(*logits) != case.declares.random_passes
-
-
-def widen(batch: Batch, columns: int) -> Batch:
-    """The batch with ``columns`` more columns of padding on the right."""
-
-    def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
-        return torch.nn.functional.pad(tensor, (0, columns), value=value)
-
-    return dataclasses.replace(
-        batch,
-        input_ids=pad(batch.input_ids, 0),
-        attention_mask=pad(batch.attention_mask, 0),
-        token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, 0),
-        special_mask=pad(batch.special_mask, 1),
-        segment=pad(batch.segment, -1),
-    )
-
-
-@on([case for case in STEPPING if case.says.padding_invariant])
-def test_padding_does_not_change_the_loss(case: Case) -> None:
-    losses = []
-    for columns in (0, 7):
-        run = case.bench(dropout=NO_DROPOUT)
-        loop = run.loop()
-        step = run.step(validation=run.validation, optimizer=loop.optimizer)
-        step.batch = widen(step.batch, columns)
-        losses.append(float(run.stack.backward(step)))
-    # Noise is drawn for the padded shape, so methods that add it agree to the size of the noise.
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
 def test_examples_differ_enough_for_these_tests_to_mean_something() -> None:

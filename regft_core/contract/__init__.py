@@ -1,19 +1,20 @@
 """The contract of one regulariser, tried with the project's encoder in a folder of its own: ``regft test-method``.
 
 What a method may not break whatever it does: it trains on texts and on pairs, twice alike; at strength 0 it is plain
-fine-tuning bit for bit; its controls train and are other runs; what is exported answers as what was trained. The
-repository's tests (``tests/methods/test_contract.py``) try shipped methods with every family of encoders besides.
+fine-tuning bit for bit; its controls train and are other runs; what is exported answers as what was trained; and the
+laws of ``laws``, in the phase that it acts in.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,16 +23,22 @@ from regft_core.errors import ConfigError, Problem, RegftError, text_of
 from regft_core.grid.compute import compute_only
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
+from regft_core.hooks.base import Regulariser
 from regft_core.hooks.registry import discover
 from regft_core.names import suggestion
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.one_run import run
 from regft_core.runs.project import open_project
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import declared_cost
 from regft_core.serve.export import export
 from regft_core.settings.files import METHODS, find, method_file, task_file
 from regft_core.settings.preset import link
 from regft_core.settings.yaml.document import load_yaml
+
+if TYPE_CHECKING:
+    from regft_core.training.loop import Loop
 
 SIZE = 16
 #: Task of the trial -> the shipped one that it is a few rows of.
@@ -99,6 +106,7 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
             yield Promise(f"its control {control} trains, and is another run", not found, found)
         if not controls:
             yield Promise("a control shows what its ingredient does", None, "the class has no `controls`")
+        yield from _laws(one, name, text, cls)
         try:
             with _quiet():
                 compute_only(one, "finetune", [f"{name}/{text}"])
@@ -106,6 +114,61 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
             yield Promise("exported it answers as it was trained", True)
         except RegftError as error:
             yield Promise("exported it answers as it was trained", False, text_of(error))
+
+
+def _laws(root: Path, name: str, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
+    """Try the laws in the last phase that has the regulariser, after those before it, for four steps."""
+    from regft_core.contract import laws
+    from regft_core.runs.run_phase import phase_inputs
+    from regft_core.runs.training_run import prepare as prepare_phase
+
+    job = _job(root, name, task)
+    with _quiet():
+        record = run(job, until="finetune")["finetune"]
+        context = Context(replace(job, keys=record["phases"]))
+    listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
+    phase = context.phase(listed[-1])
+    inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
+    stack = list(inputs.entries)
+    stepping, without_dropout = {"max_steps": 4}, {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
+
+    def maker(**training: Any) -> laws.Make:
+        own = replace(inputs, phase=replace(phase, training=phase.training.model_copy(update=training)))
+
+        def make(**options: Any) -> Loop:
+            loop = prepare_phase(own, **options).loop
+            assert loop is not None
+            return loop
+
+        return make
+
+    says = next(options for own, options in stack if own is cls)
+    invariant = cls.declare(says).says.padding_invariant
+    folder = Path(inspect.getfile(cls)).parent
+    steps = bool(phase.training.epochs)
+    tried: list[tuple[str, Callable[[], str] | None]] = [
+        ("it draws from generators of its own", lambda: laws.own_draws(maker(**stepping), folder)),
+        ("killed and resumed it ends alike", (lambda: laws.resume(maker(**stepping), 2)) if steps else None),
+        (
+            "it runs the passes that it declares",
+            (lambda: laws.passes(maker(**stepping), declared_cost(stack))) if steps else None,
+        ),
+        (
+            "padding does not change its loss",
+            (lambda: laws.padding(maker(**without_dropout))) if steps and invariant else None,
+        ),
+        ("its passes leave the weights as they were", (lambda: laws.restored(maker())) if steps else None),
+        ("what it hands on and keeps can be stored", lambda: laws.storable(maker(**stepping))),
+    ]
+    for promise, law in tried:
+        if law is None:
+            yield Promise(promise, None, "its phase takes no steps" if not steps else "the class says otherwise")
+            continue
+        try:
+            wrong = law()
+        except Exception as error:  # the method's own code runs here
+            wrong = text_of(error) if isinstance(error, RegftError) else f"raises {type(error).__name__}: {error}"
+        yield Promise(promise, not wrong, wrong)
 
 
 def _project(root: Path, folder: Path, name: str, off: Mapping[str, Any] | None) -> Path:

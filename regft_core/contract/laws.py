@@ -1,0 +1,227 @@
+"""Laws of a phase with any regulariser, tried on a phase that is ready to train.
+
+Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
+:class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept. ``regft test-method``
+tries them on the project's encoder; the repository's tests on a tiny encoder of every family.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from regft_core.data.batches import Batch
+from regft_core.schema.method import Cost
+from regft_core.training.loop import Loop
+from regft_core.training.step import Step
+
+Make = Callable[..., Loop]
+#: Functions of torch that draw random numbers; dropout is not among them, since every pass seeds it.
+DRAWS = {
+    *("bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint", "randint_like", "randn"),
+    *("randn_like", "randperm", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_"),
+    *("random_", "uniform_", "rrelu", "rrelu_"),
+}
+#: How far a loss may move when a batch has more padding: products of other shapes round otherwise.
+PADDING_TOLERANCE = 1e-4
+
+
+def own_draws(make: Make, folder: Path) -> str:
+    """Files of ``folder`` draw from generators of their own, not from torch's global one.
+
+    What a method draws there depends on everything that ran before, and shifts what others draw.
+    """
+    with _GlobalDraws(folder) as watch:
+        make().train()
+    return "; ".join(watch.places)
+
+
+def padding(make: Make) -> str:
+    """The loss of a batch is the same when it is padded further. The phase must have no dropout."""
+    losses = []
+    for columns in (0, 7):
+        loop = make()
+        step = first_step(loop)
+        step.batch = widened(step.batch, columns, loop.trainee.tokenizer.pad_token_id or 0)
+        losses.append(float(loop.stack.backward(step)))
+    if abs(losses[0] - losses[1]) <= PADDING_TOLERANCE:
+        return ""
+    return f"the loss of one batch is {losses[0]:.5g}, and {losses[1]:.5g} with 7 more columns of padding"
+
+
+def resume(make: Make, at: int) -> str:
+    """A run that is killed after ``at`` steps and resumed from its checkpoint ends with the same bits."""
+    whole, memory = make(), Memory()
+    whole.train()
+    with suppress(Stopped):
+        make(checkpointer=memory, checkpoint_seconds=0.0, on_step=_stop_at(at)).train()
+    resumed = make(checkpointer=memory)
+    resumed.train()
+    differing = [
+        what
+        for what, of_loop in {
+            "weights": lambda loop: loop.trainee.state(),
+            "state()": lambda loop: loop.stack.state(),
+            "hand()": lambda loop: loop.stack.hand(loop.trainee),
+            "keep()": lambda loop: loop.stack.keep(loop.trainee),
+        }.items()
+        if not same(of_loop(whole), of_loop(resumed))
+    ]
+    if whole.stack.diagnostics().values != resumed.stack.diagnostics().values:
+        differing.append("diagnostics")
+    if not differing:
+        return ""
+    return f"killed after step {at} and resumed, a run ends with other {', '.join(differing)}; state() holds too little"
+
+
+def passes(make: Make, declared: Cost) -> str:
+    """A step runs as many passes as ``declared``."""
+    done = make().train()
+    forward, backward = done.forward_passes / done.batches, done.backward_passes / done.batches
+    if math.isclose(forward, declared.forward, rel_tol=1e-6) and math.isclose(
+        backward, declared.backward, rel_tol=1e-6
+    ):
+        return ""
+    return (
+        f"a step runs {forward:g} forward and {backward:g} backward passes; declared: {declared.forward:g} and "
+        f"{declared.backward:g}"
+    )
+
+
+def restored(make: Make) -> str:
+    """The passes of a step leave weights and buffers bit for bit as they were: the optimiser alone moves them."""
+    loop = make()
+    step = first_step(loop)
+
+    def bits() -> dict[str, Tensor]:
+        named = (*loop.trainee.named_raw(), *loop.trainee.model.named_buffers())
+        return {name: tensor.detach().clone() for name, tensor in named}
+
+    before = bits()
+    loop.stack.backward(step)
+    moved = [name for name, tensor in bits().items() if name not in before or not torch.equal(tensor, before[name])]
+    return f"the passes of a step changed {len(moved)} tensors, the first is {moved[0]}" if moved else ""
+
+
+def storable(make: Make) -> str:
+    """What is handed on, kept and saved are finite tensors that safetensors holds."""
+    from safetensors.torch import load, save
+
+    loop = make()
+    loop.train()
+    for hook, named in {
+        "hand()": loop.stack.hand(loop.trainee),
+        "keep()": loop.stack.keep(loop.trainee),
+        "state()": loop.stack.state(),
+    }.items():
+        if wrong := [name for name, value in named.items() if not isinstance(value, Tensor)]:
+            return f"{hook} gives {wrong[0]}, which is no tensor"
+        if wrong := [name for name, value in named.items() if not value.isfinite().all()]:
+            return f"{hook} gives {wrong[0]}, which is not finite"
+        contiguous = {name: tensor.detach().contiguous() for name, tensor in named.items()}
+        if not same(load(save(contiguous)), contiguous):
+            return f"{hook} gives tensors that safetensors does not hold"
+    return ""
+
+
+# --------------------------------------------------------------------------------------------------- for the laws
+
+
+class Stopped(Exception):
+    """A run that was stopped on purpose."""
+
+
+class Memory:
+    """A checkpointer that keeps tensors as bits and everything else as JSON, as the run store does."""
+
+    def __init__(self) -> None:
+        self.stored: tuple[dict[str, Tensor], str] | None = None
+
+    def save_checkpoint(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Keep copies."""
+        self.stored = ({name: value.detach().clone() for name, value in tensors.items()}, json.dumps(meta))
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest checkpoint."""
+        return None if self.stored is None else (self.stored[0], json.loads(self.stored[1]))
+
+
+def _stop_at(step: int) -> Callable[[int], None]:
+    def stop(done: int) -> None:
+        if done == step:
+            raise Stopped
+
+    return stop
+
+
+def first_step(loop: Loop) -> Step:
+    """The first step of a loop, on its first batch, with the model in training mode."""
+    loop.trainee.model.train()
+    loop.trainee.attached.train()
+    return Step(
+        loop.trainee,
+        loop.stack.setting,
+        loop.stream.batch(0),
+        index=0,
+        total=max(1, loop.total),
+        learning_rate=loop.training.learning_rate,
+        validation=loop.validation,
+        optimizer=loop.optimizer if loop.total else None,
+        transformer=loop.stack.transformer,
+    )
+
+
+def widened(batch: Batch, columns: int, padding_id: int) -> Batch:
+    """The batch with ``columns`` more columns of padding on the right."""
+
+    def pad(tensor: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(tensor, (0, columns), value=value)
+
+    return replace(
+        batch,
+        input_ids=pad(batch.input_ids, padding_id),
+        attention_mask=pad(batch.attention_mask, 0),
+        token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, 0),
+        special_mask=pad(batch.special_mask, 1),
+        segment=pad(batch.segment, -1),
+        padded=None if columns else batch.padded,
+    )
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two sets of named tensors hold the same bits."""
+    return set(one) == set(other) and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class _GlobalDraws(TorchFunctionMode):
+    """Within the block ``places`` collects where files of a folder draw without a generator: ``file.py:12 (randn)``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        self.places: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in DRAWS and kwargs.get("generator") is None:
+            outside = (frame for frame in traceback.extract_stack() if not _of_torch(frame.filename))
+            *_, caller, _mode = outside  # the last frame is this one
+            if Path(caller.filename).resolve().is_relative_to(self.folder):
+                place = f"{Path(caller.filename).name}:{caller.lineno} ({name})"
+                self.places += [] if place in self.places else [place]
+        return func(*args, **kwargs)
+
+
+def _of_torch(file: str) -> bool:
+    return Path(file).is_relative_to(Path(torch.__file__).parent)

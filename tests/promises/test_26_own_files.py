@@ -1,0 +1,111 @@
+"""26: a method, a metric, a kind, a family, an evaluation or an executor of one's own is one file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.promises.kit import change, change_task, done, python, regft, with_own_method
+from tests.small_project import REPOSITORY, TASK, build, review, stage, write_csv
+
+METRIC = """
+KINDS = ("classification", "tags")
+LOWER_IS_BETTER = NEEDS_POSITIVE_LABEL = False
+RANGE = (0.0, 1.0)
+
+
+def score(gold, predicted, positive):
+    return float((gold == predicted).mean())
+"""
+FAMILY = """
+from dataclasses import replace
+
+from regft_core.models.families.bert import FAMILY as BERT
+
+FAMILY = replace(BERT, name="ernie")
+"""
+EXECUTOR = """
+from regft_core.grid.executors.serial import run
+"""
+ERNIE = """
+import json
+from transformers import AutoModel, ErnieConfig
+given = json.load(open("models/tiny/config.json"))
+sizes = {name: value for name, value in given.items() if name.endswith(("size", "layers", "heads", "token_id"))}
+AutoModel.from_config(ErnieConfig(**sizes)).save_pretrained("models/tiny")
+"""
+TAGS = REPOSITORY / "tests" / "kinds" / "more" / "tags.py"
+
+
+def tags(number: int) -> str:
+    """The words of a text that are labels."""
+    words = review(number).split()
+    return "|".join(word for word in ("bad", "good", "film") if word in words)
+
+
+def test_all_of_them_are_found_and_used(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", tasks={"tagged": TASK}, grid={"tasks": ["tagged"], "seeds": [0]})
+    trained = with_own_method(root)
+    for folder, name, text in (
+        ("metrics", "hits", METRIC),
+        ("families", "ernie", FAMILY),
+        ("executors", "in_turn", EXECUTOR),
+        ("kinds", "tags", TAGS.read_text()),
+    ):
+        (root / folder).mkdir()
+        (root / folder / f"{name}.py").write_text(text)
+    change(root, execution={"executor": "in_turn"})
+    change_task(root, "tagged", kind="tags", labels=["bad", "good", "film"], metrics=["hits"], primary="hits", ood={})
+    for name in ("train", "dev"):
+        write_csv(root / "data" / f"{name}.csv", [("review", "verdict"), *((review(n), tags(n)) for n in range(24))])
+    assert python(root, ERNIE).returncode == 0
+    done(root, "check")
+    for name in ("plan", "search", "finetune", "evaluate", "report"):
+        process = stage_with(root, name, trained)
+        assert process == "", process
+    results = json.loads((root / "reports" / "results.json").read_text())["tagged-16"]
+    assert {name: list(scores["dev"]) for name, scores in results.items()} == {
+        "vanilla": ["hits"],
+        "stretched": ["hits"],
+    }
+    assert len(trained.read_text().split()) == 1
+
+
+def stage_with(root: Path, name: str, trained: Path) -> str:
+    """What a stage says when it fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGFT_TEST_TRAINED", str(trained))
+        process = stage(root, name)
+    return process.stderr + process.stdout if process.returncode else ""
+
+
+@pytest.mark.parametrize("folder", ["methods", "metrics", "kinds", "families", "executors", "evaluations"])
+def test_a_broken_file_is_an_error_with_its_line_only_where_it_is_used(tmp_path: Path, folder: str) -> None:
+    root = build(tmp_path / "project")
+    (root / folder).mkdir()
+    (root / folder / "broken.py").write_text("x = 1\nraise ValueError('no')\n")
+    assert regft(root, "check").returncode == 0
+    if folder == "methods":
+        (root / "pipelines" / "methods" / "uses.yaml").write_text("regularisers: {broken: {}}\ntraining: {}\n")
+        change(root, methods=["vanilla", "uses"])
+    elif folder in ("metrics", "kinds"):
+        changes = {"metrics": {"metrics": ["broken"], "primary": "broken"}, "kinds": {"kind": "broken"}}
+        change_task(root, "reviews", **changes[folder])
+    elif folder == "families":
+        path = root / "models" / "tiny" / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "broken"}))
+    else:
+        change(
+            root,
+            **{"executors": {"execution": {"executor": "broken"}}, "evaluations": {"evaluations": {"broken": {}}}}[
+                folder
+            ],
+        )
+    process = regft(root, "check")
+    shutil.rmtree(root)
+    assert process.returncode != 0
+    assert f"{folder}/broken.py:2" in process.stderr or folder == "families", process.stderr
+    assert "Traceback" not in process.stderr

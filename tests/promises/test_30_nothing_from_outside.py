@@ -1,0 +1,67 @@
+"""30: after fetching nothing asks the network, and no file outside a model's folder is opened through it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.promises.kit import python, regft
+from tests.small_project import build
+
+#: A Python in which every connection fails, as on a machine without a network.
+OFFLINE = """
+import socket
+
+
+def refuse(*arguments, **options):
+    raise AssertionError(f"asked the network: {arguments}")
+
+
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+"""
+WHOLE = (
+    OFFLINE
+    + """
+import runpy, sys
+from regft_core.api import load
+project = load(".")
+project.run("vanilla", "reviews")
+model = "exports/vanilla-reviews-16-seed-0"
+for command in (["report"], ["export", "--method", "vanilla", "--seed", "0"],
+                ["predict", "--model", model, "--data", "data/dev.csv", "--out", "o.csv"]):
+    sys.argv = ["regft", *command]
+    try:
+        runpy.run_module("regft_core", run_name="__main__")
+    except SystemExit as done:
+        assert not done.code, (command, done.code)
+"""
+)
+
+
+def test_a_project_runs_reports_and_predicts_without_a_network(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", grid={"seeds": [0]})
+    process = python(root, WHOLE, HF_HUB_OFFLINE="", TRANSFORMERS_OFFLINE="")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert (root / "o.csv").is_file()
+
+
+def test_a_model_that_leads_out_of_its_folder_or_brings_code_is_refused_or_its_code_not_run(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", grid={"seeds": [0]})
+    model, aside = root / "models" / "tiny", tmp_path / "tokenizer.json"
+    shutil.copy(model / "tokenizer.json", aside)
+    (model / "tokenizer.json").unlink()
+    (model / "tokenizer.json").symlink_to(aside)
+    process = regft(root, "check")
+    assert process.returncode in (2, 4)
+    assert "[leads-elsewhere]" in process.stderr
+    (model / "tokenizer.json").unlink()
+    shutil.copy(aside, model / "tokenizer.json")
+    (model / "modeling_evil.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass Evil: pass\n"
+    )
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "modeling_evil.Evil"}}))
+    process = python(root, 'from regft_core.api import load\nload(".").run("vanilla", "reviews")')
+    assert process.returncode == 0, process.stderr
+    assert not (model / "ran").exists()

@@ -24,7 +24,7 @@ import torch
 from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, longest_first
 from regft_core.data.encode import chosen, encode
 from regft_core.data.examples import Example
-from regft_core.data.rows import open_table
+from regft_core.data.table import open_table
 from regft_core.errors import ModelError
 from regft_core.evaluate.predict import predict
 from regft_core.models.onnx import FILE

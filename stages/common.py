@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core import output
+from regft_core.data.file_format import FileFormat
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
 
@@ -85,10 +86,20 @@ CHANGES = Argument(
 )
 #: What an exported model can answer in (models/precision.py).
 PRECISIONS = ("fp32", "bf16", "int8")
+#: How a file of rows is written, where it does not tell.
+FORMAT = (
+    Argument("encoding", "of a text file that is not UTF-8, for instance cp1252", required=False),
+    Argument("delimiter", "between the columns of a .csv or .tsv, where its first line does not tell", required=False),
+    Argument("sheet", "of an .xlsx that has several", required=False),
+)
+#: Of the commands that read labels.
+DECIMAL = Argument(
+    "decimal", "decimal mark of numbers in text; the other one may stand between thousands", False, choices=(",", ".")
+)
 #: Of the commands that read a file of texts with an exported model.
 SERVING = (
     Argument("model", "directory that `regft export` wrote"),
-    Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz"),
+    Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"),
     Argument("out", "file to write: .csv or .jsonl"),
     Argument("text", "column of the text; by default that of the training data", required=False),
     Argument("text-pair", "column of the second text of pairs; by default that of the training data", required=False),
@@ -96,6 +107,26 @@ SERVING = (
     Argument("device", "auto, cpu, mps, cuda or cuda:N", default="auto"),
     Argument("overwrite", "replace an output that exists", flag=True),
 )
+
+
+def format_of(arguments: argparse.Namespace) -> FileFormat:
+    """Return how the file is written, as the options of ``FORMAT`` say. Raises ConfigError for a wrong one."""
+    from regft_core.schema.tasks import check_encoding
+
+    encoding, delimiter = arguments.encoding, arguments.delimiter
+    try:
+        if encoding is not None:
+            check_encoding(encoding)
+    except ValueError as error:
+        problem = Problem("unknown-encoding", "--encoding", 0, "", str(error), "leave it out for UTF-8")
+        raise ConfigError([problem]) from error
+    delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        message = f"'{delimiter}' is not one character that separates columns"
+        raise ConfigError([Problem("wrong-delimiter", "--delimiter", 0, "", message, "give ; or tab or another one")])
+    return FileFormat(delimiter, encoding, sheet=arguments.sheet, decimal=getattr(arguments, "decimal", None))
+
+
 #: Of the stages that compute the grid.
 GRID = (
     Argument("only", "METHOD/TASK: only these cells, with what they need; may be repeated", False, repeated=True),

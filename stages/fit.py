@@ -7,23 +7,24 @@ regft fit pairs.csv --text one --pair other --group product --label verdict --mi
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import KINDS
-from regft_core.data.own_rows import Asked, read_own
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.grid.own_folder import RECORD, beside, encoders_here, folder_state, made_from, put
-from regft_core.grid.own_project import Draft, described
-from regft_core.grid.own_setup import read_preset
+from regft_core.fit.folder import RECORD, beside, encoders_here, folder_state, made_from, put
+from regft_core.fit.project import Draft, described
+from regft_core.fit.rows import Asked, read_own
+from regft_core.fit.setup import read_preset
 from regft_core.io.reading import read_json
 from regft_core.runs.identity.fingerprint import package_root
 from regft_core.runs.project import open_project
 from regft_core.settings.files import RESULTS
 
-from .common import Argument, run
+from .common import DECIMAL, FORMAT, Argument, format_of, run
 from .run import environment, run_and_show
 
 #: Where projects are made without ``--out``.
@@ -38,7 +39,7 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     """
     file = Path(arguments.file)
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
-    asked = Asked(file, *columns, arguments.kind, arguments.encoding)
+    asked = Asked(file, *columns, arguments.kind, format_of(arguments))
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
     _make(root, here / folder, asked, arguments)
@@ -48,7 +49,7 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     exported = folder / _export(here / folder, task, taken)
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {exported}. Predict new texts:")
-    print(f"  regft predict --model {exported} --data new.csv --out predictions.csv")
+    print(f"  regft predict --model {shlex.quote(str(exported))} --data new.csv --out predictions.csv")
 
 
 def _project(here: Path) -> Path:
@@ -119,13 +120,14 @@ def _export(folder: Path, task: str, method: str) -> str:
 if __name__ == "__main__":
     run(
         main,
-        Argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz", positional=True),
+        Argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx", positional=True),
         Argument("text", "column of the text"),
         Argument("label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
         Argument("pair", "column of the second text, where rows are pairs", required=False),
         Argument("group", "column whose rows stay together (product, author, premise)", required=False),
         Argument("kind", "what the labels are, where they do not tell", required=False, choices=tuple(KINDS.names())),
-        Argument("encoding", "of a text file that is not UTF-8, for instance cp1252", required=False),
+        *FORMAT,
+        DECIMAL,
         Argument(
             "minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, kind=float
         ),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regft_core.names import plural
 
-from .common import SERVING, Argument, device_of, run, whole_number
+from .common import FORMAT, SERVING, Argument, device_of, format_of, run, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -24,6 +24,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         Path(arguments.data),
         Path(arguments.out),
         arguments.rows,
+        format_of(arguments),
         text=arguments.text,
         text_pair=arguments.text_pair,
         overwrite=arguments.overwrite,
@@ -34,4 +35,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, *SERVING, Argument("rows", "how many rows to pick", default=50, kind=whole_number))
+    run(main, *SERVING, *FORMAT, Argument("rows", "how many rows to pick", default=50, kind=whole_number))

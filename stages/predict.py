@@ -21,7 +21,7 @@ from regft_core.serve.model import ServedAnswers, ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import FORMATS, predict_stream
 
-from .common import SERVING, Argument, device_of, run
+from .common import FORMAT, SERVING, Argument, device_of, format_of, run
 
 #: What ``--data`` is for standard input.
 STANDARD = "-"
@@ -39,7 +39,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)
         return
     out = Path(arguments.out)
-    counted = predict_file(model, Path(arguments.data), out, overwrite=arguments.overwrite, **columns)
+    how = format_of(arguments)
+    counted = predict_file(model, Path(arguments.data), out, how, overwrite=arguments.overwrite, **columns)
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
@@ -51,6 +52,10 @@ def _check(arguments: argparse.Namespace) -> None:
     wrong = [
         (standard and arguments.out, "--out", "has no use with --data -, which answers to standard output"),
         (standard and arguments.overwrite, "--overwrite", "has no use with --data -, which writes no file"),
+        *(
+            (standard and getattr(arguments, one.name), f"--{one.name}", "is for a file: --format says what comes in")
+            for one in FORMAT
+        ),
         (not standard and not arguments.out, "--out", "is missing: a file's predictions go into a file"),
         (not standard and arguments.format, "--format", "is for --data -: a file's name tells its format"),
     ]
@@ -90,19 +95,27 @@ def _say(model: ServedModel | ServedAnswers, counted: Counted, out: IO[str]) -> 
             f"confidence below {model.abstain.threshold:.3f}, guaranteeing {model.abstain.accuracy:.0%} right answers",
             file=out,
         )
-    if counted.empty:
-        print(f"warning: no prediction for {plural(counted.empty, 'row')}, which have no text", file=sys.stderr)
+    if empty := counted.empty - counted.unreadable:
+        print(f"warning: no prediction for {plural(empty, 'row')}, which have no text", file=sys.stderr)
+    if counted.unreadable:
+        shown = "; ".join(counted.unreadable_rows)
+        count = plural(counted.unreadable, "row")
+        print(f"warning: no prediction for {count}, whose text cannot be read: {shown}", file=sys.stderr)
+    if counted.words_for_none:
+        rows = plural(counted.words_for_none, "row")
+        print(f"warning: the text of {rows} is nan, None, NULL or N/A, perhaps a missing one", file=sys.stderr)
 
 
 if __name__ == "__main__":
     arguments = [one for one in SERVING if one.name not in ("data", "out")]
     run(
         main,
-        Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, also .gz; - for standard input"),
+        Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, .xlsx; - for standard input"),
         Argument("out", "file to write: .csv or .jsonl; not with --data -", required=False),
         Argument(
             "format", "of standard input: an object, fields or a text a line (default: jsonl)", False, choices=FORMATS
         ),
         *arguments,
+        *FORMAT,
         Argument("keep", "column to copy; may be repeated", required=False, repeated=True),
     )

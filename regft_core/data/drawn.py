@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from regft_core.data.deal import deal
-from regft_core.data.declare import Split
 from regft_core.data.examples import text_key, to_jsonl
+from regft_core.data.rows import Split
 from regft_core.errors import ConfigError, DataError
 from regft_core.io.canonical import sha256_text
 from regft_core.kinds import find

@@ -13,7 +13,11 @@ from typing import Any
 
 from regft_core.errors import DataError
 from regft_core.io.files import write_text
+from regft_core.kinds._reading import given as shortened
+from regft_core.kinds._reading import is_nan
 
+#: What programs write for a missing text, in lower case.
+WORDS_FOR_NONE = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")
 _KEYS = frozenset({"idx", "text", "text_pair", "label"})
 
 
@@ -30,6 +34,34 @@ class Example:
         """One line of JSON with sorted keys, without the line break."""
         row = {"idx": self.idx, "text": self.text, "text_pair": self.text_pair, "label": self.label}
         return json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+class WrongText(ValueError):
+    """A cell that is no text; the caller adds the row."""
+
+
+def text_of(value: Any, column: str) -> str | None:
+    """Return the text of a raw cell, None for an empty one; lists of texts (keywords) are joined by spaces.
+
+    Raises:
+        WrongText: for a value of another type, and for half of a surrogate pair, which no file can hold.
+    """
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        value = " ".join(value)
+    if value is None or is_nan(value) or (isinstance(value, str) and not value.strip()):
+        return None
+    if not isinstance(value, str):
+        raise WrongText(f"column '{column}' is {shortened(value)}, not text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise WrongText(f"column '{column}' holds half of a surrogate pair: {shortened(value)}") from None
+    return value
+
+
+def means_none(text: str) -> bool:
+    """Return whether a text is a word that programs write for a missing one."""
+    return text.strip() == "NA" or text.strip().casefold() in WORDS_FOR_NONE
 
 
 def text_key(example: Example) -> str:

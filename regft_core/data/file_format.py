@@ -1,44 +1,27 @@
-"""How a data file is written: format, encoding and delimiter, told from its name, its first bytes and its header.
-
-The one place that knows it: validation reads the header with it (``headers``), stages the rows (``data.rows``).
-"""
+"""How data files are written, what a file gives when it is read, and what is wrong with one."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
-import io
-import zlib
-from collections.abc import Sequence
+import json
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Any, Literal
+
+from regft_core.names import listing, nearest
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"
-#: How a text file begins, for a hint on an empty one.
 NAMES_COLUMNS = "its first line names the columns"
-STARTS = {".csv": NAMES_COLUMNS, ".tsv": NAMES_COLUMNS, ".jsonl": "each line is one JSON object"}
-#: What is looked at before the rows: a header or first object longer than this is left to the stage that reads them.
-MAX_BYTES = 1024 * 1024
+ONE_OBJECT = "write one JSON object {column: value} on each line"
 #: Delimiters that are looked for in a header, with their names.
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-#: Byte-order marks and their encodings; the longer ones first, for one begins with another.
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
-}
-#: First bytes of formats, what such a file is, and what to do where text was promised.
-_CONTENTS = {
-    b"PK\x03\x04": ("an Excel workbook (.xlsx) or a zip file", "name it .xlsx, or save the sheet as .csv"),
-    b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx, or save the sheet as .csv"),
-    b"PAR1": ("a Parquet file", "name it .parquet"),
-    b"\x1f\x8b": ("a gzip file", "add .gz to its name"),
-}
+#: What may name the two texts of a pair: keys and options.
+_PAIRS = {("text", "text_pair"), ("columns.text", "columns.text_pair"), ("--text", "--pair"), ("--text", "--text-pair")}
+#: Lines in which a header below a title is looked for.
+TITLES = 30
 
 
 class WrongFile(ValueError):
@@ -51,171 +34,129 @@ class WrongFile(ValueError):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """What is said of a file beside its name; ``FilesSource`` has the same keys.
+    """How a file is written, as far as its name does not say; ``FilesSource`` has the same keys.
 
     Attributes:
         delimiter: None: told from the header.
         encoding: None: told from the byte-order mark, else UTF-8.
         quoted: fields of a .tsv are quoted as in CSV.
         sheet: of an .xlsx; None: the only one.
+        decimal: the decimal mark of labels that are numbers; None: a point, and no mark between thousands.
     """
 
     delimiter: str | None = None
     encoding: str | None = None
     quoted: bool = False
     sheet: str | None = None
+    decimal: str | None = None
 
 
 #: Nothing is said: all is told from the file.
 UNSAID = FileFormat()
+#: How advice names a key: under ``source`` of a task's YAML, or as an option of the command that reads the file.
+Advice = Literal["key", "option"]
 
 
 @dataclass(frozen=True)
-class Told:
-    """How a text file is written, and its first ``MAX_BYTES`` as text: complete lines only, unless ``whole``."""
+class Row:
+    """One raw row: ``position`` is where a user finds it ("row 3 (line 4)"), ``values`` by column name."""
 
-    encoding: str
-    delimiter: str
-    quoting: Literal[0, 3]
-    start: str
-    whole: bool
+    position: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file that is being read.
+
+    Attributes:
+        names: its columns; of JSON lines the keys of the first row.
+        rows: to be read once.
+        done: share of the file that was read.
+        header: where the names stand, for messages.
+        line_with: number of the line among the first that holds some names, None when there is none.
+    """
+
+    names: list[str]
+    rows: Iterator[Row]
+    done: Callable[[], float] = lambda: 0.0
+    header: str = "line 1"
+    line_with: Callable[[Sequence[str]], int | None] = lambda wanted: None
 
 
 def suffix_of(path: Path) -> str:
-    """The ending that names the format, ``.gz`` apart."""
+    """Return the ending that names the format, ``.gz`` apart."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def is_known(path: Path) -> bool:
-    """Whether the name is that of a format that can be read."""
+    """Return whether the name is that of a format that can be read."""
     return suffix_of(path) in FORMATS and not path.name.lower().endswith(".xlsx.gz")
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """The content of a file, unpacked when its name ends in ``.gz``."""
-    return cast("IO[bytes]", gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
-
-
-def tell(path: Path, how: FileFormat) -> Told:
-    """How a .csv, .tsv or .jsonl file is written. Raises WrongFile: unreadable, empty, no text, another format."""
-    try:
-        with open_bytes(path) as stream:
-            start = stream.read(MAX_BYTES)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged("gzip", error) from error
-    except OSError as error:
-        raise unreadable(error) from error
-    suffix, whole = suffix_of(path), len(start) < MAX_BYTES
-    encoding = _encoding(start, how.encoding)
-    _check_content(start, suffix, encoding)
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(start, final=whole)
-    except UnicodeDecodeError as error:
-        raise not_text(error, how.encoding) from error
-    if not whole:
-        text = text[: text.rfind("\n") + 1]
-    if whole and not text.strip():
-        raise WrongFile("empty-file", "is empty", STARTS[suffix])
-    delimiter = how.delimiter or _delimiter(text, suffix, how.quoted)
-    return Told(encoding, delimiter, _quoting(suffix, delimiter, how.quoted), text, whole)
-
-
-def header(told: Told) -> list[str] | None:
-    """Column names of a delimited file; None when its header is longer than what was looked at. Raises WrongFile."""
-    try:
-        names = _first(told.start, told.delimiter, told.quoting)
-    except csv.Error as error:
-        if not told.whole:
-            return None
-        raise WrongFile("csv-syntax", f"has a first line that is not a header ({error})", "check its quotes") from error
-    if names is None and not told.whole:
-        return None
-    if not names:
-        raise WrongFile("empty-file", "has an empty first line", NAMES_COLUMNS)
-    return check_names(names)
+def advised(key: str, value: str, advice: Advice) -> str:
+    """Return how a user says ``key: value`` of a file: as an option, or in a task's YAML."""
+    if advice == "option":
+        return f"add --{key} {'tab' if value == chr(9) else shlex.quote(value)}"
+    return f"write {key}: {json.dumps(value, ensure_ascii=False)} under source"
 
 
 def check_names(names: list[str]) -> list[str]:
-    """The names, as they are; raises WrongFile where one stands twice. Columns without a name are nobody's."""
-    if repeated := sorted({name for name in names if name and names.count(name) > 1}):
-        raise WrongFile("column-twice", f"names the column '{repeated[0]}' twice", "rename or remove one of them")
+    """Return the names; raises WrongFile where one stands twice. Columns without a name are nobody's."""
+    counts = Counter(names)
+    if repeated := next((name for name in names if name and counts[name] > 1), None):
+        raise WrongFile("column-twice", f"names the column '{repeated}' twice", "rename or remove one of them")
     return names
 
 
-def separator_hint(
-    names: Sequence[str], wanted: Sequence[str], remedy: str = "write delimiter: {} under source"
-) -> str:
-    """What to do where a header was split at another delimiter than its own, so that ``wanted`` are not found.
-
-    Empty when no other delimiter gives one of them. ``remedy`` takes the delimiter as YAML writes it.
-    """
-    for mark, word in DELIMITERS.items():
-        parts = {part.strip().strip('"') for name in names for part in name.split(mark)} - set(names)
-        if any(mark in name for name in names) and not parts.isdisjoint(wanted):
-            written = '"\\t"' if mark == "\t" else f'"{mark}"'
-            return f"{word} seem to separate its columns: {remedy.format(written)}"
-    return ""
-
-
-def unreadable(error: OSError) -> WrongFile:
-    """A file that the system does not open."""
-    hint = "check that the file is there, and its permissions"
-    return WrongFile("cannot-read", f"cannot be read ({error.strerror or error})", hint)
-
-
 def damaged(what: str, error: Exception) -> WrongFile:
-    """A file that is not whole."""
+    """Return what is wrong with a file that is not whole."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return WrongFile("damaged-file", f"is a {what} file that is damaged or cut off ({reason})", "copy it again")
 
 
-def not_text(error: UnicodeDecodeError, given: str | None, lines: int = 0) -> WrongFile:
-    """A file with a byte that its encoding has not, behind ``lines`` lines and the rest of the bytes of ``error``."""
-    line = lines + error.object[: error.start].count(b"\n") + 1
-    at = f"line {line}, byte {error.object[error.start]:#04x}"
-    hint = (
-        "save the file as UTF-8, or name its encoding (Windows, Western Europe: cp1252): "
-        "encoding: cp1252 under source, or `regft fit --encoding cp1252`"
-    )
-    if given is not None:
-        return WrongFile("not-its-encoding", f"is not {given} text ({at})", hint)
-    return WrongFile("not-utf8", f"is not UTF-8 text ({at})", hint)
+def title_hint(header: Sequence[str]) -> str:
+    """Return the start of a hint where a title seems to stand above the names of the columns."""
+    return f"{NAMES_COLUMNS}; remove lines above them, or " if sum(map(bool, header)) == 1 else ""
 
 
-def _encoding(start: bytes, given: str | None) -> str:
-    if given is not None:
-        return "utf-8-sig" if codecs.lookup(given).name == "utf-8" else given
-    return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8-sig")
+def column_problems(
+    table: Table, wanted: Sequence[tuple[str, str]], advice: Advice = "option"
+) -> list[tuple[str, str, str]]:
+    """Return (what names it, message, hint) for each wanted column that a table lacks.
 
-
-def _check_content(start: bytes, suffix: str, encoding: str) -> None:
-    for mark, (what, hint) in _CONTENTS.items():
-        if start.startswith(mark):
-            raise WrongFile("another-format", f"is {what}, not {suffix} text", hint)
-    if b"\0" in start and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32")):
-        hint = f"give a {suffix} file; UTF-16 text without a byte-order mark needs encoding: utf-16-le under source"
-        raise WrongFile("binary-file", "is a binary file, not text", hint)
-
-
-def _delimiter(text: str, suffix: str, quoted: bool) -> str:
-    """The format's own (a comma, of .tsv a tab) where the header has it, else the one that gives most columns."""
-    own = "\t" if suffix == ".tsv" else ","
-    counts = {}
-    for mark in (own, *DELIMITERS):
-        try:
-            counts[mark] = len(_first(text, mark, _quoting(suffix, mark, quoted)) or ())
-        except csv.Error:
-            counts[mark] = 0
-    best = max(counts, key=lambda mark: counts[mark])  # the first of equals
-    return own if counts[own] > 1 or counts[best] < 2 else best
-
-
-def _quoting(suffix: str, delimiter: str, quoted: bool) -> Literal[0, 3]:
-    # A .tsv whose quotes are plain characters (GLUE's files) would swallow rows if they were
-    # taken as quoting, so there a quote is a character like any other unless the task says otherwise.
-    return csv.QUOTE_NONE if suffix == ".tsv" and delimiter == "\t" and not quoted else csv.QUOTE_MINIMAL
-
-
-def _first(text: str, delimiter: str, quoting: Literal[0, 3]) -> list[str] | None:
-    stream = io.StringIO(text, newline="")
-    return next(csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True), None)
+    Args:
+        wanted: pairs of the option or key that names a column, and the column.
+    """
+    present = set(table.names)
+    missing = [(key, name) for key, name in wanted if name not in present]
+    if not missing:
+        return []
+    shown = listing(repr(name[:60]) for name in table.names)
+    columns = [name for _, name in missing]
+    for mark, word in DELIMITERS.items():
+        parts = {part.strip().strip('"') for name in table.names if mark in name for part in name.split(mark)}
+        if not (parts - present).isdisjoint(columns):
+            key, name = missing[0]
+            hint = f"{word} seem to separate its columns: {advised('delimiter', mark, advice)}"
+            return [(key, f"no column '{name}'", hint)]  # no column is right then
+    if (line := table.line_with([name for _, name in wanted])) is not None:
+        key, name = missing[0]
+        hint = f"remove the lines above line {line}: the first line names the columns"
+        return [(key, f"no column '{name}'; {table.header} was taken for their names: {shown}", hint)]
+    nears = [nearest(name, table.names) for name in columns]
+    if tuple(key for key, _ in missing) in _PAIRS and None not in nears and nears[0] != nears[1]:
+        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
+        nears.sort(key=lambda near: table.names.index(str(near)))
+    found = []
+    for (key, name), near in zip(missing, nears, strict=True):
+        outer = name.partition(".")[0]
+        if "." in name and outer in present:
+            message, hint = f"no column '{name}', and fields within '{outer}' are not read", "write them on one level"
+        else:
+            message = f"no column '{name}'"
+            hint = f"did you mean '{near}'? " if near else ""
+            hint += f"{table.header} names the columns: {shown}"
+            hint += "" if near or table.header != "line 1" else "; if that is a row, write the names above it"
+        found.append((key, message, hint))
+    return found

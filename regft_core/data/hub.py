@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from regft_core.data.declare import Row
+from regft_core.data.file_format import Row
 from regft_core.data.hub_shadow import shadow_problem
-from regft_core.data.rows import parquet
+from regft_core.data.table import parquet
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.io.canonical import sha256_file
 from regft_core.io.directories import atomic_directory
@@ -77,8 +77,8 @@ def read_hub(root: Path, source: HubSource, split: str, where: str) -> tuple[lis
             f"{where}: {folder / _ROWS} is not what was fetched\n    -> delete {folder} and fetch it again "
             "(regft fetch)",
         )
-    names, _, rows = parquet(io.BytesIO(content))
-    return names, list(rows)
+    table = parquet(io.BytesIO(content))
+    return table.names, list(table.rows)
 
 
 def download(source: HubSource, split: str) -> tuple[Any, str]:

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regft_core.data.declare import Split
 from regft_core.data.examples import Example, text_key
+from regft_core.data.rows import Split
 from regft_core.lazy import np
 from regft_core.names import plural
 from regft_core.rng import derive

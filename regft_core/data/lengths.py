@@ -1,4 +1,6 @@
-"""How many tokens texts have, and how many rows a ``max_length`` cuts. Needs the ``tokenizers`` library only.
+"""How many tokens texts have, how many rows a ``max_length`` cuts, what the vocabulary lacks.
+
+Needs the ``tokenizers`` library only.
 
 Every text is tokenised once, without truncation. A pair that is read jointly has the tokens of both texts and
 the separators of its family; read separately, each text is a row of its own, and the longer one counts.
@@ -7,7 +9,8 @@ the separators of its family; read separately, each text is a row of its own, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,9 @@ from regft_core.data.reading import Reading
 MOST_ROWS = 20_000
 #: A set of which more than this share is cut is worth a warning.
 WORTH_A_WARNING = 0.10
+#: Tokens for what is not in a vocabulary, and the share of them that is worth a warning.
+UNKNOWN = ("[UNK]", "<unk>")
+WORTH_UNKNOWN = 0.03
 #: Lengths that are advised are multiples of this.
 STEP = 8
 _CHUNK = 1_000
@@ -47,12 +53,14 @@ def measure(
         limit: the longest input that the encoder reads; None when there is no limit.
         reading: the instruction before a text and the windows over it. A row is cut where windows do not reach its end.
 
-    Returns ``{"rows", "measured", "jointly": {...}}``, for pairs also ``"separately"``; each reading has
-    ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
+    Returns ``{"rows", "measured", "unknown", "alike", "jointly": {...}}``, for pairs also ``"separately"``; each
+    reading has ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
+    ``unknown`` is the share of tokens that stand for what the vocabulary lacks; ``alike`` the number of different
+    texts, among those with such tokens, whose tokens are those of another text.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
-    found: dict[str, Any] = {"rows": len(examples), "measured": count}
+    found: dict[str, Any] = {"rows": len(examples), "measured": count, **_unread(chosen, tokenizer)}
     lengths = row_lengths(chosen, tokenizer, max_length, reading, limit)
     return found | {mode: _reading(read) for mode, read in lengths.items()}
 
@@ -98,11 +106,27 @@ def row_lengths(
 
 
 def _counts(texts: Sequence[str], tokenizer: Any) -> list[int]:
-    found: list[int] = []
+    return [len(ids) for ids in _tokens(texts, tokenizer)]
+
+
+def _tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[list[int]]:
     for start in range(0, len(texts), _CHUNK):
-        batch = tokenizer.encode_batch_fast(texts[start : start + _CHUNK], add_special_tokens=False)
-        found += [len(one.ids) for one in batch]
-    return found
+        for encoding in tokenizer.encode_batch_fast(texts[start : start + _CHUNK], add_special_tokens=False):
+            yield encoding.ids
+
+
+def _unread(examples: Sequence[Example], tokenizer: Any) -> dict[str, Any]:
+    """Return ``unknown`` and ``alike`` of ``measure``."""
+    tokenizer.no_truncation()
+    texts = dict.fromkeys(text for example in examples for text in (example.text, example.text_pair) if text)
+    absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
+    rows: Counter[tuple[int, ...]] = Counter()
+    unknown = total = 0
+    for ids in _tokens(list(texts), tokenizer):
+        count = sum(token in absent for token in ids)
+        unknown, total = unknown + count, total + len(ids)
+        rows[tuple(ids)] += count > 0
+    return {"unknown": unknown / total if total else 0.0, "alike": sum(n for n in rows.values() if n > 1)}
 
 
 def _reading(read: Read) -> dict[str, Any]:
@@ -133,12 +157,13 @@ def in_use(measured: Mapping[str, Any], modes: Iterable[str]) -> dict[str, Mappi
 
 
 def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[str]:
-    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends and what to set; none or one text.
+    """The sets that lose more than ``WORTH_A_WARNING`` of their rows' ends, or many words, and what to set.
 
     ``found`` is the content of ``work/lengths/<task>.json``. Where methods read pairs in both ways, both shares are
     said, and the advice holds for both.
     """
     modes = list(modes)
+    unread = list(_unread_warning(task, found))
     per_set = {name: in_use(measured, modes) for name, measured in in_order(found["sets"]).items()}
     paired = any("separately" in measured for measured in found["sets"].values())
     shares: list[str] = []
@@ -151,12 +176,26 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
             shares.append(named + (f" (pairs {mode})" if paired else ""))
             bad += cut.values()
     if not bad:
-        return []
+        return unread
     return [
+        *unread,
         f"{task}: {setting(found)} cuts {' and '.join(shares)}; 95 of 100 rows have at most "
         f"{max(one['p95'] for one in bad)} tokens, the longest has {max(one['longest'] for one in bad)}. "
-        f"{_advice(found, bad)}"
+        f"{_advice(found, bad)}",
     ]
+
+
+def _unread_warning(task: str, found: Mapping[str, Any]) -> Iterator[str]:
+    shares = {name: one for name, one in in_order(found["sets"]).items() if one["unknown"] > WORTH_UNKNOWN}
+    if shares:
+        named = ", ".join(f"{share(one['unknown'])} of {name}" for name, one in shares.items())
+        alike = sum(one["alike"] for one in shares.values())
+        same = f"; {alike} different texts read like another one" if alike else ""
+        yield (
+            f"{task}: the encoder cannot read all of the texts: tokens for unknown words are {named}{same}. Use an "
+            "encoder for the language. In params.yaml: model: {name: FacebookAI/xlm-roberta-base, revision: COMMIT} "
+            "(`regft fetch` gets it). With `regft fit`: --model FOLDER, where such an encoder is."
+        )
 
 
 def setting(found: Mapping[str, Any]) -> str:
@@ -187,7 +226,7 @@ def share(value: float) -> str:
 
 def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     """Task -> content of its file, as text: one line per set and way of reading."""
-    head = ("task", "set", "pairs", "rows", "median", "95%", "longest", "cut")
+    head = ("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")
     lines: list[tuple[str, ...]] = [head]
     for task, found in tasks.items():
         for name, measured in in_order(found["sets"]).items():
@@ -197,7 +236,17 @@ def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
                 one = measured[mode]
                 paired = mode if "separately" in measured else "-"
                 numbers = (f"{one[key]:,}" for key in ("median", "p95", "longest"))
-                lines.append((task, name, paired, f"{measured['rows']:,}", *numbers, share(one["cut"])))
+                lines.append(
+                    (
+                        task,
+                        name,
+                        paired,
+                        f"{measured['rows']:,}",
+                        *numbers,
+                        share(one["cut"]),
+                        share(measured["unknown"]),
+                    )
+                )
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from regft_core.data.declare import Declaration, Split
+from regft_core.data.checks import oddities, require_contrast
 from regft_core.data.drawn import WHOLE, Part, draw_dev, place, with_draw
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
-from regft_core.data.remarks import remarks, require_contrast
+from regft_core.data.rows import Declaration, Split
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError, together
 from regft_core.io.canonical import sha256_text
@@ -38,8 +38,20 @@ class EvaluationSet:
 def declaration_of(task: TaskConfig) -> Declaration:
     """What a task's YAML says of its own rows."""
     return Declaration(
-        task.kind, task.columns, task.labels, task.label_values, task.drop_labels, task.drop_empty, task.range
+        task.kind,
+        task.columns,
+        task.labels,
+        task.label_values,
+        task.drop_labels,
+        task.drop_empty,
+        task.range,
+        decimal_of(task.source),
     )
+
+
+def decimal_of(source: Source) -> str | None:
+    """Return the decimal mark of numbers in a source's files, None where nothing is said."""
+    return source.decimal if isinstance(source, FilesSource) else None
 
 
 def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> EvaluationSet:
@@ -65,6 +77,7 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
             config.drop_labels or (task.drop_labels if own else ()),
             config.drop_empty or task.drop_empty,
             task.range,
+            decimal_of(config.source),
         )
         found = EvaluationSet(config.source, config.split, declaration, config.label_map, None, config.reversed)
     else:
@@ -246,7 +259,7 @@ def _describe(
         "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
         "duplicates": duplicates,
         "leaks": leaks_of_folds(rows) if folded else leaks_between(train, dev),
-        "remarks": remarks(task.kind, {"train": rows} if folded else {"train": train, "dev": dev}),
+        "oddities": oddities(task.kind, task.labels, {"train": rows} if folded else {"train": train, "dev": dev}),
         "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
         "sets": sets,
         "source": task.source.model_dump(mode="json"),

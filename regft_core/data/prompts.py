@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
+from regft_core.data.lengths import UNKNOWN
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive
@@ -20,8 +21,6 @@ from regft_core.schema.prompts import MASK, PLACES
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens
 
-#: What tokenizers write for what is not in their vocabulary.
-UNKNOWN = ("[UNK]", "<unk>")
 #: Of each row: which field its tokens are of (0 text, 1 text_pair), None for those of the template.
 Fields = list[int | None]
 

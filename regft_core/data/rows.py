@@ -1,248 +1,175 @@
-"""Raw rows of one file, one after the other: CSV and TSV, JSON lines, Parquet, Excel. Nothing is kept in memory."""
+"""Read raw rows as examples, as the YAML of their task declares them."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
-import json
-import shutil
-import tempfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from io import TextIOWrapper
-from pathlib import Path
-from typing import IO, TextIO, cast
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from regft_core.data.declare import Row
-from regft_core.data.file_format import (
-    MAX_BYTES,
-    NAMED,
-    NAMES_COLUMNS,
-    STARTS,
-    UNSAID,
-    FileFormat,
-    Told,
-    WrongFile,
-    check_names,
-    damaged,
-    is_known,
-    not_text,
-    open_bytes,
-    suffix_of,
-    tell,
-)
-from regft_core.data.workbook import open_sheet
+from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.file_format import Row, Table, column_problems
 from regft_core.errors import DataError
-from regft_core.io.paths import what_is
+from regft_core.kinds import WrongLabel, find
+from regft_core.kinds._reading import as_text, given
+from regft_core.schema.tasks import ColumnsConfig
 
-#: Rows of a Parquet file that are decoded at a time.
-_PARQUET_ROWS = 1_000
-
-
-def table(stream: TextIO, told: Told, where: str) -> tuple[list[str], Iterator[Row]]:
-    """Column names and rows of CSV or TSV with a header line; quoted fields may hold delimiters and line breaks.
-
-    ``stream`` was opened with ``newline=""``. Raises DataError here for a bad header, while iterating for a bad row.
-    """
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(stream, delimiter=told.delimiter, quoting=told.quoting, strict=True)
-
-    def torn(error: csv.Error, line: int) -> DataError:
-        hint = f"check the quotes from line {line} on: each one that opens a field has to be closed"
-        return DataError("csv-syntax", f"{where}: the row that begins on line {line}: {error}\n    -> {hint}")
-
-    try:
-        header = next(reader, None)
-    except csv.Error as error:
-        raise torn(error, 1) from error
-    if not header:
-        raise WrongFile("empty-file", "has an empty first line", NAMES_COLUMNS)
-    check_names(header)
-
-    def rows() -> Iterator[Row]:
-        count, line = 0, reader.line_num + 1
-        try:
-            for values in reader:
-                if values:  # a blank line is no row
-                    count += 1
-                    position = f"row {count} (line {line})"
-                    if len(values) != len(header):
-                        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
-                        raise DataError(
-                            "field-count",
-                            f"{where}: {position} has {fields}, the header {len(header)}: "
-                            f"{_excerpt(values)}"
-                            "\n    -> quote fields that hold the delimiter or a line break (CSV), or use .jsonl",
-                        )
-                    yield Row(position, dict(zip(header, values, strict=True)))
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise torn(error, line) from error
-
-    return header, rows()
-
-
-def json_lines(lines: Iterable[str], where: str) -> Iterator[Row]:
-    """Rows of JSON lines; ``lines`` end at ``\\n`` only: texts may hold other Unicode line breaks.
-
-    Raises DataError with the line that is no object.
-    """
-    count = 0
-    for line, content in enumerate(lines, start=1):
-        if not content.strip():
-            continue
-        try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-            message = f"{where}: line {line} is not JSON ({error}): {content[:60]!r}"
-            raise DataError("not-json", f"{message}\n    -> correct that line, or remove it") from error
-        if not isinstance(value, dict):
-            message = f"{where}: line {line} is not an object {{column: value}}: {content[:60]!r}"
-            raise DataError("not-an-object", f"{message}\n    -> write one object on each line")
-        count += 1
-        yield Row(f"row {count} (line {line})", value)
-
-
-def parquet(file: IO[bytes]) -> tuple[list[str], int, Iterator[Row]]:
-    """Column names, number of rows, and the rows of a Parquet file. Raises WrongFile, here or while rows are read."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        opened = pyarrow.parquet.ParquetFile(file)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise damaged("Parquet", error) from error
-
-    def rows() -> Iterator[Row]:
-        count = 0
-        try:
-            for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
-                for values in batch.to_pylist():
-                    count += 1
-                    yield Row(f"row {count}", values)
-        except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise damaged("Parquet", error) from error
-
-    return check_names(opened.schema_arrow.names), opened.metadata.num_rows, rows()
-
-
-def _excerpt(values: list[str]) -> str:
-    text = repr(values)
-    return text if len(text) <= 100 else text[:100] + "..."
+#: Problems of one file that are spelled out; the rest are counted.
+SHOWN = 5
 
 
 @dataclass(frozen=True)
-class OpenTable:
-    """A file that is being read.
+class Declaration:
+    """What one set's YAML says of its rows."""
 
-    ``names``: its columns (of JSON lines: the keys of the first row); ``rows``: to be read once;
-    ``done``: how much of the file was read, between 0 and 1.
+    kind: str
+    columns: ColumnsConfig
+    labels: tuple[str, ...] | None = None
+    label_values: Mapping[str, str] | None = None
+    drop_labels: tuple[str, ...] = ()
+    drop_empty: bool = False
+    range: tuple[float, float] | None = None
+    decimal: str | None = None
+    #: False for a set whose labels are hidden: none is read (all are 0), and no row is dropped.
+    labelled: bool = True
+
+    @property
+    def label_column(self) -> str:
+        """Column of the label."""
+        return self.columns.label
+
+    @property
+    def label_delimiter(self) -> str:
+        """What separates several labels in one cell."""
+        return self.columns.label_delimiter or ";"
+
+
+@dataclass
+class Split:
+    """The rows of one split, and how many were dropped for which declared reason."""
+
+    examples: list[Example]
+    dropped: dict[str, int] = field(default_factory=dict)
+    #: The group of each example; None where the set names no column of groups.
+    groups: list[str] | None = None
+    #: Rows whose label is a number in other digits than 0 to 9.
+    foreign_digits: int = 0
+
+    @property
+    def group_of(self) -> dict[str, str]:
+        """Identifier of each example -> its group; empty without groups."""
+        return {example.idx: group for example, group in zip(self.examples, self.groups or ())}
+
+    def take(self, rows: Sequence[int]) -> Split:
+        """Some of the rows, by number; what was dropped stays with the whole."""
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        return Split([self.examples[row] for row in rows], {}, groups)
+
+
+def check_columns(table: Table, declaration: Declaration, where: str) -> None:
+    """Raise DataError when a declared column is not there."""
+    columns = declaration.columns
+    wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id), ("group", columns.group)]
+    if declaration.labelled:
+        key = "label" if columns.labels is None else "labels"
+        wanted[2:2] = [(key, name) for name in columns.of_labels]
+    named = [(f"columns.{key}", name) for key, name in wanted if name is not None]
+    if problems := column_problems(table, named, "key"):
+        lines = "; ".join(f"{key}: {message}" for key, message, _ in problems)
+        hints = "; ".join(dict.fromkeys(hint for _, _, hint in problems))
+        raise DataError("column-missing", f"{where}: {lines}\n    -> {hints}")
+
+
+def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
+    """Turn raw rows into examples.
+
+    ``where`` names the file or split in messages. Raises DataError that spells out the first
+    ``SHOWN`` problems with their rows and values, and counts the others.
     """
-
-    names: list[str]
-    rows: Iterator[Row]
-    done: Callable[[], float]
-
-
-@contextmanager
-def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[OpenTable]:
-    """Open a data file (``FORMATS``, also .gz) to read its rows one after the other; the only reader of such files.
-
-    ``where`` heads messages, by default the path. Raises DataError, here or while rows are read: no such file, unknown
-    format, empty, damaged, in another encoding or format than its name and ``how`` say.
-    """
-    where = where or str(path)
-    if not is_known(path):
-        raise DataError("unknown-format", f"{where}: unknown format\n    -> {NAMED}")
-    if not path.is_file():
-        if (kind := what_is(path)) is None:
-            raise DataError("file-missing", f"{where}: no such file\n    -> give the path of a data file")
-        raise DataError("not-a-file", f"{where}: is {kind}, not a file\n    -> give the path of a data file")
-    try:
-        with path.open("rb"):
-            size, suffix = path.stat().st_size, suffix_of(path)
-    except OSError as error:
-        raise DataError(
-            "cannot-read", f"{where}: cannot be read ({error.strerror or error})\n    -> check the file's permissions"
-        ) from error
-    if size == 0:
-        raise DataError("empty-file", f"{where}: empty file\n    -> {STARTS.get(suffix, 'copy it again')}")
-    with _in_words(path, how, where):
-        if suffix == ".xlsx":
-            with open_sheet(path, how.sheet) as sheet:
-                lines = (Row(f"row {n} (line {line})", values) for n, (line, values) in enumerate(sheet.rows, start=1))
-                yield _counted(sheet.names, max(sheet.lines - 1, 0), lines)
-            return
-        told = None if suffix == ".parquet" else tell(path, how)
-        with path.open("rb") as raw:
-            packed = path.name.lower().endswith(".gz")
-            plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
-
-            def done() -> float:
-                return min(1.0, raw.tell() / size)
-
-            if told is None:
-                with tempfile.TemporaryFile() as unpacked:
-                    if packed:  # Parquet is read from its end
-                        shutil.copyfileobj(plain, unpacked)
-                        unpacked.seek(0)
-                    yield _counted(*parquet(unpacked if packed else raw))
-                return
-            text = TextIOWrapper(plain, encoding=told.encoding, newline="\n" if suffix == ".jsonl" else "")
-            if suffix == ".jsonl":
-                objects = json_lines(text, where)
-                first = next(objects, None)
-                if first is None:
-                    raise DataError("no-rows", f"{where}: no rows\n    -> one JSON object per line")
-                yield OpenTable(list(first.values), _chain(first, objects), done)
-            else:
-                names, rows = table(text, told, where)
-                yield OpenTable(names, rows, done)
-
-
-@contextmanager
-def _in_words(path: Path, how: FileFormat, where: str) -> Iterator[None]:
-    """Turn what a wrong file raises, whenever it is noticed, into a sentence."""
-    try:
+    problems: list[str] = []
+    dropped: Counter[str] = Counter()
+    examples: list[Example] = []
+    groups: list[str] = []
+    seen: dict[str, str] = {}
+    foreign = 0
+    for number, row in enumerate(rows):
         try:
-            yield
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise damaged("gzip", error) from error
-        except UnicodeDecodeError as error:
-            raise _undecodable(path, how, error) from error
-    except WrongFile as wrong:
-        hint = f"\n    -> {wrong.hint}" if wrong.hint else ""
-        raise DataError(wrong.code, f"{where}: {wrong}{hint}") from wrong
+            example = _to_example(row, number, declaration, dropped)
+            if example is None:
+                continue
+            if example.idx in seen:
+                raise WrongText(f"identifier {given(example.idx)} was already used by {seen[example.idx]}")
+            seen[example.idx] = row.position
+            if declaration.columns.group is not None:
+                groups.append(_named(row.values.get(declaration.columns.group), declaration.columns.group, "group"))
+            examples.append(example)
+            foreign += declaration.labelled and _has_foreign_digits(row, declaration)
+        except (WrongText, WrongLabel) as bad:
+            problems.append(f"{row.position}: {bad}")
+    if problems:
+        more = len(problems) - SHOWN
+        tail = [f"... and {more} more"] if more > 0 else []
+        count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
+        spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + tail)
+        raise DataError("rows-do-not-match", f"{where}: {count}\n{spelled}\n    -> {_remedy(declaration)}")
+    if not examples:
+        why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
+        raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
+    grouped = groups if declaration.columns.group is not None else None
+    return Split(examples, dict(sorted(dropped.items())), grouped, foreign)
 
 
-def _undecodable(path: Path, how: FileFormat, found: UnicodeDecodeError) -> WrongFile:
-    """The line of a byte that was met amid a long file, which is read once more up to it."""
-    decoder, before = codecs.getincrementaldecoder(tell(path, how).encoding)(), 0
-    with open_bytes(path) as stream:
-        while part := stream.read(MAX_BYTES):
-            try:
-                decoder.decode(part)
-            except UnicodeDecodeError as error:
-                return not_text(error, how.encoding, before)
-            before += part.count(b"\n")
-    return not_text(found, how.encoding, before)
+def _remedy(declaration: Declaration) -> str:
+    """What to do about rows that do not match: the keys of the task's YAML that settle such rows."""
+    keys = f"{find(declaration.kind).label_keys}'drop_labels' (by label) and 'drop_empty' leave rows out"
+    return f"correct the rows, or the task's YAML: {keys}"
 
 
-def _chain(first: Row, others: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from others
+def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
+    columns, values = declaration.columns, row.values
+    if not declaration.labelled:
+        # A missing text is an empty one, for every row needs its prediction.
+        return _example(row, number, columns, [text_of(values.get(name), name) or "" for name in columns.texts], 0)
+    raw_label = _raw_label(row, columns)
+    label_text = as_text(raw_label) or ""
+    if label_text in declaration.drop_labels:
+        dropped[f"label {label_text}"] += 1
+        return None
+    texts = {name: text_of(values.get(name), name) for name in columns.texts}
+    empty = next((name for name, text in texts.items() if text is None), None)
+    if empty is not None:
+        if declaration.drop_empty:
+            dropped["without text"] += 1
+            return None
+        shown = "missing" if values.get(empty) is None else given(values.get(empty))
+        raise WrongText(f"column '{empty}' has no text ({shown}); fill it in, or set drop_empty: true")
+    label = find(declaration.kind).read_label(raw_label, declaration)
+    if isinstance(label, bool) or not isinstance(label, int | float):
+        raise WrongLabel(f"kind '{declaration.kind}' reads label {given(raw_label)} as {given(label)}, not as a number")
+    return _example(row, number, columns, [text or "" for text in texts.values()], label)
 
 
-def _counted(names: list[str], count: int, rows: Iterator[Row]) -> OpenTable:
-    read = 0
+def _example(row: Row, number: int, columns: ColumnsConfig, texts: Sequence[str], label: int | float) -> Example:
+    idx = str(number) if columns.id is None else _named(row.values.get(columns.id), columns.id, "identifier")
+    return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
 
-    def counting() -> Iterator[Row]:
-        nonlocal read
-        for row in rows:
-            read += 1
-            yield row
 
-    return OpenTable(names, counting(), lambda: min(1.0, read / count) if count else 1.0)
+def _raw_label(row: Row, columns: ColumnsConfig) -> Any:
+    """What the file has for the label; of several columns all of them."""
+    if columns.labels is not None:
+        return {name: row.values.get(name) for name in columns.labels}
+    return row.values.get(columns.label)
+
+
+def _has_foreign_digits(row: Row, declaration: Declaration) -> bool:
+    """Whether the label is written in digits of another script, which count as numbers, and is no declared name."""
+    text = as_text(_raw_label(row, declaration.columns)) or ""
+    named = {*(declaration.labels or ()), *(declaration.label_values or ())}
+    return text not in named and any(c.isdecimal() and not c.isascii() for c in text)
+
+
+def _named(value: Any, column: str, what: str) -> str:
+    text = as_text(value)
+    if not text:
+        raise WrongText(f"column '{column}' has no {what}")
+    return text_of(text, column) or text

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 
 from regft_core.data import builtin
-from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
 from regft_core.data.hub import is_fetched
+from regft_core.data.rows import Declaration
 from regft_core.data.shuffle import shuffled
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from regft_core.data import builtin
-from regft_core.data.declare import Declaration, Split, check_columns, to_examples
-from regft_core.data.file_format import NAMED, is_known, suffix_of
+from regft_core.data.file_format import NAMED, Table, is_known, suffix_of
 from regft_core.data.hub import read_hub
-from regft_core.data.rows import open_table
+from regft_core.data.rows import Declaration, Split, check_columns, to_examples
+from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.paths import what_is
 from regft_core.schema.tasks import BuiltinSource, FilesSource, HubSource
@@ -27,15 +28,17 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
     if isinstance(source, FilesSource):
         where = f"task '{task_name}', {split}"
         path = _locate(root, source, split, where)
-        with open_table(path, source.written, where) as table:
+        with open_table(path, source.written, where, "key") as table:
             if suffix_of(path) != ".jsonl":  # whose rows need not all have every key
-                check_columns(table.names, declaration, where)
+                check_columns(table, declaration, where)
             rows = list(table.rows)
-        names = list(dict.fromkeys(name for row in rows for name in row.values)) if rows else table.names
+        if suffix_of(path) == ".jsonl":
+            names = list(dict.fromkeys(name for row in rows for name in row.values))
+            check_columns(replace(table, names=names), declaration, where)
     else:
         where = f"task '{task_name}', {source.id}{'/' + source.config if source.config else ''} split '{split}'"
         names, rows = read_hub(root, source, split, where)
-    check_columns(names, declaration, where)
+        check_columns(Table(names, iter(()), header="the set"), declaration, where)
     return to_examples(rows, declaration, where)
 
 

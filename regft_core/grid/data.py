@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from regft_core.data.checks import warnings_of
 from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
-from regft_core.data.remarks import remark_warnings
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
 from regft_core.grid.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
@@ -68,7 +68,7 @@ def _dataset(project: Project, task: str) -> None:
         if line := drawn_line(described):
             print(f"{task}: {line}")
         leaks = leak_warning(task, described)
-        for text in ([leaks] if leaks else []) + list(remark_warnings(task, described)):
+        for text in ([leaks] if leaks else []) + list(warnings_of(task, described)):
             print(f"warning: {text}", file=sys.stderr)
 
 

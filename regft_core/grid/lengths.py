@@ -18,7 +18,7 @@ from regft_core.runs.inputs import content_of
 from regft_core.settings.project import Project
 
 #: Raise it when the content of the file changes.
-FORMAT = 2
+FORMAT = 3
 
 
 def lengths_file(root: Path, task: str) -> Path:

@@ -44,6 +44,10 @@ class Declared(Protocol):
         """Smallest and largest value of a regression."""
 
     @property
+    def decimal(self) -> str | None:
+        """The decimal mark of numbers in text; None: a point, and no marks between thousands."""
+
+    @property
     def label_column(self) -> str:
         """Column of the label."""
 

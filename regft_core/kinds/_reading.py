@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,6 +18,13 @@ _WIDTH = 60
 #: Python refuses to read integers of more than 4,300 digits; an index has far fewer.
 _MAX_DIGITS = 18
 _INTEGER = re.compile(r"[+-]?\d+")
+#: A quoted label within a list that was written as text.
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+#: Decimal mark -> numbers with it, perhaps with marks (or spaces) between thousands.
+_NUMBERS = {
+    ",": re.compile(r"[+-]?(?:\d{1,3}(?:[. \u00a0\u202f']\d{3})+|\d+)(?:,\d+)?(?:[eE][+-]?\d+)?"),
+    ".": re.compile(r"[+-]?(?:\d{1,3}(?:[, \u00a0\u202f']\d{3})+|\d+)?(?:\.\d*)?(?:[eE][+-]?\d+)?"),
+}
 
 
 def is_nan(value: Any) -> bool:
@@ -35,6 +43,56 @@ def as_text(value: Any) -> str | None:
     return str(value).strip()
 
 
+def listed_labels(value: Any) -> list[Any] | None:
+    """Return the labels that one raw value lists, None for a single label.
+
+    Lists are those of JSON and Parquet, ``{"choices": [...]}`` (Label Studio), and all of these as text:
+    ``["a", "b"]``, ``['a', 'b']`` (pandas, also for tuples and sets), ``[a, b]``.
+    """
+    if isinstance(value, Mapping) and set(value) == {"choices"}:
+        value = value["choices"]
+    if isinstance(value, list | tuple):
+        return list(value)
+    text = value.strip() if isinstance(value, str) else ""
+    if text[:1] not in ("[", "(", "{") or text[-1:] not in ("]", ")", "}"):
+        return None
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        inner = text[1:-1].strip().rstrip(",")
+        quoted = re.findall(rf"{_QUOTED}(?=\s*,|\s*$|\s+['\"])", inner)
+        if quoted and re.fullmatch(rf"{_QUOTED}(?:\s*[,\s]\s*{_QUOTED})*", inner):
+            return [part[1:-1].replace("\\'", "'").replace('\\"', '"') for part in quoted]
+        return [part.strip() for part in inner.split(",")] if text[0] == "[" and "," in inner else None
+    return listed_labels(parsed) if isinstance(parsed, list | dict) else None
+
+
+def to_number(value: Any, decimal: str | None = None) -> float | None:
+    """Return a finite number, None for anything else.
+
+    Args:
+        decimal: the decimal mark of text, a comma or a point; the other one may stand between thousands then. None: a
+            point, and nothing between thousands.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and decimal is not None:
+        if not _NUMBERS[decimal].fullmatch(value.strip()):
+            return None
+        value = re.sub(r"[^0-9,.eE+-]", "", value).replace("." if decimal == "," else ",", "").replace(",", ".")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and "_" not in str(value) else None
+
+
+def looks_like_number(text: str) -> bool:
+    """Return whether a text is a number as people write it: decimal comma, marks between thousands, a per cent sign."""
+    plain = text.strip().rstrip("%").rstrip()
+    return any(to_number(plain, mark) is not None for mark in (None, *_NUMBERS))
+
+
 def given(value: Any) -> str:
     """A raw value as messages show it, cut after ``_WIDTH`` characters."""
     text = repr(value)
@@ -44,6 +102,13 @@ def given(value: Any) -> str:
 def read_index(value: Any, declared: Declared) -> int:
     """Index into ``labels``: through ``label_values`` where given, else a name, else an integer index."""
     labels = declared.labels or ()
+    if (listed := listed_labels(value)) is not None and as_text(value) not in (declared.label_values or labels):
+        if len(listed) != 1 or isinstance(listed[0], list | tuple | Mapping):
+            hint = "kind: multi_label reads several labels of a row"
+            raise WrongLabel(f"label {given(value)} is a list of {len(listed)}; {hint}")
+        (value,) = listed
+    if isinstance(value, Mapping):
+        raise WrongLabel(f"label {given(value)} is an object, not a name")
     text = as_text(value)
     if text is None or text == "":
         raise WrongLabel(f"column '{declared.label_column}' has no label ({given(value)})")
@@ -86,14 +151,12 @@ def read_number(value: Any, declared: Declared) -> float:
     """A finite number within ``range``."""
     if value is None or (isinstance(value, str) and not value.strip()):
         raise WrongLabel(f"column '{declared.label_column}' has no target")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise WrongLabel(f"target {given(value)} is not a number")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise WrongLabel(f"target {given(value)} is not a number") from None
-    if not math.isfinite(number):
-        raise WrongLabel(f"target {given(value)} is not a finite number")
+    number = to_number(value, declared.decimal)
+    if number is None:
+        hint = ""
+        if isinstance(value, str) and declared.decimal is None and looks_like_number(value):
+            hint = '; \'decimal\' under source says which mark is the decimal one ("," or "."), and a % has to go'
+        raise WrongLabel(f"target {given(value)} is not a finite number{hint}")
     if declared.range is not None and not declared.range[0] <= number <= declared.range[1]:
         raise WrongLabel(f"target {given(value)} is outside range {list(declared.range)}")
     return number

@@ -46,12 +46,17 @@ class MultiLabel(Kind):
         return None
 
     def read_label(self, value: Any, declared: Declared) -> int:
-        from regft_core.kinds._reading import as_text, given, read_index
+        from regft_core.kinds._reading import as_text, given, listed_labels, read_index
 
-        if isinstance(value, Mapping):
+        listed = listed_labels(value)
+        if listed is None and isinstance(value, Mapping):
             return sum(_flag(cell, column) << bit for bit, (column, cell) in enumerate(value.items()))
-        if isinstance(value, list | tuple):
-            parts = list(value)
+        if listed is not None:
+            parts = listed
+            if len(parts) == len(declared.labels or ()) and all(str(part) in _FLAGS for part in parts):
+                raise WrongLabel(f"labels {given(value)}: 0 and 1 of each label, or positions? Write names instead")
+            if len(set(map(str, parts))) < len(parts):
+                raise WrongLabel(f"labels {given(value)} hold one twice; write each once, by its name")
         elif (text := as_text(value)) is None:
             raise WrongLabel(f"column '{declared.label_column}' has no labels ({given(value)}); write '' for none")
         elif isinstance(value, str):

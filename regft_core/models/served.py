@@ -100,6 +100,7 @@ class Served(BaseModel):
         answered_by: what answers where there is no model (scoring/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
         temperature: what the logits are divided by before they become probabilities; None: 1.
+        file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).
         refit: None for the model of a run that was judged itself.
     """
 
@@ -121,6 +122,7 @@ class Served(BaseModel):
     abstain: Abstain | None = None
     temperature: float | None = Field(None, gt=0)
     refit: Refit | None = None
+    file_format: dict[Literal["delimiter", "encoding", "quoted", "sheet"], Any] = {}
     prompt: ServedPrompt | None = None
 
 

@@ -54,6 +54,9 @@ class FilesSource(StrictModel):
         None, description="of text files; when absent that of the byte-order mark, else UTF-8"
     )
     sheet: Override[str] = Field(None, description="sheet of an .xlsx; the only one when absent")
+    decimal: Override[Literal[",", "."]] = Field(
+        None, description="decimal mark of numbers in text; the other mark may then stand between thousands"
+    )
     # Not in dumps: where a file can be had changes none of its rows.
     get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
 
@@ -95,6 +98,11 @@ class ColumnsConfig(StrictModel):
     group: str | None = Field(
         None, description="rows of one group (product, author, premise) are never split and are resampled together"
     )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that hold a row's texts."""
+        return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
 
     @property
     def of_labels(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from regft_core.runs.one_run import look_up
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.results.records import TrainingRecord
 from regft_core.runs.results.work import Work
+from regft_core.schema.tasks import FilesSource, Source
 from regft_core.serve.abstention import abstain_for, check_accuracy
 from regft_core.serve.model_card import card_contents
 from regft_core.serve.out_of_fold import OutOfFold
@@ -182,7 +183,14 @@ def _served(context: Context, key: str, trained: FinishedModel) -> Served:
         task=context.job.task,
         run_key=key,
         prompt=_prompt(context, trained),
+        file_format=_file_format(context.task_config.source),
     )
+
+
+def _file_format(source: Source) -> dict[str, Any]:
+    """Return what was said of the training file, but for its numbers."""
+    told = vars(source.written) if isinstance(source, FilesSource) else {}
+    return {name: value for name, value in told.items() if value and name != "decimal"}
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:

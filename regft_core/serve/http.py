@@ -7,7 +7,6 @@ request alone and wants the model packed a second time; FastAPI would add schema
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,14 +22,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from regft_core import __version__
-from regft_core.data.declare import Row
 from regft_core.data.examples import Example
+from regft_core.data.file_format import Row
+from regft_core.data.table import parse_json
 from regft_core.errors import DataError, text_of
 from regft_core.names import suggestion
 from regft_core.serve.batching import Batcher, Full
 from regft_core.serve.lines import Counted, answers
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.reading import Columns, example_of
+from regft_core.serve.writing import encodable
 
 #: Names under which a server on this machine is asked. Others come from a page that a browser has open (DNS rebinding).
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -61,7 +62,7 @@ class Refused(Exception):
     def response(self) -> JSONResponse:
         """The answer to a refused request; 503 says when to try again."""
         headers = {"Retry-After": "1"} if self.status == 503 else None
-        return JSONResponse({"error": {"code": self.code, "message": str(self)}}, self.status, headers)
+        return JSONResponse({"error": {"code": self.code, "message": encodable(str(self))}}, self.status, headers)
 
 
 @dataclass
@@ -160,9 +161,9 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
     """The rows of a body. Raises Refused for another shape, or too many."""
     shape = 'send {"rows": [{"COLUMN": "text"}, ...]}; GET /health names the columns'
     try:
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, "not-json", f"the body is not JSON; {shape}") from error
+        given = parse_json(body)
+    except ValueError as error:
+        raise Refused(400, "not-json", f"the body is not JSON ({error}); {shape}") from error
     rows = given.get("rows") if isinstance(given, dict) else None
     if not isinstance(given, dict) or set(given) != {"rows"} or not isinstance(rows, list):
         raise Refused(422, "wrong-shape", shape)

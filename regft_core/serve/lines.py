@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from regft_core.data.examples import Example
+from regft_core.data.examples import Example, means_none
 from regft_core.kinds import find
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.writing import DIGITS, rounded
@@ -14,12 +14,24 @@ from regft_core.serve.writing import DIGITS, rounded
 
 @dataclass
 class Counted:
-    """What happened: rows answered, rows cut to the model's length, rows without a text (and so without prediction),
-    rows on which the model is not confident enough to answer; of the rows, those that an earlier call predicted."""
+    """What happened to the rows of a file.
+
+    Attributes:
+        cut: to the model's length.
+        empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
+        words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
+        abstained: rows on which the model is not confident enough to answer.
+        resumed: rows that an earlier call predicted.
+    """
+
+    SHOWN: ClassVar[int] = 3
 
     rows: int = 0
     cut: int = 0
     empty: int = 0
+    unreadable: int = 0
+    unreadable_rows: list[str] = field(default_factory=list)
+    words_for_none: int = 0
     abstained: int = 0
     resumed: int = 0
     seconds: float = 0.0
@@ -50,6 +62,7 @@ def answers(
     found = iter(scores)
     counted.cut += model.cut(present) if present else 0
     counted.empty += len(examples) - len(present)
+    counted.words_for_none += sum(means_none(example.text) for example in present)
     kind = find(model.kind)
     names = kind.score_columns(model.labels)
     for index, example in enumerate(examples):

@@ -19,6 +19,7 @@ import torch
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.data.file_format import UNSAID, FileFormat
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.data.reading import Reading
@@ -52,6 +53,7 @@ class ServedModel:
         temperature: what logits are divided by; None: 1.
         precision: in which it answers.
         directory: where it was loaded from.
+        file_format: how the training file was read.
     """
 
     model: Any
@@ -71,6 +73,7 @@ class ServedModel:
     reading: Reading | None = None
     precision: str = "fp32"
     directory: Path | None = None
+    file_format: FileFormat = UNSAID
 
     @property
     def _prompt(self) -> Prompt | None:
@@ -132,6 +135,7 @@ class ServedAnswers:
     precision: str = "fp32"
     device: str = "cpu"
     directory: Path | None = None
+    file_format: FileFormat = UNSAID
 
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """As ``ServedModel.scores``; there are no batches."""
@@ -182,6 +186,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             abstain=served.abstain,
             temperature=served.temperature,
             directory=directory,
+            file_format=FileFormat(**served.file_format),
         )
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
@@ -231,6 +236,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         reading=_reading(served),
         precision=precision,
         directory=directory,
+        file_format=FileFormat(**served.file_format) if served is not None else UNSAID,
     )
 
 

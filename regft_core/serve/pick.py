@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.data.declare import Row
 from regft_core.data.examples import Example
-from regft_core.data.rows import open_table
+from regft_core.data.file_format import UNSAID, FileFormat, Row
+from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.files import atomic_file
 from regft_core.kinds import find
+from regft_core.serve.lines import Counted
 from regft_core.serve.model import ServedAnswers, ServedModel
-from regft_core.serve.reading import choose_columns, example_of
+from regft_core.serve.reading import columns_of_requests, format_of, readable, require_columns
 from regft_core.serve.writing import DIGITS, Writer, check_output
 
 
@@ -63,6 +64,7 @@ def pick_file(
     data: Path,
     out: Path,
     k: int,
+    how: FileFormat = UNSAID,
     *,
     text: str | None = None,
     text_pair: str | None = None,
@@ -76,14 +78,16 @@ def pick_file(
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     check_output(out, data, overwrite)
-    with open_table(data) as table:
+    columns, counted = columns_of_requests(model, text, text_pair), Counted()
+    how = format_of(data, how, model.file_format, columns) if data.is_file() else how
+    with open_table(data, how) as table:
         names = list(table.names)
-        columns = choose_columns(model, names, data, text, text_pair)
+        require_columns(table, columns.options, data)
         given = list(table.rows)
     rows: dict[tuple[str, str | None], tuple[Row, Example]] = {}
     empty = 0
     for row in given:
-        example = example_of(row, columns)
+        example = readable(row, columns, counted)
         if example is None:
             empty += 1
         else:

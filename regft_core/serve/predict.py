@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import __version__
-from regft_core.data.declare import Row
-from regft_core.data.rows import open_table
+from regft_core.data.file_format import UNSAID, FileFormat, Row
+from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.names import plural
@@ -20,7 +20,14 @@ from regft_core.serve.lines import Counted, answers, columns_of
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.partial import partial_file
 from regft_core.serve.progress import Progress
-from regft_core.serve.reading import Columns, choose_columns, example_of, require_columns
+from regft_core.serve.reading import (
+    Columns,
+    columns_of_requests,
+    format_of,
+    readable,
+    require_columns,
+    require_readable,
+)
 from regft_core.serve.writing import Writer, check_output
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
@@ -31,6 +38,7 @@ def predict_file(
     model: ServedModel | ServedAnswers,
     data: Path,
     out: Path,
+    how: FileFormat = UNSAID,
     *,
     text: str | None = None,
     text_pair: str | None = None,
@@ -39,11 +47,13 @@ def predict_file(
 ) -> Counted:
     """Write ``out`` (.csv or .jsonl): ``row``, the kept columns, ``prediction`` and a probability per label.
 
-    The file appears complete or not at all. A row without a text gets no prediction and is counted. Killed, the same
-    call goes on after the last whole chunk, and writes the bytes that it would have written (``partial.py``).
+    The file appears complete or not at all. A row without a text, or with something else than text, gets no prediction
+    and is counted. Killed, the same call goes on after the last whole chunk, and writes the bytes that it would have
+    written (``partial.py``).
 
     Args:
-        data: .csv, .tsv, .jsonl or .parquet, also .gz.
+        data: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx.
+        how: how it is written; where that is not said, as the training file was, if it cannot be read otherwise.
         text, text_pair: columns to read; by default those of the training data.
         keep: columns of ``data`` to copy.
         overwrite: replace an existing ``out``.
@@ -55,11 +65,12 @@ def predict_file(
     """
     check_output(out, data, overwrite)
     started = time.monotonic()
-    with open_table(data) as table:
-        columns = choose_columns(model, table.names, data, text, text_pair)
-        require_columns(table.names, [("--keep", name) for name in keep], data)
+    columns = columns_of_requests(model, text, text_pair)
+    how = format_of(data, how, model.file_format, columns) if data.is_file() else how
+    with open_table(data, how) as table:
+        require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], data)
         own = answer_columns(model, keep, data)
-        with partial_file(out, _key(model, data, columns, keep, own)) as partial:
+        with partial_file(out, _key(model, data, how, columns, keep, own)) as partial:
             counted = Counted(**partial.counted)
             writer = Writer(out.suffix.lower(), partial.file, own, header=not partial.counted)
             if partial.counted:
@@ -67,14 +78,13 @@ def predict_file(
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
             progress = Progress(table, counted.rows)
             while chunk := list(islice(table.rows, CHUNK_ROWS)):
-                examples = [example_of(row, columns) for row in chunk]
+                examples = [readable(row, columns, counted) for row in chunk]
                 for values in answers(model, examples, counted, [kept(row, keep) for row in chunk]):
                     writer.row(values)
                 partial.keep(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
             progress.end()
-            if not counted.rows:
-                raise DataError("no-rows", f"{data}: no rows below the header\n    -> nothing to predict")
+            require_readable(counted, data)
     counted.seconds = time.monotonic() - started
     return counted
 
@@ -95,15 +105,22 @@ def kept(row: Row, keep: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(
-    model: ServedModel | ServedAnswers, data: Path, columns: Columns, keep: Sequence[str], own: Sequence[str]
+    model: ServedModel | ServedAnswers,
+    data: Path,
+    how: FileFormat,
+    columns: Columns,
+    keep: Sequence[str],
+    own: Sequence[str],
 ) -> str:
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
 
     of_model = sorted(model.directory.rglob("*")) if model.directory is not None else []
     states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
-    how = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
-    return sha256_text(canonical_json([states, how, columns.text, columns.text_pair, list(keep), list(own)]))
+    machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
+    return sha256_text(
+        canonical_json([states, machine, asdict(how), columns.text, columns.text_pair, list(keep), list(own)])
+    )
 
 
 def _state(path: Path) -> tuple[int, int]:

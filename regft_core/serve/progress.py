@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from regft_core.data.rows import OpenTable
+from regft_core.data.file_format import Table
 from regft_core.output import drawing
 
 #: Seconds between two lines of progress: on a terminal, and in a log file.
@@ -16,7 +16,7 @@ _WIDTH = 24
 class Progress:
     """Rows so far, share of the file and time left. ``resumed``: rows that an earlier call has predicted."""
 
-    def __init__(self, table: OpenTable, resumed: int = 0) -> None:
+    def __init__(self, table: Table, resumed: int = 0) -> None:
         self._done, self._resumed, self._skipped = table.done, resumed, table.done()
         self._terminal = sys.stderr.isatty()
         self._started = self._last = time.monotonic()

@@ -1,17 +1,17 @@
-"""The texts in the rows of a new file: which columns hold them, and what a cell may be."""
+"""The texts in the rows of a new file: how it is read, which columns hold them, which rows have none."""
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from regft_core.data.declare import Row
-from regft_core.data.examples import Example
-from regft_core.data.file_format import separator_hint
+from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.file_format import FileFormat, Row, Table, WrongFile, column_problems
+from regft_core.data.table import opened
 from regft_core.errors import DataError
-from regft_core.names import listing, nearest
+from regft_core.serve.lines import Counted
 from regft_core.serve.model import ServedAnswers, ServedModel
 
 
@@ -22,21 +22,18 @@ class Columns:
     text: str
     text_pair: str | None
 
-
-def choose_columns(
-    model: ServedModel | ServedAnswers, names: Sequence[str], data: Path | str, text: str | None, text_pair: str | None
-) -> Columns:
-    """The columns to read: what the caller says, else those of the training data.
-
-    Raises DataError when they are not there, or a pair is given to a model of single texts.
-    """
-    columns = columns_of_requests(model, text, text_pair)
-    require_columns(names, [("--text", columns.text), ("--text-pair", columns.text_pair)], data)
-    return columns
+    @property
+    def options(self) -> list[tuple[str, str]]:
+        """Option of the command line -> column."""
+        pair = [] if self.text_pair is None else [("--text-pair", self.text_pair)]
+        return [("--text", self.text), *pair]
 
 
 def columns_of_requests(model: ServedModel | ServedAnswers, text: str | None, text_pair: str | None) -> Columns:
-    """The columns to read, not compared with those of any file. Raises DataError for a pair for a model of texts."""
+    """Return the columns to read: what the caller says, else those of the training data.
+
+    Raises DataError for a pair for a model of single texts.
+    """
     if text_pair is not None and model.pairs is False:
         raise DataError(
             "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
@@ -44,52 +41,61 @@ def columns_of_requests(model: ServedModel | ServedAnswers, text: str | None, te
     return Columns(text or model.text or "text", text_pair or model.text_pair)
 
 
-def require_columns(names: Sequence[str], wanted: Sequence[tuple[str, str | None]], data: Path | str) -> None:
-    """Raise DataError when a wanted column (option that names it, column) is not among ``names``."""
-    missing = [(option, name) for option, name in wanted if name is not None and name not in names]
-    if not missing:
-        return
-    if hint := separator_hint(names, [str(name) for _, name in missing], "save it with commas"):
-        raise DataError("column-missing", f"{data}: no column '{missing[0][1]}' ({missing[0][0]})\n    -> {hint}")
-    nears = [nearest(str(name), names) for _, name in missing]
-    if [option for option, _ in missing] == ["--text", "--text-pair"] and None not in nears and nears[0] != nears[1]:
-        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
-        nears.sort(key=lambda near: names.index(str(near)))
-    lines = []
-    for (option, name), near in zip(missing, nears, strict=True):
-        lines.append(f"no column '{name}' ({option})" + (f", did you mean '{near}'?" if near else ""))
-    options = " ".join(f"{option} COLUMN" for option in dict.fromkeys(option for option, _ in missing))
-    raise DataError(
-        "column-missing",
-        f"{data}: {'; '.join(lines)}\n    -> its columns are {listing(repr(name) for name in names)}; "
-        f"name the right one: {options}",
-    )
+def format_of(path: Path, how: FileFormat, trained: FileFormat, columns: Columns) -> FileFormat:
+    """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
+
+    A file that tells its encoding and has the columns is read as it is.
+    """
+    completed = replace(how, **{name: value for name, value in vars(trained).items() if not getattr(how, name)})
+    if completed == how:
+        return how
+    try:
+        with opened(path, how, "option") as table:
+            if column_problems(table, columns.options):
+                return completed
+            if how.encoding != completed.encoding:
+                deque(table.rows, maxlen=0)  # a byte that is not UTF-8 may stand on the last line
+    except WrongFile as wrong:
+        return completed if wrong.code in ("not-utf8", "binary-file", "sheet-missing") else how
+    return how
+
+
+def require_columns(table: Table, wanted: Sequence[tuple[str, str]], data: Path | str) -> None:
+    """Raise DataError when a wanted column (option that names it, column) is not there."""
+    if problems := column_problems(table, wanted):
+        lines = "; ".join(f"{message} ({option})" for option, message, _ in problems)
+        hints = dict.fromkeys(hint for _, _, hint in problems)
+        options = " ".join(f"{option} COLUMN" for option, _, _ in problems)
+        raise DataError("column-missing", f"{data}: {lines}\n    -> {'; '.join(hints)}; name the right one: {options}")
 
 
 def example_of(row: Row, columns: Columns) -> Example | None:
-    """The texts of a row; None where one is empty. Raises DataError for something else than text."""
-    text = _text(row, columns.text)
-    pair = None if columns.text_pair is None else _text(row, columns.text_pair)
-    if text is None or (columns.text_pair is not None and pair is None):
+    """Return the texts of a row; None where one is empty. Raises DataError for something else than text."""
+    try:
+        texts = [text_of(row.values.get(column), column) for _, column in columns.options]
+    except WrongText as error:
+        hint = "correct the row, or name another column"
+        raise DataError("not-text", f"{row.position}: {error}\n    -> {hint}") from error
+    if None in texts:
         return None
-    return Example(row.position, text, pair, 0)
+    return Example(row.position, texts[0] or "", texts[1] if len(texts) > 1 else None, 0)
 
 
-def _text(row: Row, column: str) -> str | None:
-    """The text of a cell; None for an empty one. Raises DataError for something else than text."""
-    value = row.values.get(column)
-    if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
-        value = " ".join(value)  # keyword lists, as in training data
-    if (
-        value is None
-        or (isinstance(value, float) and math.isnan(value))
-        or (isinstance(value, str) and not value.strip())
-    ):
+def readable(row: Row, columns: Columns, counted: Counted) -> Example | None:
+    """Return the texts of a row as ``example_of``; None and counted for one that holds something else than text."""
+    try:
+        return example_of(row, columns)
+    except DataError as error:
+        counted.unreadable += 1
+        if len(counted.unreadable_rows) < counted.SHOWN:
+            counted.unreadable_rows.append(error.text.partition("\n")[0])
         return None
-    if not isinstance(value, str):
-        raise DataError(
-            "not-text",
-            f"{row.position}: column '{column}' is {repr(value)[:60]}, not text\n"
-            "    -> correct the row, or name another column",
-        )
-    return value
+
+
+def require_readable(counted: Counted, data: Path | str) -> None:
+    """Raise DataError where no row could be read, or there is none."""
+    if counted.rows and counted.rows == counted.unreadable:
+        first = counted.unreadable_rows[0]
+        raise DataError("not-text", f"{data}: no row has a text: {first}\n    -> name another column: --text COLUMN")
+    if not counted.rows:
+        raise DataError("no-rows", f"{data}: no rows\n    -> nothing to predict")

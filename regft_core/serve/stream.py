@@ -6,23 +6,21 @@ is answered at once and a long file in large batches.
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
-from typing import IO, Any
+from typing import IO
 
-from regft_core.data.declare import Row
-from regft_core.data.examples import Example
-from regft_core.data.file_format import Told, WrongFile
-from regft_core.data.rows import json_lines, table
+from regft_core.data.delimited import delimited
+from regft_core.data.file_format import Row, Table, WrongFile
+from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
 from regft_core.serve.lines import Counted, answers
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.predict import answer_columns, kept
-from regft_core.serve.reading import Columns, choose_columns, example_of, require_columns
+from regft_core.serve.reading import Columns, columns_of_requests, readable, require_columns, require_readable
 from regft_core.serve.writing import Writer
 
 #: What lines may be: an object each, fields below a header, or a text each.
@@ -30,11 +28,7 @@ FORMATS = ("jsonl", "csv", "tsv", "text")
 WHERE = "standard input"
 #: Rows that are answered together, at most.
 CHUNK_ROWS = 256
-_TABLES = {"csv": Told("utf-8-sig", ",", 0, "", False), "tsv": Told("utf-8-sig", "\t", 3, "", False)}
-
-#: A row: its texts, and what is copied of it.
-One = tuple[Example | None, dict[str, Any]]
-Waiting = queue.Queue[One | RegftError | None]
+Waiting = queue.Queue[Row | RegftError | None]
 
 
 def predict_stream(
@@ -61,78 +55,66 @@ def predict_stream(
         RunFailed: the model gives NaN.
     """
     started = time.monotonic()
-    names, rows = _opened(model, source, form, text, text_pair)
-    columns = choose_columns(model, names, WHERE, text, text_pair)
-    require_columns(names, [("--keep", name) for name in keep], WHERE)
+    columns = columns_of_requests(model, text, text_pair)
+    with explained_as(WHERE):
+        table = _opened(model, source, form, columns)
+        require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], WHERE)
     writer = Writer(".jsonl", out, answer_columns(model, keep, WHERE))
     waiting: Waiting = queue.Queue(2 * CHUNK_ROWS)
-    threading.Thread(target=_read, args=(rows, columns, keep, waiting), daemon=True).start()
+    threading.Thread(target=_read, args=(table.rows, waiting), daemon=True).start()
     counted = Counted()
     while True:
         chunk, end = _available(waiting)
-        for values in answers(model, [example for example, _ in chunk], counted, [copied for _, copied in chunk]):
+        examples = [readable(row, columns, counted) for row in chunk]
+        for values in answers(model, examples, counted, [kept(row, keep) for row in chunk]):
             writer.row(values)
         out.flush()
         if isinstance(end, RegftError):
             raise end
         if end:
             break
-    if not counted.rows:
-        raise _no_rows()
+    require_readable(counted, WHERE)
     counted.seconds = time.monotonic() - started
     return counted
 
 
-def _opened(
-    model: ServedModel | ServedAnswers, source: IO[bytes], form: str, text: str | None, text_pair: str | None
-) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns, and the rows; of JSON lines the names are those of the first row."""
+def _opened(model: ServedModel | ServedAnswers, source: IO[bytes], form: str, columns: Columns) -> Table:
+    """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form == "text":
-        if model.pairs or text_pair is not None:
+        if model.pairs or columns.text_pair is not None:
             raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")
-        column = text or model.text or "text"
         lines = (line.rstrip("\r\n") for line in stream)
-        return [column], (Row(f"line {number}", {column: line}) for number, line in enumerate(lines, start=1))
+        rows = (Row(f"line {number}", {columns.text: line}) for number, line in enumerate(lines, start=1))
+        return Table([columns.text], rows)
     try:
-        if form in _TABLES:
-            return table(stream, _TABLES[form], WHERE)
-        rows = json_lines(stream, WHERE)
-        first = next(rows, None)
-    except (UnicodeDecodeError, WrongFile) as error:
-        raise _in_words(error) from error
-    if first is None:
-        raise _no_rows()
-    return list(first.values), itertools.chain([first], rows)
+        return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error) from error
 
 
-def _read(rows: Iterator[Row], columns: Columns, keep: Sequence[str], waiting: Waiting) -> None:
+def _read(rows: Iterator[Row], waiting: Waiting) -> None:
     """Put every row into ``waiting``, then None, or what went wrong."""
     try:
-        for row in rows:
-            waiting.put((example_of(row, columns), kept(row, keep)))
+        with explained_as(WHERE):
+            try:
+                for row in rows:
+                    waiting.put(row)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(error) from error
         waiting.put(None)
     except RegftError as error:
         waiting.put(error)
-    except (UnicodeDecodeError, WrongFile) as error:
-        waiting.put(_in_words(error))
 
 
-def _no_rows() -> DataError:
-    return DataError("no-rows", f"{WHERE}: no rows\n    -> nothing to predict")
+def _not_utf8(error: UnicodeDecodeError) -> WrongFile:
+    hint = "convert it first, for instance with iconv"
+    return WrongFile("not-utf8", f"is not UTF-8 text ({error.reason})", hint)
 
 
-def _in_words(error: UnicodeDecodeError | WrongFile) -> DataError:
-    if isinstance(error, WrongFile):
-        return DataError(error.code, f"{WHERE}: {error}\n    -> {error.hint}")
-    return DataError(
-        "not-utf8", f"{WHERE}: is not UTF-8 text ({error.reason})\n    -> convert it first, for instance with iconv"
-    )
-
-
-def _available(waiting: Waiting) -> tuple[list[One], RegftError | bool]:
+def _available(waiting: Waiting) -> tuple[list[Row], RegftError | bool]:
     """The rows that are there, waiting for the first one; and whether (or by what error) they are the last."""
-    chunk: list[One] = []
+    chunk: list[Row] = []
     one = waiting.get()
     while True:
         if one is None or isinstance(one, RegftError):

@@ -33,6 +33,11 @@ def safe_cell(value: Any) -> Any:
     return value
 
 
+def encodable(text: str) -> str:
+    """Return a text that any file can hold: U+FFFD in place of half a surrogate pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class Writer:
     """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first."""
 
@@ -43,13 +48,13 @@ class Writer:
         if not self._json:
             self._csv = csv.writer(file, lineterminator="\n")
             if header:
-                self._csv.writerow([safe_cell(name) for name in self._columns])
+                self._csv.writerow([safe_cell(encodable(name)) for name in self._columns])
 
     def row(self, values: Mapping[str, Any]) -> None:
         """Write the values of the columns; None is an empty cell."""
         if self._json:
             line = {name: values.get(name) for name in self._columns}
-            self._file.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+            self._file.write(encodable(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
             return
         self._csv.writerow([safe_cell(_cell(name, values.get(name))) for name in self._columns])
 
@@ -58,8 +63,8 @@ def _cell(name: str, value: Any) -> Any:
     if isinstance(value, float) and name != "prediction":
         return f"{value:.{DIGITS}f}"
     if isinstance(value, bool | list | dict):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return encodable(value) if isinstance(value, str) else value
 
 
 def check_output(out: Path, data: Path, overwrite: bool) -> None:

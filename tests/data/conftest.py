@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.declare import Declaration
 from regft_core.data.examples import Example
+from regft_core.data.rows import Declaration
 from regft_core.data.sources import read_split
 from regft_core.schema.tasks import ColumnsConfig, FilesSource
 from tests.extras import needs

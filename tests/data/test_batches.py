@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches, padding_of
 from regft_core.data.builtin import GENERATORS, generate
-from regft_core.data.declare import Declaration
 from regft_core.data.encode import Encoded, Tokens, encode
 from regft_core.data.examples import Example
+from regft_core.data.rows import Declaration
 from regft_core.data.sources import read_split
 from regft_core.data.subsample import draw
 from regft_core.errors import ModelError

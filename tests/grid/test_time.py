@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from regft_core.fit.time import EACH, seconds_per_run
 from regft_core.grid import step_times, time
 from regft_core.grid.keys import stale_cells
-from regft_core.grid.own_time import EACH, seconds_per_run
 from regft_core.grid.rates import Measured, Rates, assumed_here, known, rates_of
 from regft_core.grid.step_times import StepTimes, buckets
 from regft_core.grid.time import estimate, spend, still_to_train

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 
 from regft_core import metrics
-from regft_core.data.declare import Declaration, Row, check_columns, to_examples
+from regft_core.data.rows import Declaration, Row, check_columns, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.tasks import ColumnsConfig, TaskConfig

@@ -167,7 +167,13 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
     }
     _json(root / "work" / "datasets" / name / "task.json", described)
     measured = {
-        one: {"rows": n, "measured": n, "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)}}
+        one: {
+            "rows": n,
+            "measured": n,
+            "unknown": 0.0,
+            "alike": 0,
+            "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)},
+        }
         for one, n in described["counts"].items()
     }
     lengths = {"encoder": "minilm", "max_length": 128, "limit": 512, "sets": measured}

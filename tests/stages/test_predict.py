@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.data.rows import OpenTable
+from regft_core.data.file_format import Table
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.served import Abstain
@@ -147,17 +147,21 @@ def test_rows_without_a_text_get_no_prediction_and_are_counted(model: ServedMode
     counted = predict_file(model, data, tmp_path / "out.csv")
     assert (counted.rows, counted.empty) == (5, 3)
     assert [bool(row["prediction"]) for row in lines(tmp_path / "out.csv")] == [True, False, False, False, True]
-    data.write_text('{"review": "good film"}\n{"review": 7}\n')
-    with raises_code(DataError, "not-text", "row 2 (line 2)", "review", "is 7"):
-        predict_file(model, data, tmp_path / "again.csv")
-    assert not (tmp_path / "again.csv").exists()
+    data.write_text('{"review": "good film"}\n{"review": 7}\n{"review": "\\ud83d"}\n')
+    counted = predict_file(model, data, tmp_path / "again.csv")
+    assert (counted.rows, counted.empty, counted.unreadable) == (3, 2, 2)
+    assert "row 2 (line 2)" in counted.unreadable_rows[0]
+    data.write_text('{"review": 7}\n')
+    with raises_code(DataError, "not-text", "row 1 (line 1)", "review", "is 7"):
+        predict_file(model, data, tmp_path / "none.csv")
+    assert not (tmp_path / "none.csv").exists()
 
 
 def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
     data = write_csv(tmp_path / "new.csv", [("Review ", "date"), ("good film", "1")])
     with raises_code(DataError, "column-missing", "'Review '", "no column 'review' (--text)") as error:
         predict_file(model, data, tmp_path / "out.csv")
-    assert "its columns are 'Review ', 'date'; name the right one: --text COLUMN" in str(error.value)
+    assert "line 1 names the columns: 'Review ', 'date'; name the right one: --text COLUMN" in str(error.value)
     predict_file(model, data, tmp_path / "out.csv", text="Review ")
     with raises_code(DataError, "column-missing", "'date'", "no column 'dat' (--keep)"):
         predict_file(model, data, tmp_path / "new.out.csv", text="Review ", keep=["dat"])
@@ -346,7 +350,7 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
 def test_a_bar_on_a_terminal_and_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(progress, "_EVERY", (0.0, 0.0))
     shares = iter([0.0, 0.5] * 2)
-    table = OpenTable([], iter(()), lambda: next(shares))
+    table = Table([], iter(()), lambda: next(shares))
     for terminal, expected in ((True, "\r\u2588\u2588"), (False, "  500 rows, 50% of the file")):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal)
         progress.Progress(table)(500)

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("grid",),
     ("serve",),
+    ("fit",),
     ("report",),
     ("contract",),
     ("tracking", "api"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.catalogue import use_project
-from regft_core.grid.new_project import make_project
+from regft_core.fit.new_project import make_project
 from stages import cli
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from regft_core.data.file_format import NAMED, WrongFile, is_known, separator_hint, suffix_of
-from regft_core.data.headers import columns_of
+from regft_core.data.file_format import NAMED, Table, WrongFile, column_problems, is_known, suffix_of
 from regft_core.data.hub_shadow import shadow_problem
+from regft_core.data.table import opened
 from regft_core.errors import Problem
 from regft_core.io.paths import what_is
 from regft_core.names import listing, nearest, suggestion
@@ -86,20 +86,21 @@ class Sources:
         self, source: FilesSource, document: Document, at: KeyPath, uses: list[Use], columns: Columns | None
     ) -> list[Problem]:
         problems = list(_unused(source, document, at, [use.split for use in uses]))
-        headers: dict[str, list[str]] = {}
+        headers: dict[str, Table] = {}
         for use in uses:
             wrong = _file_problem(self.root, source, use)
             if not wrong:
                 path = file_of(self.root, use.split)
                 try:
-                    names = columns_of(path, source.written)
+                    with opened(path, source.written) as table:
+                        header = replace(table, rows=iter(()))
                 except WrongFile as error:
                     wrong = [use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)]
                 else:
                     # A row that may be dropped need not have every column: the first line tells little.
                     sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
-                    if names is not None and not sparse:
-                        headers.setdefault(_below_data(use.split).as_posix(), names)
+                    if not sparse:
+                        headers.setdefault(_below_data(use.split).as_posix(), header)
             problems += wrong
         return problems + (_unknown_columns(headers, columns) if columns is not None else [])
 
@@ -207,16 +208,12 @@ def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[s
             yield document.problem("key-without-effect", (*at, key), message, "remove it")
 
 
-def _unknown_columns(headers: dict[str, list[str]], columns: Columns) -> list[Problem]:
-    problems = []
-    for key, name in columns.wanted():
-        lacking = [file for file, names in headers.items() if name not in names]
-        if lacking:
-            message = f"no column '{name}' in {listing(f'data/{file}' for file in lacking)}"
-            names = headers[lacking[0]]
-            split_wrongly = separator_hint(names, [name])
-            hint = split_wrongly or suggestion(name, names, "its columns")
-            problems.append(columns.document.problem("column-missing", (*columns.path, key), message, hint))
-            if split_wrongly:
-                return problems[-1:]  # no column is right then
-    return problems
+def _unknown_columns(headers: dict[str, Table], columns: Columns) -> list[Problem]:
+    lacking: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    for file, table in headers.items():
+        for key, message, hint in column_problems(table, list(columns.wanted()), "key"):
+            lacking.setdefault((key, message), (hint, []))[1].append(f"data/{file}")
+    return [
+        columns.document.problem("column-missing", (*columns.path, key), f"{message} in {listing(files)}", hint)
+        for (key, message), (hint, files) in lacking.items()
+    ]

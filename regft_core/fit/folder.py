@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regft_core.data.own_rows import Asked
 from regft_core.errors import Problem
-from regft_core.grid.own_project import Draft
-from regft_core.grid.own_setup import Setup
+from regft_core.fit.project import Draft
+from regft_core.fit.rows import Asked
+from regft_core.fit.setup import Setup
 from regft_core.io.canonical import sha256_file
 from regft_core.io.files import write_json
 from regft_core.io.owned_names import remove
@@ -31,14 +31,14 @@ ENCODERS = ("mpnet", "minilm")
 def made_from(asked: Asked, minutes: float, seed: int, encoders: Sequence[str]) -> dict[str, Any]:
     """What decides a folder: the file by content, the columns, the minutes."""
     return {
-        "file": asked.file.name,
+        "file": str(asked.file.resolve()),
         "sha256": sha256_file(asked.file),
         "columns": asked.columns,
         "kind": asked.kind,
         "minutes": minutes,
         "seed": seed,
         "encoders": list(encoders),
-        **({"encoding": asked.encoding} if asked.encoding else {}),
+        **({"written": asked.told} if asked.told else {}),
     }
 
 
@@ -52,6 +52,10 @@ def folder_state(folder: Path, wanted: Mapping[str, Any]) -> tuple[str, list[Pro
         return "", [Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", hint)]
     if record["from"] == wanted:
         return "same", []
+    if record["from"]["file"] != wanted["file"]:
+        message = f"was made from another file, {record['from']['file']}"
+        hint = "choose another folder with --out, so that the model of that file stays"
+        return "", [Problem("in-the-way", str(folder), 0, "--out", message, hint)]
     edited = [
         name
         for name, sha256 in record["wrote"].items()

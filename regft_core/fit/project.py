@@ -20,11 +20,11 @@ import yaml
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, row_lengths
-from regft_core.data.own_rows import Asked, OwnRows
+from regft_core.fit.rows import Asked, OwnRows
+from regft_core.fit.setup import Chooser, OwnPreset, Setup
+from regft_core.fit.time import seconds_per_run
 from regft_core.grid.data import prepare
 from regft_core.grid.lengths import fast_tokenizer
-from regft_core.grid.own_setup import Chooser, OwnPreset, Setup
-from regft_core.grid.own_time import seconds_per_run
 from regft_core.io.canonical import sha256_file
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import ConfigError
-from regft_core.grid.own_setup import AROUND, Chooser, OwnPreset, read_preset
+from regft_core.fit.setup import AROUND, Chooser, OwnPreset, read_preset
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = OwnPreset.model_validate(

@@ -1,0 +1,144 @@
+"""What is odd about the rows of a task though they can be read: counted in ``task.json``, said by one warning each."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from regft_core.data.examples import Example, means_none, text_key
+from regft_core.data.rows import Split
+from regft_core.errors import DataError
+from regft_core.kinds import find
+from regft_core.kinds._reading import to_number
+from regft_core.names import plural
+
+#: Characters of a text that a warning shows, and texts of one warning.
+WIDTH, SHOWN = 70, 3
+
+
+def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split]) -> dict[str, Any]:
+    """Count what is odd about the training and validation sets; only what occurs.
+
+    ``contradictions``: rows whose text has another label elsewhere (not of values, which are rarely equal);
+    ``wordless``: rows whose text has no letter and no digit; ``none``: rows whose text is a word for a missing one;
+    ``foreign_digits``: rows whose label is a number in other digits than 0 to 9. Each has ``rows``, and the first
+    ``examples``. ``spellings``: [[label, rows], ...] of labels that are probably one; ``none_labels``: of labels that
+    are words for a missing one.
+    """
+    rows = [row for split in splits.values() for row in split.examples]
+    labels_of = defaultdict(set)
+    for row in rows:
+        labels_of[text_key(row)].add(row.label)
+    odd = {
+        "contradictions": [row for row in rows if len(labels_of[text_key(row)]) > 1 and find(kind).has_labels],
+        "wordless": [row for row in rows if not _has_words(row)],
+        "none": [row for row in rows if means_none(row.text)],
+    }
+    found: dict[str, Any] = {name: {"rows": len(of), "examples": _texts(of)} for name, of in odd.items() if of}
+    if foreign := sum(split.foreign_digits for split in splits.values()):
+        found["foreign_digits"] = {"rows": foreign}
+    counts = find(kind).label_counts([row.label for row in rows], labels or ()) or {}
+    if spellings := same_labels(counts):
+        found["spellings"] = spellings
+    if words := [[name, count] for name, count in counts.items() if means_none(name) and count]:
+        found["none_labels"] = words
+    return found
+
+
+def same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
+    """Return the labels that differ only in case, Unicode form, invisible characters or the spelling of a number.
+
+    Each group is [[label, rows], ...], the most frequent first.
+    """
+    groups = defaultdict(list)
+    for label, count in counts.items():
+        folded = unicodedata.normalize("NFKC", label).casefold()
+        visible = "".join(" " if c.isspace() else c for c in folded if unicodedata.category(c) not in ("Cf", "Cc"))
+        number = to_number(visible)
+        groups[" ".join(visible.split()) if number is None else repr(number)].append([label, count])
+    return [sorted(group, key=lambda one: (-one[1], one[0])) for group in groups.values() if len(group) > 1]
+
+
+def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning for each oddity that ``task.json`` counts, with examples and the remedy."""
+    found, counts = described.get("oddities") or {}, described["counts"]
+    if one := found.get("contradictions"):
+        yield (
+            f"{task}: {plural(one['rows'], 'row')} have a text that has another label elsewhere, for instance "
+            f"{_listed(one)}. Correct the labels, or remove the rows."
+        )
+    if one := found.get("wordless"):
+        yield (
+            f"{task}: {plural(one['rows'], 'row')} have a text without a letter or digit, for instance "
+            f"{_listed(one)}. Remove such rows if they say nothing."
+        )
+    if one := found.get("none"):
+        yield (
+            f"{task}: the text of {plural(one['rows'], 'row')} is {_listed(one)}, which programs write for a missing "
+            "one. Empty these cells and set drop_empty: true to leave the rows out."
+        )
+    if one := found.get("foreign_digits"):
+        yield (
+            f"{task}: {plural(one['rows'], 'row')} have a label in other digits than 0 to 9, read as a number. "
+            "List them under label_values if they mean something else."
+        )
+    for name, rows in found.get("none_labels", ()):
+        yield (
+            f"{task}: {plural(rows, 'row')} have the label '{name}', which programs write for a missing one. It is a "
+            f"class as it stands; drop_labels: [{json.dumps(name)}] leaves the rows out."
+        )
+    if groups := found.get("spellings"):
+        yield _spelling_warning(task, described["labels"], groups)
+    repeated = 0 if described.get("drawn") else described["duplicates"].get("dev", 0)
+    if repeated:
+        what = "all rows" if repeated == counts["dev"] else f"{repeated:,} of {counts['dev']:,} rows"
+        yield (
+            f"{task}: {what} of dev repeat the text of a training row, so scores on dev are too high. Remove them from "
+            "one of the two files, or let regft split off dev: dev: {folds: 5}."
+        )
+
+
+def _spelling_warning(task: str, labels: Sequence[str], groups: Sequence[Sequence[Sequence[Any]]]) -> str:
+    """Return the labels that are probably one with their rows, and the lines of the task's YAML that join them."""
+    into = {label: group[0][0] for group in groups for label, _ in group}
+    written = {label: json.dumps(label, ensure_ascii=not label.isascii()) for label in labels}
+    spelled = "; ".join(
+        " and ".join(f"{written[name]} ({plural(rows, 'row')})" for name, rows in group) for group in groups
+    )
+    joined = list(dict.fromkeys(into.get(label, label) for label in labels))
+    values = ", ".join(f"{written[label]}: {written[into.get(label, label)]}" for label in labels)
+    return (
+        f"{task}: labels that are probably one are several classes: {spelled}. To join them, write in "
+        f"pipelines/tasks/{task}.yaml: labels: [{', '.join(written[label] for label in joined)}] and "
+        f"label_values: {{{values}}}"
+    )
+
+
+def require_contrast(where: str, kind: str, names: Sequence[str], rows: Split) -> None:
+    """Raise DataError where there is nothing to learn: one row, or one label or value in all of them."""
+    labels = Counter(row.label for row in rows.examples)
+    if len(labels) > 1:
+        return
+    (label,) = labels
+    what, remedy = f"all {len(rows.examples)} training rows have", "add rows of other labels"
+    if len(rows.examples) == 1:
+        what, remedy = "there is one training row, with", "a few hundred rows are a good start"
+    shown = find(kind).shown(label, names)
+    named = f"the label '{shown}'" if isinstance(shown, str) else f"the value {shown:g}"
+    raise DataError("one-class", f"{where}: {what} {named}, so there is nothing to learn\n    -> {remedy}")
+
+
+def _has_words(row: Example) -> bool:
+    return all(any(c.isalnum() for c in text) for text in (row.text, row.text_pair) if text is not None)
+
+
+def _texts(rows: Sequence[Example]) -> list[str]:
+    texts = dict.fromkeys(" | ".join(part for part in (row.text, row.text_pair) if part) for row in rows)
+    return [text if len(text) <= WIDTH else text[:WIDTH] + "..." for text in list(texts)[:SHOWN]]
+
+
+def _listed(one: Mapping[str, Any]) -> str:
+    return ", ".join(f"'{text}'" for text in one["examples"])

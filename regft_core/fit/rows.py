@@ -1,0 +1,226 @@
+"""One file of labelled rows as it is: its texts, its labels, the task that reads it, errors in it. Writes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.file_format import UNSAID, FileFormat, Row, column_problems
+from regft_core.data.table import open_table
+from regft_core.errors import DataError, Problem
+from regft_core.fit.labels import LEAST_ROWS, Labels, too_little
+from regft_core.kinds import find
+from regft_core.kinds._reading import as_text
+from regft_core.names import plural, suggestion
+from regft_core.schema import NAME_LENGTH
+
+#: A class with a smaller share of the rows makes macro-F1 the metric.
+RARE = 0.2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line says of a file: its columns, how it is written, and the kind where labels do not tell it."""
+
+    file: Path
+    text: str
+    label: str
+    pair: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    how: FileFormat = UNSAID
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Option -> column, of those that were given."""
+        given = {"text": self.text, "pair": self.pair, "label": self.label, "group": self.group}
+        return {option: name for option, name in given.items() if name is not None}
+
+    @property
+    def task_name(self) -> str:
+        """The task's name: that of the file, in the letters that names may have."""
+        name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
+        return name[:NAME_LENGTH] or "rows"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is said of how the file is written."""
+        return {name: value for name, value in vars(self.how).items() if value}
+
+    def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
+        """Return a problem of the file."""
+        return Problem(code, str(self.file), 0, option, message, hint)
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows of a file and what they are.
+
+    Attributes:
+        kind: a file of ``regft_core/kinds``.
+        labels: their names; None for numbers.
+        counts: rows of each label.
+        groups: how many there are; None where no column names them.
+        delimiter: what joins the labels of a cell; None where a row has one.
+        unlabelled: how cells without a label are written.
+        without_label, without_text: rows that are left out.
+        why: how the kind was told, and what changes it.
+    """
+
+    examples: tuple[Example, ...]
+    kind: str
+    labels: tuple[str, ...] | None
+    counts: Mapping[str, int]
+    groups: int | None
+    delimiter: str | None
+    unlabelled: tuple[str, ...]
+    without_label: int
+    without_text: int
+    why: str
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The task's metrics, the primary one first."""
+        kind = find(self.kind)
+        if not kind.has_labels:
+            return ("spearman", "r2", "pearson", "mse")
+        if not kind.one_label:
+            return ("f1_micro", "f1_macro", "accuracy")
+        if kind.ordered:
+            return ("kappa_quadratic", "mae")
+        return ("f1_macro", "accuracy") if self.rare else ("accuracy", "f1_macro")
+
+    def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
+        """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
+        columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
+        columns |= {"label_delimiter": self.delimiter}
+        labels = list(self.labels) if self.labels is not None else None
+        data: dict[str, Any] = {
+            "kind": self.kind,
+            "source": {"kind": "files", **asked.told},
+            "splits": {"train": train, "dev": dict(dev)},
+            "columns": {key: value for key, value in columns.items() if value is not None},
+            "labels": labels,
+            # Digits are names of labels here, not positions in the list.
+            "label_values": {label: label for label in labels or ()} if any(map(str.isdigit, labels or ())) else None,
+            "drop_labels": list(self.unlabelled) or None,
+            "drop_empty": self.without_text > 0 or None,
+            "metrics": list(self.metrics),
+            "primary": self.metrics[0],
+        }
+        return {key: value for key, value in data.items() if value is not None}
+
+    @property
+    def rare(self) -> str:
+        """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
+        kind = find(self.kind)
+        if not kind.one_label or kind.ordered or not self.counts:
+            return ""
+        name = min(self.counts, key=lambda label: self.counts[label])
+        return name if self.counts[name] < RARE * len(self.examples) else ""
+
+
+def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
+    """Return the rows of a file, and everything that is wrong with it; None where no task can be made of them."""
+    if not asked.file.exists():
+        near = sorted(path.name for path in asked.file.parent.glob("*")) if asked.file.parent.is_dir() else []
+        hint = suggestion(asked.file.name, near, f"files in {asked.file.parent}")
+        return None, [asked.problem("file-missing", "", "no such file", hint)]
+    options = [(f"--{option}", name) for option, name in asked.columns.items()]
+    try:
+        with open_table(asked.file, asked.how) as table:
+            problems = [
+                asked.problem("column-missing", option, message, hint)
+                for option, message, hint in column_problems(table, options)
+            ]
+            problems += _same_columns(asked)
+            rows = [] if problems else list(table.rows)
+    except DataError as error:
+        message, _, hint = error.text.removeprefix(f"{asked.file}: ").partition("\n    -> ")
+        return None, [asked.problem(error.code, "", message, hint)]
+    return (None, problems) if problems else _read(asked, rows)
+
+
+def _same_columns(asked: Asked) -> Iterator[Problem]:
+    """Yield two options that name one column; a group may be a text (a premise)."""
+    options = [option for option in asked.columns if option != "group"]
+    for index, option in enumerate(options):
+        for other in options[:index]:
+            if asked.columns[option] == asked.columns[other]:
+                message = f"'{asked.columns[option]}' is also --{other}"
+                yield asked.problem("same-column", f"--{option}", message, "name two different columns")
+    if asked.group == asked.label:
+        message = f"'{asked.group}' is also --label: all rows of a class would be one group"
+        yield asked.problem("same-column", "--group", message, "name another column, or leave --group out")
+
+
+def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Problem]]:
+    labels = Labels({row.position: row.values.get(asked.label) for row in rows}, asked.kind, asked.how.decimal)
+    if wrong := list(labels.mistakes()):
+        return None, [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
+    examples, cells, problems = list[Example](), list[list[str]](), list[Problem]()
+    without_label = without_text = 0
+    groups, unlabelled = set[str](), set[str]()
+    for number, row in enumerate(rows):
+        try:
+            text = text_of(row.values.get(asked.text), asked.text)
+            pair = text_of(row.values.get(asked.pair), asked.pair) if asked.pair is not None else ""
+            cell = labels.of_rows.get(row.position)
+            for label in cell or ():
+                text_of(label, asked.label)
+            group = text_of(as_text(row.values.get(asked.group)), asked.group) if asked.group is not None else ""
+        except WrongText as error:
+            problems.append(asked.problem("not-text", "", f"{row.position}: {error}", "correct the row, or remove it"))
+            continue
+        if cell is None:
+            without_label += 1
+            unlabelled.add(as_text(row.values.get(asked.label)) or "")
+        elif text is None or pair is None:
+            without_text += 1
+        elif group is None:
+            message = f"{row.position}: column '{asked.group}' has no group"
+            problems.append(asked.problem("group-missing", "--group", message, "fill it in, or leave --group out"))
+        else:
+            examples.append(Example(str(number), text, pair or None, 0))
+            cells.append(cell)
+            groups.add(group)
+    has_labels = find(labels.kind).has_labels
+    counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
+    own = OwnRows(
+        examples=tuple(examples),
+        kind=labels.kind,
+        labels=tuple(sorted(counts, key=labels.order)) if has_labels else None,
+        counts=counts,
+        groups=len(groups) if asked.group is not None else None,
+        delimiter=labels.delimiter,
+        unlabelled=tuple(sorted(unlabelled)),
+        without_label=without_label,
+        without_text=without_text,
+        why=labels.why,
+    )
+    problems = problems[:LEAST_ROWS] or _too_little(asked, own, labels, cells)
+    return own, problems
+
+
+def _too_little(asked: Asked, own: OwnRows, labels: Labels, cells: Sequence[Sequence[str]]) -> list[Problem]:
+    """Return what makes rows useless: too few of them, labels, texts or groups that leave nothing to compare."""
+    if len(cells) < 2 * LEAST_ROWS:
+        left_out = ((own.without_label, "label"), (own.without_text, "text"))
+        parts = [f"{count} without a {what}" for count, what in left_out if count]
+        beside = f" ({', '.join(parts)})" if parts else ""
+        message = f"{plural(len(cells), 'row')} with text and label{beside}; {2 * LEAST_ROWS} are the least"
+        return [asked.problem("too-few-rows", "", message, "label more rows; about 50 are a start")]
+    if wrong := list(too_little(labels, cells, own.counts)):
+        return [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
+    if len(texts := {example.text for example in own.examples}) < LEAST_ROWS:
+        message = f"{plural(len(texts), 'different text')} in {len(cells)} rows; {LEAST_ROWS} are the least"
+        return [asked.problem("one-text", "--text", message, "name another column")]
+    if own.groups is not None and own.groups < LEAST_ROWS:
+        message = f"column '{asked.group}' has {plural(own.groups, 'group')}; {LEAST_ROWS} are the least"
+        return [asked.problem("too-few-groups", "--group", message, "name another column, or leave --group out")]
+    return []

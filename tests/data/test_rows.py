@@ -1,0 +1,231 @@
+"""Rows read as a task declares them: labels, targets, texts, identifiers; where files may be."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.data.examples import Example
+from regft_core.data.file_format import Row
+from regft_core.data.rows import Declaration, to_examples
+from regft_core.data.sources import read_split
+from regft_core.errors import DataError
+from regft_core.kinds import find
+from regft_core.schema.tasks import FilesSource
+from tests.errors import raises_code
+
+Read = Callable[..., list[Example]]
+FILES = FilesSource(kind="files")
+MULTI = {"kind": "multi_label", "labels": ("a", "b", "c")}
+
+
+def label_of(read: Read, value: Any, **changes: Any) -> int | float:
+    return read("a.jsonl", json.dumps({"text": "a", "label": value}), **changes)[0].label
+
+
+def test_pairs_identifiers_and_paths_with_data_in_front(tmp_path: Path, read: Read, declare: Any) -> None:
+    columns = {"text": "q", "text_pair": "a", "label": "y", "id": "n"}
+    assert read("sub/a.csv", "n,q,a,y\n7,Who?,Me.,good\n", columns=columns) == [Example("7", "Who?", "Me.", 1)]
+    assert read_split(tmp_path, "mine", FILES, "data/sub/a.csv", declare(columns=columns)).examples[0].idx == "7"
+
+
+def test_what_stands_in_keys_of_files_is_what_was_said() -> None:
+    assert FilesSource(kind="files", get="it is elsewhere").model_dump(mode="json") == {"kind": "files"}
+    said = {"kind": "files", "quoted": True, "decimal": ","}
+    assert FilesSource.model_validate(said).model_dump(mode="json") == said
+
+
+# ----------------------------------------------------------------------------------- labels
+
+
+def test_integers_count_into_labels_and_names_are_names(read: Read) -> None:
+    values = ("bad", "good", 0, 1, 1.0, "1", " good ", ["good"], "['bad']", {"choices": ["good"]})
+    assert [label_of(read, value) for value in values] == [0, 1, 0, 1, 1, 1, 1, 1, 0, 1]
+    assert [label_of(read, value) for value in ("0" * 5000, "-0", "0" * 5000 + "1", "+1")] == [0, 0, 1, 1]
+
+
+def test_label_values_translate_and_are_then_the_only_values(read: Read) -> None:
+    values = {"1": "good", "5": "bad", "true": "good", "[x, y]": "bad"}
+    assert [label_of(read, value, label_values=values) for value in (1, "5", 5.0, True, "[x, y]")] == [1, 0, 0, 1, 0]
+    with raises_code(DataError, "rows-do-not-match", "none of label_values"):
+        label_of(read, "good", label_values=values)
+
+
+def test_names_that_look_like_other_positions_are_refused_when_a_number_could_mean_both(read: Read) -> None:
+    swapped = ("1", "0")
+    assert label_of(read, "1", labels=swapped) == 0  # text is a name first
+    with raises_code(DataError, "rows-do-not-match", "both a name and a position"):
+        label_of(read, 1, labels=swapped)
+    assert label_of(read, 1, labels=("0", "1")) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(2, -1, "goood", None, "", float("nan"), 0.5, True, "9" * 5000, "-" + "9" * 5000),
+        *(["good", "bad"], "['good', 'bad']", [], {"good": 1}, [["good"]]),
+    ],
+)
+def test_a_label_outside_the_declared_set(value: Any, read: Read) -> None:
+    with raises_code(DataError, "rows-do-not-match", "row 1 (line 1)") as caught:
+        label_of(read, value)
+    assert len(caught.value.text) < 400
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        ("a;c", 0b101),
+        ("", 0),
+        ("['a', 'c']", 0b101),
+        ('["a", "c"]', 0b101),
+        ("['a' 'c']", 0b101),
+        ("('a',)", 0b001),
+        ("{'a', 'b'}", 0b011),
+        ("[a, b]", 0b011),
+        ("[]", 0),
+        (["a", "c"], 0b101),
+        ([0, 2], 0b101),
+        ([], 0),
+        ({"choices": ["b"]}, 0b010),
+        ('{"choices": ["b", "c"]}', 0b110),
+        ([1, 0, 0], None),  # one for each label, or positions?
+        ("[0, 1, 1]", None),
+        ([1, 1], None),
+        ("['a', 'd']", None),
+        (None, None),
+    ],
+)
+def test_labels_that_are_lists_are_several_labels(value: Any, bits: int | None, read: Read) -> None:
+    if bits is None:
+        with raises_code(DataError, "rows-do-not-match", "row 1"):
+            label_of(read, value, **MULTI)
+    else:
+        assert label_of(read, value, **MULTI) == bits
+
+
+def test_unlabelled_rows_are_dropped_only_when_declared_and_counted(tmp_path: Path, read: Read, declare: Any) -> None:
+    content = "text,label\na,good\nb,-1\nc,bad\n,good\n"
+    dropping = {"drop_labels": ("-1",), "drop_empty": True}
+    assert [e.idx for e in read("a.csv", content, **dropping)] == ["0", "2"]
+    assert read_split(tmp_path, "mine", FILES, "a.csv", declare(**dropping)).dropped == {
+        "label -1": 1,
+        "without text": 1,
+    }
+    with raises_code(DataError, "rows-do-not-match", "2 of 4"):
+        read("a.csv", content)
+    rows = '{"text": "a", "label": null}\n{"text": "b", "label": "good"}\n'
+    assert len(read("a.jsonl", rows, drop_labels=("",))) == 1
+    with raises_code(DataError, "no-rows", "(all 1"):
+        read("a.csv", "text,label\na,-1\n", drop_labels=("-1",))
+
+
+# ------------------------------------------------------------------------------- regression
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["nan", "inf", float("nan"), "high", 5.01, -1, "", None, True, [1], 10**400, "1,5", "12%", "1_0", "NA", "9" * 5000],
+)
+def test_targets_are_finite_numbers_in_range(value: Any, read: Read) -> None:
+    with raises_code(DataError, "rows-do-not-match", "row 1"):
+        label_of(read, value, kind="regression", labels=None, range=(0.0, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "decimal", "number"),
+    [
+        (3, None, 3.0),
+        ("3", None, 3.0),
+        (" 3.5 ", None, 3.5),
+        ("-1e-6", None, -1e-6),
+        ("3,5", ",", 3.5),
+        ("1.234,5", ",", 1234.5),
+        ("-1 234,5", ",", -1234.5),
+        ("388,805", ".", 388805.0),
+        ("388,805", ",", 388.805),
+        ("3.5", ",", None),
+        ("1.23,5", ",", None),
+        ("12,3", ".", None),
+    ],
+)
+def test_numbers_by_their_decimal_mark(value: Any, decimal: str | None, number: float | None, read: Read) -> None:
+    declared = {"kind": "regression", "labels": None, "decimal": decimal}
+    if number is None:
+        with raises_code(DataError, "rows-do-not-match", "row 1"):
+            label_of(read, value, **declared)
+    else:
+        assert label_of(read, value, **declared) == number
+
+
+def test_a_kind_that_reads_labels_as_something_else_than_numbers_is_refused(
+    declare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(find("classification")), "read_label", lambda self, value, declared: [value])
+    with raises_code(DataError, "rows-do-not-match", "kind 'classification'", "not as a number"):
+        to_examples([Row("row 1", {"text": "a", "label": "good"})], declare(), "here")
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_the_row_the_line_and_the_value_are_named_and_the_rest_counted(read: Read) -> None:
+    with raises_code(DataError, "rows-do-not-match", "a.csv: 1 of 2 rows", "row 2 (line 4): label 'great'"):
+        read("a.csv", 'text,label\n"two\nlines",good\nx,great\n')
+    with raises_code(DataError, "rows-do-not-match", "12 of 12 rows") as caught:
+        read("a.csv", "text,label\n" + "x,odd\n" * 12)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 8
+    assert lines[-2].strip() == "... and 7 more"
+
+
+@pytest.mark.parametrize("value", [None, "", "  ", "\n", [], 7, {"en": "a"}, "x\ud800"])
+def test_what_is_no_text(value: Any, read: Read) -> None:
+    with raises_code(DataError, "rows-do-not-match", "row 1", "column 'text'"):
+        read("a.jsonl", json.dumps({"text": value, "label": 0}))
+
+
+def test_a_list_of_keywords_is_one_text(read: Read) -> None:
+    assert read("a.jsonl", '{"text": ["one", "two"], "label": 0}')[0].text == "one two"
+
+
+def test_a_missing_column_names_the_nearest_and_fields_within_fields_are_not_read(read: Read) -> None:
+    with raises_code(DataError, "column-missing", "columns.label: no column 'label'", "did you mean 'labels'"):
+        read("a.csv", "text,labels\na,good\n")
+    nested = '{"review": {"text": "a"}, "label": 1}\n'
+    with raises_code(DataError, "column-missing", "fields within 'review' are not read", "one level"):
+        read("a.jsonl", nested, columns={"text": "review.text"})
+
+
+def test_identifiers_are_unique_and_present(read: Read) -> None:
+    with raises_code(DataError, "rows-do-not-match", "row 2", "'a' was already used by row 1"):
+        read("a.csv", "n,text,label\na,x,good\na,y,bad\n", columns={"id": "n"})
+    with raises_code(DataError, "rows-do-not-match", "no identifier"):
+        read("a.csv", "n,text,label\n,x,good\n", columns={"id": "n"})
+
+
+def test_where_files_may_be(tmp_path: Path, read: Read, declare: Callable[..., Declaration]) -> None:
+    read("train.csv", "text,label\na,good\n")
+    (tmp_path / "secret.csv").write_text("text,label\na,good\n")
+    (tmp_path / "data" / "dev.csv").mkdir()
+    os.mkfifo(tmp_path / "data" / "pipe.csv")
+    for name, code in {
+        "trian.csv": "file-missing",
+        "dev1.csv": "file-missing",
+        "../secret.csv": "outside-data",
+        str(tmp_path / "secret.csv"): "outside-data",
+        "train.xls": "unknown-format",
+        "dev.csv": "not-a-file",
+        "pipe.csv": "not-a-file",
+        "a" * 300 + ".csv": "not-a-file",
+    }.items():
+        with raises_code(DataError, code):
+            read_split(tmp_path, "mine", FILES, name, declare())
+    source = FilesSource(kind="files", get="it is reviews.tsv of the authors")
+    with raises_code(DataError, "file-missing", "put it at data/a/b.tsv: it is reviews.tsv of the authors"):
+        read_split(tmp_path, "mine", source, "a/b.tsv", declare())

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regft_core import output
-from regft_core.data.file_format import FileFormat
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
+from regft_core.schema.file_format import FileFormat
 
 if TYPE_CHECKING:
     from regft_core.runs.one_run import Stage

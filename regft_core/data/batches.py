@@ -14,10 +14,9 @@ from typing import Any, Literal
 import torch
 
 from regft_core.data.encode import Column, Encoded, Rows
-from regft_core.data.shuffle import shuffled
 from regft_core.errors import ModelError
 from regft_core.kinds import find
-from regft_core.rng import derive
+from regft_core.rng import derive, shuffled
 
 
 @dataclass(frozen=True)

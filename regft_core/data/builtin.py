@@ -24,9 +24,8 @@ from pydantic import Field, ValidationError
 
 from regft_core.data import builtin_words as words
 from regft_core.data.examples import Example
-from regft_core.data.shuffle import shuffled
 from regft_core.errors import DataError
-from regft_core.rng import derive
+from regft_core.rng import derive, shuffled
 from regft_core.schema import StrictModel
 
 GENERATORS = ("cue_sentence", "cue_pair", "cue_regression")

@@ -15,14 +15,13 @@ from regft_core.data.file_format import (
     DELIMITERS,
     NAMES_COLUMNS,
     TITLES,
-    UNSAID,
-    FileFormat,
     Row,
     Table,
     WrongFile,
     check_names,
     title_hint,
 )
+from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: Different values of a column that are remembered to recognise rows within quotes, and how often one must occur.
 REMEMBERED, REPEATED = 1_000, 3

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.data.checks import oddities, require_contrast
-from regft_core.data.drawn import WHOLE, Part, draw_dev, place, with_draw
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.rows import Declaration, Split
 from regft_core.data.sources import Source, read_split
+from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
 from regft_core.errors import DataError, together
 from regft_core.io.canonical import sha256_text
 from regft_core.io.directories import atomic_directory
@@ -133,11 +133,13 @@ def prepare_dataset(
     tasks: Mapping[str, TaskConfig],
     out_dir: Path | None = None,
     before_commit: Callable[[Path], None] | None = None,
+    place: Callable[[str], str] | None = None,
 ) -> Path:
     """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
 
     ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all;
-    ``before_commit`` is given the complete folder right before it appears, and may refuse.
+    ``before_commit`` is given the complete folder right before it appears, and may refuse. ``place`` gives the
+    ``file:line`` of a split, for messages.
     Raises DataError when anything in a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
@@ -148,6 +150,10 @@ def prepare_dataset(
             f"task '{task_name}' has no training split: it only judges other tasks"
             "\n    -> take it out of grid.tasks, or add splits.train to its YAML",
         )
+
+    def where(split: str) -> str:
+        return f"{place(split)} (task '{task_name}')" if place else f"task '{task_name}', splits.{split}"
+
     own = declaration_of(task)
     wanted = {"train": EvaluationSet(task.source, task.splits.train, own, None, task_name)}
     if isinstance(task.splits.dev, str):
@@ -155,8 +161,8 @@ def prepare_dataset(
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
     ood = _read_all(root, task_name, {**wanted, **resolved})
     rows, dev = ood.pop("train"), ood.pop("dev", None)
-    require_contrast(place(root, task_name, "train"), task.kind, task.labels or (), rows)
-    parts = draw_dev(root, task_name, task, rows) if dev is None else [Part("dev", rows, dev)]
+    require_contrast(where("train"), task.kind, task.labels or (), rows)
+    parts = split_dev(where("dev"), task_name, task, rows) if dev is None else [Part("dev", rows, dev)]
     with atomic_directory(out_dir) as directory:
         if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
             write_jsonl(directory / "train.jsonl", rows.examples)
@@ -264,4 +270,4 @@ def _describe(
         "sets": sets,
         "source": task.source.model_dump(mode="json"),
     }
-    return found if isinstance(task.splits.dev, str) else with_draw(found, task, parts)
+    return found if isinstance(task.splits.dev, str) else with_splits(found, task, parts)

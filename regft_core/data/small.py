@@ -12,11 +12,10 @@ from regft_core.data import builtin
 from regft_core.data.examples import Example
 from regft_core.data.hub import is_fetched
 from regft_core.data.rows import Declaration
-from regft_core.data.shuffle import shuffled
 from regft_core.data.sources import Source, read_split
 from regft_core.errors import DataError
 from regft_core.kinds import find
-from regft_core.rng import derive
+from regft_core.rng import derive, shuffled
 from regft_core.schema.tasks import HubSource
 
 #: Rows that a stand-in may be taken from.

@@ -26,9 +26,7 @@ from regft_core.data.file_format import (
     NAMED,
     NAMES_COLUMNS,
     ONE_OBJECT,
-    UNSAID,
     Advice,
-    FileFormat,
     Row,
     Table,
     WrongFile,
@@ -41,6 +39,7 @@ from regft_core.data.file_format import (
 from regft_core.data.workbook import open_sheet
 from regft_core.errors import DataError
 from regft_core.io.paths import what_is
+from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: Byte-order marks and their encodings; the longer ones first, for one begins with another.
 _MARKS = {

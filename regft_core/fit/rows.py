@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.data.examples import Example, WrongText, text_of
-from regft_core.data.file_format import UNSAID, FileFormat, Row, column_problems
+from regft_core.data.file_format import Row, column_problems
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
 from regft_core.fit.labels import LEAST_ROWS, Labels, too_little
@@ -18,6 +18,7 @@ from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
 from regft_core.names import plural, suggestion
 from regft_core.schema import NAME_LENGTH
+from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: A class with a smaller share of the rows makes macro-F1 the metric.
 RARE = 0.2

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.data.checks import warnings_of
-from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
+from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import PlanOutdated
 from regft_core.grid.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
@@ -27,6 +27,7 @@ from regft_core.io.reading import read_json
 from regft_core.runs.inputs import subsample_inputs, task_inputs
 from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.project import open_project
+from regft_core.settings.files import task_file
 from regft_core.settings.project import Project
 from regft_core.settings.settings import sizes_of
 
@@ -63,9 +64,17 @@ def _dataset(project: Project, task: str) -> None:
     key = key_of(project)
     if not is_current(folder, key):
         print(f"preparing task {task}", flush=True)
-        prepare_dataset(project.root, task, project.tasks, folder, _sealing(project.root, key, key_of, task))
+        document = project.documents[task_file(task)]
+        prepare_dataset(
+            project.root,
+            task,
+            project.tasks,
+            folder,
+            _sealing(project.root, key, key_of, task),
+            lambda split: document.place(("splits", split)),
+        )
         described = read_json(folder / "task.json")
-        if line := drawn_line(described):
+        if line := split_line(described):
             print(f"{task}: {line}")
         leaks = leak_warning(task, described)
         for text in ([leaks] if leaks else []) + list(warnings_of(task, described)):

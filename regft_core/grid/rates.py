@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regft_core.data.drawn import of_seed
+from regft_core.data.splits import of_seed
 from regft_core.grid.assumed import CORE_SPEED, SPEED, encoder_weights, seconds_per_token
 from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regft_core.data.drawn import drawn_line
 from regft_core.data.leaks import leak_warning
+from regft_core.data.splits import split_line
 from regft_core.names import plural
 from regft_core.report import truncation
 from regft_core.report.compare import MethodMeta, controlled_methods
@@ -161,7 +161,7 @@ def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
             {
                 "task": task,
                 "described": own[0].described,
-                "judging": drawn_line(own[0].described.model_dump()),
+                "judging": split_line(own[0].described.model_dump()),
                 "draws": [_draws(block) for block in own],
                 "max_length": own[0].lengths["max_length"],
                 "windows": own[0].lengths.get("windows", 1),

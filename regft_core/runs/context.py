@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.data.deal import deal
-from regft_core.data.drawn import of_refit, of_seed, rows_file
+from regft_core.data.dividing import divide
 from regft_core.data.examples import Example, read_jsonl, text_key
 from regft_core.data.prompts import Prompt
+from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.errors import DataError
 from regft_core.hooks import listed
 from regft_core.hooks.declare import Setting
@@ -265,7 +265,7 @@ class Context:
     def _fold_of(self, rows: list[Example], groups: list[str] | None, fold: int) -> list[Example]:
         """The rows of one fold that judges trials: stratified; rows of one group, or of one text, stay together."""
         folds = self.tuning.rounds
-        parts = deal(
+        parts = divide(
             find(self.task["kind"]).strata([row.label for row in rows]),
             groups or [text_key(row) for row in rows],
             [1 / folds] * folds,

@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regft_core.data.deal import set_aside
-from regft_core.data.drawn import rows_file
+from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
+from regft_core.data.splits import rows_file
 from regft_core.data.subsample import draw
 from regft_core.errors import DataError, InputChanged
 from regft_core.io.canonical import canonical_json, sha256_text
@@ -233,7 +233,7 @@ def split_rows(
                 f"phase '{phase}': all {count} training rows are of one group, which is never split, so none can be "
                 "set aside\n    -> take more rows, or name a finer column under columns.group",
             )
-        aside = set_aside(groups, count - int(share * count), random.Random(derive(seed, "split", phase, index)))
+        aside = hold_out(groups, count - int(share * count), random.Random(derive(seed, "split", phase, index)))
         return sorted(set(range(count)) - set(aside)), aside
     order = list(range(count))
     random.Random(derive(seed, "split", phase, index)).shuffle(order)

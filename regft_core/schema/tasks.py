@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from regft_core.catalogue import KINDS
-from regft_core.data.file_format import FileFormat
 from regft_core.kinds import find
 from regft_core.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
 from regft_core.schema.encoder import TaskModel
+from regft_core.schema.file_format import FileFormat
 from regft_core.schema.prompts import PromptConfig
 from regft_core.schema.training import TaskTraining
 

@@ -19,7 +19,6 @@ import torch
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.data.file_format import UNSAID, FileFormat
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.data.reading import Reading
@@ -34,6 +33,7 @@ from regft_core.models.outside import ignored, plain_config, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
 from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
+from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000

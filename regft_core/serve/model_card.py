@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from regft_core.data.drawn import fold_line
 from regft_core.data.lengths import share
 from regft_core.data.reading import Reading
+from regft_core.data.splits import fold_line
 from regft_core.errors import DataError, StoreError
 from regft_core.io.reading import read_json
 from regft_core.kinds import find

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.data.examples import Example
-from regft_core.data.file_format import UNSAID, FileFormat, Row
+from regft_core.data.file_format import Row
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.files import atomic_file
 from regft_core.kinds import find
+from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.serve.lines import Counted
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.reading import columns_of_requests, format_of, readable, require_columns

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import __version__
-from regft_core.data.file_format import UNSAID, FileFormat, Row
+from regft_core.data.file_format import Row
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.names import plural
+from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.serve.lines import Counted, answers, columns_of
 from regft_core.serve.model import ServedAnswers, ServedModel
 from regft_core.serve.partial import partial_file

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regft_core.data.examples import Example, WrongText, text_of
-from regft_core.data.file_format import FileFormat, Row, Table, WrongFile, column_problems
+from regft_core.data.file_format import Row, Table, WrongFile, column_problems
 from regft_core.data.table import opened
 from regft_core.errors import DataError
+from regft_core.schema.file_format import FileFormat
 from regft_core.serve.lines import Counted
 from regft_core.serve.model import ServedAnswers, ServedModel
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regft_core.data.deal import deal
+from regft_core.data.dividing import divide
 
 #: The note of a fit whose groups leave no folds.
 TOO_FEW = "groups leave too few folds, so the strength was not cross-validated"
@@ -31,7 +31,7 @@ def folds_of(
     if count < 2:
         return None
     stratum = np.zeros(rows) if strata is None else np.asarray(strata)
-    part = np.array(deal([int(one) for one in stratum], groups, [1 / count] * count, Random(seed)))
+    part = np.array(divide([int(one) for one in stratum], groups, [1 / count] * count, Random(seed)))
     splits = [(np.flatnonzero(part != fold), np.flatnonzero(part == fold)) for fold in range(count)]
     every = set(stratum.tolist())
     whole = all(len(left) and set(stratum[train].tolist()) == every for train, left in splits)

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.data.examples import Example
-from regft_core.data.file_format import DELIMITERS, FileFormat, Table, column_problems
+from regft_core.data.file_format import DELIMITERS, Table, column_problems
 from regft_core.data.sources import read_split
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
+from regft_core.schema.file_format import FileFormat
 from regft_core.schema.tasks import FilesSource
 from tests.errors import raises_code
 from tests.odd_files import parquet, workbook

@@ -10,7 +10,8 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 
 from regft_core import metrics
-from regft_core.data.rows import Declaration, Row, check_columns, to_examples
+from regft_core.data.file_format import Row, Table
+from regft_core.data.rows import Declaration, check_columns, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.tasks import ColumnsConfig, TaskConfig
@@ -90,7 +91,7 @@ def test_other_values_and_missing_columns_are_said() -> None:
         read({"is_fast": "0", "is_cheap": "1", "is_good": "2"}, columns=FLAGS)
     declaration = Declaration("multi_label", ColumnsConfig.model_validate(FLAGS), LABELS)
     with pytest.raises(DataError, match=r"columns\.labels: no column 'is_good', did you mean 'good'"):
-        check_columns(["text", "is_fast", "is_cheap", "good"], declaration, "train.csv")
+        check_columns(Table(["text", "is_fast", "is_cheap", "good"], iter(())), declaration, "train.csv")
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ import yaml
 
 from regft_core.data.checks import warnings_of
 from regft_core.data.examples import read_jsonl
-from regft_core.data.file_format import UNSAID, FileFormat
 from regft_core.data.prepare import prepare_dataset
 from regft_core.errors import ConfigError, RegftError
 from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
+from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.predict import predict_file

@@ -118,7 +118,12 @@ def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every:
     ]
     assert len({context.data(context.method.finetune).sha256 for context in contexts}) == 2
     # What draws, counts leaks and judges apart is in no key of a run or of an evaluation: those of plain tasks stay.
-    ours = {"regft_core.data.deal", "regft_core.data.drawn", "regft_core.data.leaks", "regft_core.statistics.folds"}
+    ours = {
+        "regft_core.data.dividing",
+        "regft_core.data.splits",
+        "regft_core.data.leaks",
+        "regft_core.statistics.folds",
+    }
     training, evaluation = training_scope([]), STAGES["evaluate"]
     for scope in (training, evaluation):
         assert not ours & set(code_of(scope.entries, exempt=scope.exempt)["modules"])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.data.deal import set_aside
+from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.errors import DataError
 from regft_core.io.files import write_json
@@ -57,7 +57,7 @@ def apart(one: list[int], other: list[int]) -> bool:
 def test_what_is_set_aside_is_whole_groups_and_no_more_than_asked(sizes: list[int], percent: int, seed: int) -> None:
     units = [str(unit) for unit, size in enumerate(sizes) for _ in range(size)]
     count = percent * len(units) // 100
-    aside = set_aside(units, count, Random(seed))
+    aside = hold_out(units, count, Random(seed))
     rest = set(range(len(units))) - set(aside)
     assert aside
     assert rest

@@ -260,7 +260,7 @@ def test_scores_by_epoch_are_a_metric_by_step(tree: Tree) -> None:
     looks = [
         ["finetune", "dev", 2, 1.0, 0.6],
         ["finetune", "dev", 4, 2.0, 0.7],
-        ["finetune", "set_aside", 4, 2.0, None],
+        ["finetune", "hold_out", 4, 2.0, None],
     ]
     manifest["runs"][0]["epoch_scores"] = {"metric": "accuracy", "scores": looks}
     path.write_text(json.dumps(manifest))
@@ -269,7 +269,7 @@ def test_scores_by_epoch_are_a_metric_by_step(tree: Tree) -> None:
     history = mlflow.get_metric_history(run.info.run_id, "epoch.dev.accuracy")
     assert [(point.step, point.value) for point in history] == [(2, 0.6), (4, 0.7)]
     assert history[-1].timestamp <= run.info.end_time
-    assert "epoch.set_aside.accuracy" not in run.data.metrics  # no look gave a number
+    assert "epoch.hold_out.accuracy" not in run.data.metrics  # no look gave a number
     assert len(mlflow.get_metric_history(run.info.run_id, "dev.accuracy")) == 1  # the score itself stays one value
     assert sync(tree.root, [VANILLA], [0]).unchanged == 2
 

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from regft_core.data.deal import deal
+from regft_core.data.dividing import divide
 
 
 @pytest.mark.parametrize("folds", [2, 3, 5, 10])
 @pytest.mark.parametrize("counts", [(50, 50), (83, 17), (41, 30, 22)])
 def test_single_rows_are_stratified_to_one_row(folds: int, counts: tuple[int, ...]) -> None:
     strata = [label for label, count in enumerate(counts) for _ in range(count)]
-    parts = deal(strata, [str(row) for row in range(len(strata))], [1 / folds] * folds, Random(0))
+    parts = divide(strata, [str(row) for row in range(len(strata))], [1 / folds] * folds, Random(0))
     for label in range(len(counts)):
         held = Counter(part for part, stratum in zip(parts, strata, strict=True) if stratum == label)
         assert max(held.values()) - min(held.get(part, 0) for part in range(folds)) <= 1
@@ -24,7 +24,7 @@ def test_single_rows_are_stratified_to_one_row(folds: int, counts: tuple[int, ..
 
 def test_a_share_is_kept_in_every_stratum() -> None:
     strata = [0] * 100 + [1] * 37
-    parts = deal(strata, [str(row) for row in range(137)], [0.75, 0.25], Random(3))
+    parts = divide(strata, [str(row) for row in range(137)], [0.75, 0.25], Random(3))
     assert [sum(parts[:100]), sum(parts[100:])] == pytest.approx([25, 37 / 4], abs=1)
 
 
@@ -34,7 +34,7 @@ def test_units_stay_together_and_balance_like_scikit_learn() -> None:
     random = Random(1)
     units = [str(random.randrange(40)) for _ in range(400)]
     strata = [int(random.random() < 0.3 + 0.4 * (int(unit) % 2)) for unit in units]
-    parts = deal(strata, units, [0.2] * 5, Random(0))
+    parts = divide(strata, units, [0.2] * 5, Random(0))
     places = defaultdict(set)
     for unit, part in zip(units, parts, strict=True):
         places[unit].add(part)
@@ -46,7 +46,7 @@ def test_units_stay_together_and_balance_like_scikit_learn() -> None:
 
     ours, theirs = 0.0, 0.0
     for seed in range(10):
-        ours += unbalance(deal(strata, units, [0.2] * 5, Random(seed)))
+        ours += unbalance(divide(strata, units, [0.2] * 5, Random(seed)))
         split = [0] * 400
         for part, (_, judged) in enumerate(
             StratifiedGroupKFold(5, shuffle=True, random_state=seed).split(strata, strata, units)
@@ -60,5 +60,5 @@ def test_units_stay_together_and_balance_like_scikit_learn() -> None:
 def test_the_draw_is_a_function_of_its_arguments() -> None:
     units = [str(row) for row in range(60)]
     strata = [row % 2 for row in range(60)]
-    first, again, other = (deal(strata, units, [0.5, 0.5], Random(seed)) for seed in (0, 0, 1))
+    first, again, other = (divide(strata, units, [0.5, 0.5], Random(seed)) for seed in (0, 0, 1))
     assert first == again != other

@@ -1,4 +1,4 @@
-"""Deal rows into parts of given shares, or set a share aside: units of rows (one group, one text) stay together."""
+"""Divide rows into parts of given shares, or hold some out: units of rows (one group, one text) stay together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from regft_core.data.shuffle import shuffled
+from regft_core.rng import shuffled
 
 
-def set_aside(units: Sequence[str], count: int, random: Random) -> list[int]:
-    """Numbers of rows that are set aside, whole units in random order: at most ``count`` rows, but one unit at least.
+def hold_out(units: Sequence[str], count: int, random: Random) -> list[int]:
+    """Return numbers of held-out rows: whole units in random order, at most ``count`` rows, but one unit at least.
 
     That unit is the smallest where none has so few rows. With a single unit it is all rows.
     """
@@ -24,8 +24,8 @@ def set_aside(units: Sequence[str], count: int, random: Random) -> list[int]:
     return [row for row, unit in enumerate(units) if unit in taken]
 
 
-def deal(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:
-    """The part of each row, an index into ``shares`` (positive, of sum 1); a pure function of its arguments.
+def divide(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], random: Random) -> list[int]:
+    """Return the part of each row, an index into ``shares`` (positive, of sum 1); a pure function of its arguments.
 
     Units are placed one by one, the largest first and equal ones in random order. Each goes where it adds least to
     the chi-squared distance between the rows of each stratum and their shares. Where every unit is one row this is
@@ -44,19 +44,19 @@ def deal(strata: Sequence[int], units: Sequence[str], shares: Sequence[float], r
     sizes = [0] * len(shares)
     parts = [0] * len(strata)
     for unit in order:
-        own = Counter(strata[row] for row in members[unit])
+        rows_of = Counter(strata[row] for row in members[unit])
 
-        def added(part: int, own: Counter[int] = own) -> tuple[float, float, int]:
-            """What the unit adds to the distance of the strata, then of all rows, were it placed there."""
+        def added(part: int, rows_of: Counter[int] = rows_of) -> tuple[float, float, int]:
+            """Return what the unit adds to the distance of the strata, then of all rows, were it placed there."""
             share = shares[part]
             by_stratum = sum(
-                n * (2 * held[part][stratum] + n) / (share * totals[stratum]) - 2 * n for stratum, n in own.items()
+                n * (2 * held[part][stratum] + n) / (share * totals[stratum]) - 2 * n for stratum, n in rows_of.items()
             )
-            rows = sum(own.values())
+            rows = sum(rows_of.values())
             return by_stratum, rows * (2 * sizes[part] + rows) / (share * len(strata)), part
 
         chosen = min(range(len(shares)), key=added)
-        held[chosen].update(own)
+        held[chosen].update(rows_of)
         sizes[chosen] += len(members[unit])
         for row in members[unit]:
             parts[row] = chosen

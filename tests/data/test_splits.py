@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.drawn import drawn_line, fold_line, of_seed, rows_file
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
+from regft_core.data.splits import fold_line, of_seed, rows_file, split_line
 from regft_core.data.subsample import write_subsamples
 from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
@@ -101,7 +101,7 @@ def test_each_row_judges_once_per_repeat_a_model_that_has_not_seen_it(tmp_path: 
     assert dealt[:4] != dealt[4:]
     assert described["counts"] == {"train": 45, "dev": 60}
     assert (folder / "groups.json").is_file() == bool(group)
-    assert drawn_line(described).startswith("4 folds x 2 repeats of 60 rows, 15 rows a fold")
+    assert split_line(described).startswith("4 folds x 2 repeats of 60 rows, 15 rows a fold")
     assert "fold 1 of repeat 1" in (fold_line(of_seed(described, 5), 5) or "")
     with raises_code(DataError, "no-such-fold", "seed 8", "0 to 7"):
         of_seed(described, 8)
@@ -130,7 +130,7 @@ def test_a_share_is_drawn_once_for_all_seeds(tmp_path: Path, group: str | None) 
     if group:
         assert {content[int(idx)]["product"] for idx in dev}.isdisjoint(content[int(idx)]["product"] for idx in train)
         assert set(json.loads((folder / "groups.json").read_text())["dev"]) == set(dev)
-    assert "15 rows drawn from 60" in drawn_line(described)
+    assert "15 rows drawn from 60" in split_line(described)
 
 
 def test_sizes_are_drawn_from_the_rows_that_train_the_fold(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regft_core.data import drawn
+from regft_core.data import splits
 from regft_core.io.file_states import content_sha256
 from regft_core.runs.context import Context
 from regft_core.runs.identity.fingerprint import Scope
@@ -46,4 +46,4 @@ def evaluation_key(context: Context, finetuned: str) -> str:
 
 def set_files(task: dict[str, Any]) -> dict[str, str]:
     """Name of each evaluation set of ``Context.task`` and its file in the dataset folder."""
-    return drawn.set_files(task)
+    return splits.set_files(task)

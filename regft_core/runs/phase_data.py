@@ -150,7 +150,7 @@ def read_phase_data(
 
     Args:
         dataset: folder with the rows of the task that the phase trains on.
-        described: its ``task.json``, with folds as ``drawn.of_seed`` describes it: then no row of the cell's own task
+        described: its ``task.json``, with folds as ``splits.of_seed`` describes it: then no row of the cell's own task
             is read that judges the cell's seed.
         subsample: file with the rows of the cell, used when ``data`` says nothing else.
         task: name of the phase's task, which names its random draw.

@@ -135,7 +135,7 @@ class Catalogue:
         return dict(sorted(found.items()))
 
 
-#: Path of a file that is no module of regft -> time and size that it had when it was loaded (identity/guard.py).
+#: Path of a file that is no module of regft -> time and size that it had when it was loaded (runs/code.py).
 LOADED: dict[str, tuple[int, int]] = {}
 
 

@@ -20,7 +20,7 @@ from regft_core.grid.processes import die_with_parent
 from regft_core.schema.file_format import FileFormat
 
 if TYPE_CHECKING:
-    from regft_core.runs.one_run import Stage
+    from regft_core.runs.run import Stage
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: 
     """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
     from regft_core.grid.in_grid import grid_rows
     from regft_core.grid.time import estimate, gpu_line
-    from regft_core.runs.identity.fingerprint import one_moment
+    from regft_core.runs.code import one_moment
 
     project = open_project(root, params_file)
     _warn(project)

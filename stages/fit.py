@@ -20,7 +20,7 @@ from regft_core.fit.project import Draft, described
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import read_preset
 from regft_core.io.reading import read_json
-from regft_core.runs.identity.fingerprint import package_root
+from regft_core.runs.code import package_root
 from regft_core.runs.project import open_project
 from regft_core.settings.files import RESULTS
 

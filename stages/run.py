@@ -16,7 +16,7 @@ from pathlib import Path
 
 from regft_core import output
 from regft_core.errors import ConfigError, Problem
-from regft_core.runs.identity.fingerprint import package_root
+from regft_core.runs.code import package_root
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
 
 from .common import PRINTED, run

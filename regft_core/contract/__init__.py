@@ -28,8 +28,8 @@ from regft_core.hooks.registry import discover
 from regft_core.names import suggestion
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.one_run import run
 from regft_core.runs.project import open_project
+from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost
 from regft_core.serve.export import export
@@ -119,7 +119,7 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
 def _laws(root: Path, name: str, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
     """Try the laws in the last phase that has the regulariser, after those before it, for four steps."""
     from regft_core.contract import laws
-    from regft_core.runs.run_phase import phase_inputs
+    from regft_core.runs.phase import phase_inputs
     from regft_core.runs.training_run import prepare as prepare_phase
 
     job = _job(root, name, task)

@@ -1,33 +1,28 @@
-"""Texts to token ids, once: later stages and seeds read the result from a cache."""
+"""Texts to token ids."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
-from typing import Any, Literal, TypedDict
-
-import numpy as np
+from typing import Any, Literal, Protocol, TypedDict
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
 from regft_core.errors import DataError, ModelError
-from regft_core.io.files import write_bytes
 
-#: Part of the cache key; raise it when the content of the cache changes.
+#: Part of the key of tokens; raise it when their content changes.
 FORMAT = 1
 Rows = list[list[int]]
 Column = Literal["input_ids", "token_type_ids", "special_mask", "segment"]
 
 
 class Tokens(TypedDict):
-    """What is cached: the token rows of ``Encoded``, without labels and identifiers."""
+    """The token rows of ``Encoded``, without labels and identifiers."""
 
     input_ids: Rows
     token_type_ids: Rows | None
@@ -35,6 +30,16 @@ class Tokens(TypedDict):
     segment: Rows
     #: How many rows each example has, one after the other; None: one each.
     windows: list[int] | None
+
+
+class TokenCache(Protocol):
+    """Where tokens are looked up and kept, by the key of their texts and settings."""
+
+    def get(self, key: str, count: int) -> Tokens | None:
+        """Return the tokens of ``count`` examples under a key; None where there are none."""
+
+    def put(self, key: str, tokens: Tokens) -> None:
+        """Keep tokens under a key."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,8 @@ def encode(
     examples: Sequence[Example],
     tokenizer: Any,
     max_length: int,
-    cache_dir: Path | None = None,
+    cache: TokenCache | None = None,
     *,
-    tokenizer_hash: str = "",
     rows_per_example: int = 1,
     prompt: Prompt | None = None,
     reading: Reading | None = None,
@@ -144,23 +148,21 @@ def encode(
     Pairs lose tokens from whichever text is longer ("longest_first"). With ``rows_per_example``
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
-    ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``). With
-    ``cache_dir``, the result is kept in a file named by the texts, ``tokenizer_hash`` (content of
-    the tokenizer's files) and the settings; labels and identifiers are no part of it. A damaged
-    file is reported as a warning, computed again and replaced.
+    ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``).
 
     Raises ModelError for a tokenizer that cannot say which text a token came from, DataError for
     an example without a second text when there must be one.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
     if rows_per_example == 1:
-        tokens = _tokens(examples, tokenizer, max_length, cache_dir, tokenizer_hash, prompt, reading)
+        tokens = _tokens(examples, tokenizer, max_length, cache, prompt, reading)
         return Encoded(labels=labels, ids=ids, **tokens)
     alone = [replace(one, text_pair=None) for one in examples]
-    settings = (tokenizer, max_length, cache_dir, tokenizer_hash, None, reading)
+    settings = (tokenizer, max_length, cache, None, reading)
     tokens, second = _tokens(alone, *settings), _tokens([_second_text(one) for one in examples], *settings)
-    second["segment"] = [[1 if part == 0 else part for part in row] for row in second["segment"]]
-    return Encoded(labels=labels, ids=ids, **tokens, second=second)
+    segment = [[1 if part == 0 else part for part in row] for row in second["segment"]]
+    # A copy: the cache keeps the tokens of a single text.
+    return Encoded(labels=labels, ids=ids, **tokens, second=Tokens(**{**second, "segment": segment}))
 
 
 def _second_text(example: Example) -> Example:
@@ -177,42 +179,28 @@ def _tokens(
     examples: Sequence[Example],
     tokenizer: Any,
     max_length: int,
-    cache_dir: Path | None,
-    tokenizer_hash: str,
+    cache: TokenCache | None,
     prompt: Prompt | None = None,
     reading: Reading | None = None,
 ) -> Tokens:
-    if cache_dir is None:
+    if cache is None:
         return _tokenise(examples, tokenizer, max_length, prompt, reading)
-    if not tokenizer_hash:
-        raise ModelError(
-            "tokenizer-hash-missing", "a token cache needs tokenizer_hash, the content hash of the tokenizer's files"
-        )
-    key = cache_key(
-        examples, max_length, tokenizer_hash, takes_types=_takes_types(tokenizer), prompt=prompt, reading=reading
-    )
-    path = cache_dir / key[:2] / f"{key}.safetensors"
-    tokens = _read_cache(path, key, len(examples))
+    key = _key(examples, max_length, _takes_types(tokenizer), prompt, reading)
+    tokens = cache.get(key, len(examples))
     if tokens is None:
         tokens = _tokenise(examples, tokenizer, max_length, prompt, reading)
-        _write_cache(path, key, tokens)
+        cache.put(key, tokens)
     return tokens
 
 
-def cache_key(
-    examples: Sequence[Example],
-    max_length: int,
-    tokenizer_hash: str,
-    *,
-    takes_types: bool,
-    prompt: Prompt | None = None,
-    reading: Reading | None = None,
+def _key(
+    examples: Sequence[Example], max_length: int, takes_types: bool, prompt: Prompt | None, reading: Reading | None
 ) -> str:
-    """Hash of everything that determines the tokens."""
+    """Hash of the texts and of the settings that determine their tokens, beside tokenizer and code."""
     digest = hashlib.sha256()
     template = [] if prompt is None else [prompt.template, prompt.room(max_length)]
     frame = [] if reading is None else [asdict(reading)]
-    digest.update(json.dumps([FORMAT, max_length, tokenizer_hash, takes_types, *template, *frame]).encode())
+    digest.update(json.dumps([FORMAT, max_length, takes_types, *template, *frame]).encode())
     for example in examples:
         # JSON delimits the texts, so that no two different lists hash the same bytes.
         digest.update(json.dumps([example.text, example.text_pair]).encode())
@@ -262,64 +250,3 @@ def _tokenise(
         segment=segment,
         windows=None,
     )
-
-
-# ------------------------------------------------------------------------------------- cache
-
-
-def _write_cache(path: Path, key: str, tokens: Tokens) -> None:
-    from safetensors.numpy import save
-
-    arrays = {"lengths": np.asarray([len(row) for row in tokens["input_ids"]], dtype=np.int32)}
-    columns = {
-        "input_ids": tokens["input_ids"],
-        "token_type_ids": tokens["token_type_ids"],
-        "special_mask": tokens["special_mask"],
-        "segment": tokens["segment"],
-    }
-    for name, rows in columns.items():
-        if rows is not None:
-            arrays[name] = np.asarray([token for row in rows for token in row], dtype=np.int32)
-    if tokens["windows"] is not None:
-        arrays["windows"] = np.asarray(tokens["windows"], dtype=np.int32)
-    write_bytes(path, save(arrays, {"key": key, "sha256": _checksum(arrays)}))
-
-
-def _read_cache(path: Path, key: str, count: int) -> Tokens | None:
-    """The tokens in ``path``, None when it is absent or damaged (with a warning)."""
-    if not path.is_file():
-        return None
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata.get("key") != key or metadata.get("sha256") != _checksum(arrays):
-            raise ValueError("its checksum does not match")
-        windows = arrays["windows"].tolist() if "windows" in arrays else None
-        if len(arrays["lengths"] if windows is None else windows) != count:
-            raise ValueError("it holds another number of rows")
-        ends = np.cumsum(arrays["lengths"])[:-1]
-
-        def rows(name: str) -> Rows:
-            return [row.tolist() for row in np.split(arrays[name], ends)] if count else []
-
-        return Tokens(
-            input_ids=rows("input_ids"),
-            token_type_ids=rows("token_type_ids") if "token_type_ids" in arrays else None,
-            special_mask=rows("special_mask"),
-            segment=rows("segment"),
-            windows=windows,
-        )
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        warnings.warn(f"token cache {path} is damaged ({error}); tokenising again", stacklevel=3)
-        return None
-
-
-def _checksum(arrays: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        digest.update(f"{name}:{arrays[name].dtype}:{arrays[name].shape};".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()

@@ -23,16 +23,16 @@ from regft_core.io.files import write_json
 from regft_core.io.owned_names import remove
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
+from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.identity.fingerprint import one_moment
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import is_current
-from regft_core.runs.one_run import STAGES, Record, Stage, look_up, run
 from regft_core.runs.outputs import write_evaluation, write_training
+from regft_core.runs.phase import produce
 from regft_core.runs.project import check_listed, kept_open, open_project
 from regft_core.runs.results.work import Work
-from regft_core.runs.run_phase import produce
-from regft_core.runs.trial_scores import try_values
+from regft_core.runs.run import STAGES, Record, Stage, look_up, run
+from regft_core.runs.trials import try_values
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described

@@ -6,7 +6,7 @@ Each folder says what it was made from (``keyed``); one that is up to date is le
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,26 @@ from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
-from regft_core.errors import PlanOutdated
 from regft_core.grid.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
 from regft_core.grid.needs import require_named_sets
 from regft_core.grid.prepared import skew_warnings
 from regft_core.grid.prompts import check_words
-from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.owned_names import remove
 from regft_core.io.reading import read_json
-from regft_core.runs.inputs import subsample_inputs, task_inputs
 from regft_core.runs.keyed import is_current, seal
-from regft_core.runs.project import open_project
+from regft_core.runs.prepared_rows import (
+    RowsInMaking,
+    dataset_folder,
+    rows_key,
+    rows_scope,
+    source_files,
+    subsample_inputs,
+    task_inputs,
+)
+from regft_core.runs.scopes import stage_scope
 from regft_core.settings.files import task_file
 from regft_core.settings.project import Project
 from regft_core.settings.settings import sizes_of
-
-#: Key of a task's rows in one folder, from the project as it is.
-KeyOf = Callable[[Project], str]
 
 
 def prepare(project: Project, tasks: list[str] | None = None) -> None:
@@ -44,7 +47,7 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
     Raises:
         ConfigError: a word of a prompt is not one token of the encoder.
         DataError, ModelError: rows, or the tokenizer, cannot be read; ``ood`` names a set whose file is not there.
-        PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
+        CodeChanged, PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
     """
     require_named_sets(project)
     check_words(project)
@@ -60,59 +63,62 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
 
 
 def _dataset(project: Project, task: str) -> None:
-    folder, key_of = project.root / "work" / "datasets" / task, _key(lambda now: task_inputs(now, task))
-    key = key_of(project)
-    if not is_current(folder, key):
-        print(f"preparing task {task}", flush=True)
-        document = project.documents[task_file(task)]
-        prepare_dataset(
-            project.root,
-            task,
-            project.tasks,
-            folder,
-            _sealing(project.root, key, key_of, task),
-            lambda split: document.place(("splits", split)),
-        )
-        described = read_json(folder / "task.json")
-        if line := split_line(described):
-            print(f"{task}: {line}")
-        leaks = leak_warning(task, described)
-        for text in ([leaks] if leaks else []) + list(warnings_of(task, described)):
-            print(f"warning: {text}", file=sys.stderr)
+    def inputs(now: Project) -> dict[str, Any]:
+        return task_inputs(now, task)
+
+    folder = dataset_folder(project, task)
+    if is_current(folder, rows_key(inputs(project))):
+        return
+    print(f"preparing task {task}", flush=True)
+    making = RowsInMaking(project, task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
+    document = project.documents[task_file(task)]
+    prepare_dataset(
+        project.root,
+        task,
+        project.tasks,
+        folder,
+        _sealing(making),
+        lambda split: document.place(("splits", split)),
+    )
+    described = read_json(folder / "task.json")
+    if line := split_line(described):
+        print(f"{task}: {line}")
+    leaks = leak_warning(task, described)
+    for text in ([leaks] if leaks else []) + list(warnings_of(task, described)):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _subsamples(project: Project, task: str) -> None:
-    folder, grid = project.root / "work" / "subsamples" / task, project.params.grid
-    key_of = _key(lambda now: subsample_inputs(now, task))
-    key = key_of(project)
-    if not is_current(folder, key):
-        write_subsamples(
-            project.root,
-            task,
-            sizes_of(project.params, task),
-            grid.seeds,
-            project.params.subsample.stratified,
-            _sealing(project.root, key, key_of, task),
-        )
-        for text in skew_warnings(project, [task]):
-            print(f"warning: {text}", file=sys.stderr)
+    def inputs(now: Project) -> dict[str, Any]:
+        return subsample_inputs(now, task)
+
+    folder = project.root / "work" / "subsamples" / task
+    if is_current(folder, rows_key(inputs(project))):
+        return
+    making = RowsInMaking(project, task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
+    write_subsamples(
+        project.root,
+        task,
+        sizes_of(project.params, task),
+        project.params.grid.seeds,
+        project.params.subsample.stratified,
+        _sealing(making),
+    )
+    for text in skew_warnings(project, [task]):
+        print(f"warning: {text}", file=sys.stderr)
 
 
-def _key(inputs: Callable[[Project], Mapping[str, Any]]) -> KeyOf:
-    return lambda project: sha256_text(canonical_json(inputs(project)))
+def _prepared(project: Project, task: str) -> list[Path]:
+    """The files of a prepared task."""
+    return sorted(path for path in dataset_folder(project, task).rglob("*") if path.is_file())
 
 
-def _sealing(root: Path, key: str, key_of: KeyOf, task: str) -> Callable[[Path], None]:
+def _sealing(making: RowsInMaking) -> Callable[[Path], None]:
     """What is done right before a folder appears: a last look at what it was made from, then its seal."""
 
     def commit(folder: Path) -> None:
-        if key_of(open_project(root)) != key:
-            raise PlanOutdated(
-                "rows-edited",
-                f"the definition, files or code of task '{task}' changed while its rows were prepared; nothing was "
-                "written. Run `dvc repro` again",
-            )
-        seal(folder, key)
+        making.check()
+        seal(folder, making.key)
 
     return commit
 
@@ -120,14 +126,11 @@ def _sealing(root: Path, key: str, key_of: KeyOf, task: str) -> Callable[[Path],
 def _lengths(project: Project, task: str) -> None:
     if up_to_date_lengths(project, task) is not None:
         return
-    before = lengths_inputs(project, task)
+    making = RowsInMaking(
+        project, task, stage_scope("lengths"), lambda now: lengths_inputs(now, task), _prepared(project, task)
+    )
     found = measure_task(project, task)
-    if lengths_inputs(open_project(project.root), task) != before:
-        raise PlanOutdated(
-            "rows-edited",
-            f"the tokenizer, max_length or code changed while the tokens of task '{task}' were counted; nothing was "
-            "written. Run `dvc repro` again",
-        )
+    making.check()
     write_lengths(project, task, found)
     print(table({task: found}))
     for text in warnings(task, found, modes(project)):

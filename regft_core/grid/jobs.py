@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from regft_core.runs.one_run import Record, Stage
-from regft_core.runs.phase_data import member_label
 from regft_core.runs.records import tuned_values
-from regft_core.runs.trial_scores import judging_rows, look_up_trial, score_identity
-from regft_core.runs.trials import trials_that_choose
+from regft_core.runs.rows import member_label
+from regft_core.runs.run import Record, Stage
+from regft_core.runs.trials import judging_rows, look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import phase_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size

@@ -7,12 +7,13 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regft_core.errors import DataError
+from regft_core.evaluate.analyses import enabled
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
@@ -21,18 +22,17 @@ from regft_core.io.files import write_json
 from regft_core.io.owned_names import remove
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
+from regft_core.runs.code import code_of, once, one_moment
 from regft_core.runs.context import Context
-from regft_core.runs.enabled_evaluations import enabled, evaluations_inputs
-from regft_core.runs.evaluation_key import evaluation_settings
-from regft_core.runs.identity.fingerprint import once, one_moment
-from regft_core.runs.inputs import training_set_inputs
+from regft_core.runs.evaluate import evaluation_settings
+from regft_core.runs.findings import evaluations_inputs
 from regft_core.runs.keyed import is_current
-from regft_core.runs.one_run import STAGES, Stage
 from regft_core.runs.outputs import manifest_head
+from regft_core.runs.prepared_rows import training_set_inputs
 from regft_core.runs.project import kept_open
-from regft_core.runs.scopes import report_scope, scope_sha256
-from regft_core.runs.trial_scores import judging_rows, score_identity
-from regft_core.runs.trials import trials_that_choose
+from regft_core.runs.run import STAGES, Stage
+from regft_core.runs.scopes import report_scope
+from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.grid import Cell, cells
@@ -113,7 +113,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
     judged = [
         *sets,
-        once(("evaluations", project.root), lambda: evaluations(project)),
+        once(("evaluations", project.root, cell.method), lambda: evaluations(project, [cell.method])),
         _runs_beside(project, contexts),
     ]
     found["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
@@ -183,13 +183,15 @@ def _marks(context: Context) -> list[str]:
     return compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks, tf32=tf32)
 
 
-def evaluations(project: Project) -> dict[str, Any]:
-    """The evaluations that are switched on, with their code and the rows of other tasks that they read."""
+def evaluations(project: Project, methods: Collection[str]) -> dict[str, Any]:
+    """The evaluations of some methods that are switched on: their code, and the rows of other tasks that they read."""
     source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
-    others = {name: one.other_tasks(options) for name, (one, options) in enabled(project.params).items()}
+    on = enabled(project.params)
+    others = {name: evaluation.other_tasks(options) for name, (evaluation, options) in on.items()}
+    seen = {*methods, *filter(None, (evaluation.other_method(options) for evaluation, options in on.values()))}
     read = [*tasks, *(task for own in others.values() for task in own)]
     kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
-    found = evaluations_inputs(project.params, source, kinds, sorted(primary))
+    found = evaluations_inputs(project, seen, source, kinds, sorted(primary))
     for name, own in others.items():
         if own:
             found[name]["tasks"] = {task: training_set_inputs(project, task) for task in own}
@@ -201,14 +203,14 @@ def report_inputs(project: Project) -> dict[str, Any]:
     params = project.params
     metrics = {metric for task in params.grid.tasks for metric in project.tasks[task].metrics}
     return {
-        "code": scope_sha256(report_scope(metrics)),
+        "code": code_of(report_scope(metrics)).sha256,
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
         "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},
         "sources": {
             name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
         },
-        "evaluations": evaluations(project),
+        "evaluations": evaluations(project, project.methods),
         "contamination": to_json(read_contamination(project.root)),
         "published": {
             name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published

@@ -13,8 +13,9 @@ from regft_core.errors import DataError, ModelError, StoreError
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
-from regft_core.runs.identity.fingerprint import stage_code
-from regft_core.runs.inputs import content_of
+from regft_core.runs.code import code_of
+from regft_core.runs.prepared_rows import content_of
+from regft_core.runs.scopes import stage_scope
 from regft_core.settings.project import Project
 
 #: Raise it when the content of the file changes.
@@ -42,7 +43,10 @@ def settings(project: Project, task: str) -> dict[str, Any]:
 
 def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
     """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
-    return settings(project, task) | {"content": content_of(project, task), "code": stage_code("lengths")["sha256"]}
+    return settings(project, task) | {
+        "content": content_of(project, task),
+        "code": code_of(stage_scope("lengths")).sha256,
+    }
 
 
 def measure_task(project: Project, task: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from regft_core.data.hub import FOLDER, fetched_commit, is_fetched
 from regft_core.data.prepare import resolve_ood
 from regft_core.data.sources import Source
 from regft_core.errors import DataError
+from regft_core.evaluate.analyses import tasks_read
 from regft_core.grid.assumed import encoder_weights
 from regft_core.grid.in_grid import grid_rows
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, listing, plural
-from regft_core.runs.enabled_evaluations import tasks_read
 from regft_core.schema.method import other_tasks
 from regft_core.schema.tasks import FilesSource, HubSource
 from regft_core.settings.checks.params import moves

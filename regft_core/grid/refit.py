@@ -21,14 +21,14 @@ from regft_core.grid.jobs import Planner
 from regft_core.grid.keys import cell_keys
 from regft_core.grid.pool import run_on_executor
 from regft_core.progress import ProgressBoard
-from regft_core.runs.choice import choose
+from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
-from regft_core.runs.identity.fingerprint import one_moment
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.project import check_listed, kept_open, open_project
 from regft_core.runs.results.work import Work
+from regft_core.runs.trials import choose
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
 from regft_core.settings.settings import sizes_of

@@ -17,9 +17,9 @@ from regft_core.grid.rates import Measured, RatesOf, assumed, assumed_here, cann
 from regft_core.grid.stored import cached_seeds
 from regft_core.models.devices import cores
 from regft_core.names import plural
-from regft_core.runs.identity.fingerprint import one_moment
-from regft_core.runs.one_run import STAGES
+from regft_core.runs.code import one_moment
 from regft_core.runs.project import kept_open
+from regft_core.runs.run import STAGES
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project

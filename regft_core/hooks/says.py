@@ -1,4 +1,4 @@
-"""What a method says about itself. No training code reads it, so it is in no key (``identity.fingerprint``)."""
+"""What a method says about itself. No training code reads it, so it is in no key (``runs.code``)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from regft_core.data.examples import Example, read_jsonl, text_key
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.errors import DataError
-from regft_core.hooks import listed
+from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
@@ -22,29 +22,30 @@ from regft_core.io.canonical import canonical_json
 from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.rng import derive
+from regft_core.runs.code import once
 from regft_core.runs.environment import environment
-from regft_core.runs.identity.fingerprint import once
-from regft_core.runs.inputs import settled_training
 from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
-from regft_core.runs.more_rows import with_more_rows
-from regft_core.runs.other_task import training_rows
-from regft_core.runs.phase_data import (
+from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.prepared_rows import training_rows
+from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.rows import (
     PhaseData,
     groups_of,
     read_phase_data,
     rows_of,
     run_rows,
     split_rows,
+    with_more_rows,
     without_texts,
     without_units,
 )
-from regft_core.runs.project import check_listed, open_project
-from regft_core.runs.scopes import TOKENISER, feature_scope, scope_sha256
+from regft_core.runs.scopes import TOKENISER, feature_scope
 from regft_core.runs.shipping import encoder_source
 from regft_core.runs.store.features import FeatureFiles
 from regft_core.runs.store.lookup import LookupStore
 from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.tokens import TokenFiles
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.tuning import TuningConfig
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
-    from regft_core.runs.identity.guard import LoadedCode
 
 
 class Context:
@@ -83,9 +83,11 @@ class Context:
         self.task_config = self.project.tasks[job.task]
         self.registry = discover()
         self._data: dict[str, PhaseData] = {}
+        self._phases: dict[str, Phase] = {}
         #: Whether vectors of a frozen encoder are read where they are kept, and kept.
         self.keeps_vectors = True
-        self._feature_files: FeatureFiles | None = None
+        #: What is kept beside the runs, with the code that makes it.
+        self._kept: list[tuple[LoadedCode, TokenFiles | FeatureFiles]] = []
 
     @cached_property
     def alike(self) -> tuple[Any, ...]:
@@ -100,6 +102,10 @@ class Context:
         counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
         rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
         return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev, rows
+
+    def take_keys(self, keys: Mapping[str, str]) -> None:
+        """Take the keys of phases (by name) that a stage before has written down."""
+        self.job = replace(self.job, keys=dict(keys))
 
     # -------------------------------------------------------------------------------- paths
 
@@ -153,7 +159,10 @@ class Context:
         return Prompt(found.template, tuple(found.words[label] for label in labels), demonstrated)
 
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
-        """Tokenise as ``phase`` reads texts, or read the tokens from the cache beside the run store."""
+        """Tokenise as ``phase`` reads texts, or read the tokens that are kept beside the run store.
+
+        Those that are made are written with the next result, after their code was checked once more.
+        """
         from regft_core.data.encode import encode
         from regft_core.data.reading import Reading
 
@@ -161,13 +170,19 @@ class Context:
             examples,
             self.tokenizer,
             self.encoder.max_length,
-            cache_dir=self.store.path / "tokens",
-            # Another version of the tokenizer's package, or of our code, may cut a text in another way.
-            tokenizer_hash=f"{self.source.tokenizer_sha256}-{scope_sha256(TOKENISER)}",
+            self._tokens,
             rows_per_example=self.rows_per_example(examples),
             prompt=self.prompt(phase),
             reading=Reading.of(self.encoder),
         )
+
+    @cached_property
+    def _tokens(self) -> TokenFiles:
+        # Another version of the tokenizer's package, or of our code, may cut a text in another way.
+        code = LoadedCode(TOKENISER)
+        files = TokenFiles(self.store.path / "tokens", f"{self.source.tokenizer_sha256} {code.sha256}")
+        self._kept.append((code, files))
+        return files
 
     @cached_property
     def features(self) -> Features:
@@ -176,17 +191,17 @@ class Context:
         Those that are computed are written with the next result, after code and encoder were checked once more.
         """
         from regft_core.models.features import Features, NothingKept
-        from regft_core.runs.identity.guard import LoadedCode
 
         if not self.keeps_vectors:
             return Features(NothingKept(), {}, self.rows_alone)
-        self._feature_files = FeatureFiles(self.store.path)
+        code, files = LoadedCode(feature_scope(self.source)), FeatureFiles(self.store.path)
+        self._kept.append((code, files))
         about = {
             "encoder": self.source.content_sha256,
-            "code": LoadedCode(feature_scope(self.source)).sha256,
+            "code": code.sha256,
             "environment": environment(self.device),
         }
-        return Features(self._feature_files, about, self.rows_alone)
+        return Features(files, about, self.rows_alone)
 
     # --------------------------------------------------------------------------------- data
 
@@ -283,7 +298,7 @@ class Context:
             stack = listed.entries(self.registry, phase.regularisers)
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
-            training = settled_training(phase, stack, shared)
+            training = compose.resolve_training(stack, phase, shared)[0]
             if training.epoch_scores and (self._without_dev or "whole" in self.task):
                 training = training.model_copy(update={"epoch_scores": False})
             if phase.data.steps == "full" and training.epochs:
@@ -295,7 +310,9 @@ class Context:
                 training = with_more_rows(phase, training, self.job.task, self.job.size, judged, now)
             return replace(phase, training=training)
 
-        return once(("phase", *self.alike, name), settled)
+        if name not in self._phases:
+            self._phases[name] = once(("phase", *self.alike, name), settled)
+        return self._phases[name]
 
     def entries(self, phase: Phase) -> list[listed.Entry]:
         """Regularisers of a phase with their options."""
@@ -376,10 +393,11 @@ class Context:
         before = self.source.check()
 
         def check() -> None:
-            code.check()
+            for one in [code, *(made_by for made_by, _ in self._kept)]:
+                one.check()
             self.source.check(before)
-            if self._feature_files is not None:
-                self._feature_files.write()
+            for _, files in self._kept:
+                files.write()
 
         return check
 

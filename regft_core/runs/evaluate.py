@@ -6,18 +6,54 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from regft_core.data.splits import set_files
 from regft_core.errors import CodeChanged, RunFailed
+from regft_core.io.file_states import content_sha256
 from regft_core.progress import ProgressWriter
+from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_identity, evaluation_key, scope_of, set_files
-from regft_core.runs.findings import evaluations_of
+from regft_core.runs.findings import evaluations_of, from_npy, to_npy
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.identity.guard import LoadedCode
-from regft_core.runs.job import Job
-from regft_core.runs.logits import from_npy, to_npy
+from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.outputs import reads_text
-from regft_core.runs.phase_data import rows_of
+from regft_core.runs.records import known_keys
+from regft_core.runs.rows import rows_of
+from regft_core.runs.scopes import Scope, evaluation_scope
 from regft_core.runs.store.stored_run import StoredRun
+
+
+def scope_of(context: Context) -> Scope:
+    """The code that evaluates this run."""
+    return evaluation_scope([context.task["kind"]], context.task["metrics"], context.source)
+
+
+def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
+    """Everything that determines the evaluation of the run with the key ``finetuned``."""
+    return {"format": 3, "phase": "evaluate", "run": finetuned, **evaluation_settings(context)}
+
+
+def evaluation_settings(context: Context) -> dict[str, Any]:
+    """What determines an evaluation beside the run: the same for every seed."""
+    return {
+        "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
+        "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
+        # The run's key has these too; here they are what the evaluation really reads the sets with.
+        "model": {
+            "tokenizer": context.source.tokenizer_sha256,
+            "max_length": context.encoder.max_length,
+            "pooling": context.encoder.pooling,
+            "pairs": context.encoder.pairs,
+            **context.encoder.reading,
+        },
+        **({"rows_alone": True} if context.rows_alone else {}),
+        "code": code_of(scope_of(context)).sha256,
+    }
+
+
+def evaluation_key(context: Context, finetuned: str) -> str:
+    """Key of the evaluation of a run."""
+    return context.store.run_key(evaluation_identity(context, finetuned))
+
 
 #: One row of predictions as a line; ``json.dumps`` makes an encoder for every call.
 _ROW = json.JSONEncoder(ensure_ascii=False).encode
@@ -25,8 +61,8 @@ _ROW = json.JSONEncoder(ensure_ascii=False).encode
 PREDICTIONS, LOGITS = "predictions/", "logits/"
 
 
-def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
-    """Evaluate (or find the evaluation of) one seed.
+def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate (or find the evaluation of) one run.
 
     Args:
         trained: the record of the finetune stage for this size and seed.
@@ -35,7 +71,7 @@ def evaluate(job: Job, trained: dict[str, Any], *, device: str = "cpu") -> dict[
     set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
     gives its record with ``status: failed`` and no sets.
     """
-    context = Context(job, device)
+    context.take_keys(known_keys(trained))
     kept = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in kept}
     record["cost"] = _cost(trained)

@@ -1,4 +1,4 @@
-"""The evaluations that are switched on, for one run: taken from the run store, or made and put there.
+"""The evaluations that ``params.yaml`` switches on, for one run: taken from the run store, or made and put there.
 
 Each has an entry of its own, under the hash of all that it depends on: the run, the logits and rows of every
 set, its options, its code. So switching one on trains nothing, scores nothing and leaves the others alone.
@@ -7,41 +7,92 @@ set, its options, its code. So switching one on trains nothing, scores nothing a
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import text_key
+from regft_core.data.splits import set_files
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
-from regft_core.evaluate.analyses import Evaluation
+from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.findings import Findings, Unfit
+from regft_core.hooks.base import implements
+from regft_core.hooks.registry import discover, entry_of
 from regft_core.io.file_states import content_sha256
 from regft_core.io.reading import read_json
 from regft_core.lazy import np
+from regft_core.models.source import ModelSource
+from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
-from regft_core.runs.enabled_evaluations import enabled, finding_scope
 from regft_core.runs.environment import set_up
-from regft_core.runs.evaluation_key import set_files
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.identity.guard import LoadedCode
-from regft_core.runs.logits import to_npy
-from regft_core.runs.other_run import beside
-from regft_core.runs.other_task import training_rows
-from regft_core.runs.phase_data import rows_of
-from regft_core.runs.run_phase import fetch
-from regft_core.runs.scopes import scope_sha256
+from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.phase import fetch
+from regft_core.runs.prepared_rows import training_rows
+from regft_core.runs.rows import rows_of
+from regft_core.runs.scopes import Scope, family_module, kind_modules, metric_modules, stage_scope
 from regft_core.runs.store.stored_run import StoredRun, run_key
+from regft_core.runs.trials import beside
+from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
+from regft_core.settings.project import Project
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from regft_core.evaluate.evaluated import EvaluatedSet, OtherRows
-    from regft_core.models.source import ModelSource
-    from regft_core.schema import StrictModel
+
+
+def finding_scope(
+    evaluation: Evaluation,
+    options: StrictModel,
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
+    views: Iterable[str] = (),
+) -> Scope:
+    """The code of one evaluation: its file and, as it declares, what makes models, views and scores.
+
+    ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by. ``views``: ``views_of`` the
+    methods that it sees.
+    """
+    own = [EVALUATIONS.entry(evaluation.name), *kind_modules(kinds)]
+    if evaluation.needs_model(options):
+        own += [*stage_scope("evaluate").entries, family_module(source)]
+    if evaluation.reads_views:
+        own += views
+    if evaluation.scores:
+        own += metric_modules(metrics)
+    return stage_scope("evaluation", sorted(set(own)))
+
+
+def views_of(project: Project, methods: Iterable[str]) -> list[str]:
+    """Modules of the regularisers of some methods that say something of tokens or views after training."""
+    registry = discover()
+    classes = {registry[name] for method in methods for name, _ in project.methods[method].finetune.regularisers}
+    hooks = ("token_confidence", "input_views")
+    return sorted(entry_of(cls) for cls in classes if any(implements(cls, hook) for hook in hooks))
+
+
+def evaluations_inputs(
+    project: Project, methods: Iterable[str], source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
+) -> dict[str, Any]:
+    """What the stages that make and show findings depend on; see :func:`finding_scope`."""
+    views = views_of(project, methods)
+    return {
+        name: {
+            "options": options.model_dump(mode="json"),
+            "code": code_of(finding_scope(evaluation, options, source, kinds, metrics, views)).sha256,
+            "description": evaluation.description,
+        }
+        for name, (evaluation, options) in enabled(project.params).items()
+    }
+
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +150,7 @@ class _Judged:
             return stored
         if evaluation.needs_model(options) or evaluation.machine_dependent:
             here = set_up(context.device, context.params.execution)
-        guard = LoadedCode(finding_scope(evaluation, options, *self._entries(evaluation, options)))
+        guard = LoadedCode(self._scope(evaluation, options))
         if identity["code"] != guard.sha256:
             raise CodeChanged(
                 "code-edited",
@@ -127,7 +178,7 @@ class _Judged:
             "task": self.task,
             "sets": self._contents,
             "options": options.model_dump(mode="json"),
-            "code": scope_sha256(finding_scope(evaluation, options, *self._entries(evaluation, options))),
+            "code": code_of(self._scope(evaluation, options)).sha256,
         }
         if tasks := evaluation.other_tasks(options):
             own = ("content", "primary", "positive_label")
@@ -150,12 +201,16 @@ class _Judged:
             self._models[method] = model
         return self._models[method]
 
-    def _entries(self, evaluation: Evaluation, options: StrictModel) -> tuple[ModelSource, set[str], list[str]]:
-        """What the code of an evaluation depends on beside its file: encoder, kinds of task, metric."""
+    def _scope(self, evaluation: Evaluation, options: StrictModel) -> Scope:
+        """The code of an evaluation: its file, and what encoder, kinds of task, metric and methods name."""
         tasks = self.context.project.tasks
         others = {tasks[task].kind for task in evaluation.other_tasks(options)}
         metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
-        return self.context.source, {self.task["kind"], *others}, sorted(metrics)
+        methods = filter(None, [self.context.job.method, evaluation.other_method(options)])
+        views = views_of(self.context.project, methods)
+        return finding_scope(
+            evaluation, options, self.context.source, {self.task["kind"], *others}, sorted(metrics), views
+        )
 
     @cached_property
     def _judging(self) -> set[str]:
@@ -239,3 +294,16 @@ class _Judged:
                 to_set=label_indices(own, labels, declared.get("label_map"), name),
             )
         return found
+
+
+def to_npy(values: npt.NDArray[Any]) -> bytes:
+    """The file's content, of an array of any shape."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(values), allow_pickle=False)
+    return stream.getvalue()
+
+
+def from_npy(content: bytes) -> npt.NDArray[Any]:
+    """What ``to_npy`` was given; raises ValueError for anything else."""
+    values: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    return values

@@ -12,8 +12,8 @@ from regft_core.evaluate.findings import BY_WINDOWS, Unfit
 from regft_core.hooks import listed
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import Listed, left_out, whole
-from regft_core.runs.phase_data import member_rows, run_rows
-from regft_core.runs.run_phase import fetch, handed
+from regft_core.runs.phase import fetch, handed
+from regft_core.runs.rows import member_rows, run_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt

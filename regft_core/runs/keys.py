@@ -6,7 +6,7 @@ earlier stage has produced is taken by the key that this stage wrote down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,18 +15,19 @@ from regft_core.data.examples import to_jsonl
 from regft_core.errors import PlanOutdated
 from regft_core.hooks import listed
 from regft_core.io.canonical import canonical_json, canonical_object, sha256_text
-from regft_core.runs.identity.fingerprint import Scope, once
-from regft_core.runs.inputs import phase_identity
-from regft_core.runs.phase_data import member_rows, member_streams
-from regft_core.runs.scopes import merge_scope, phase_scope, scope_sha256
+from regft_core.runs.code import code_of, once
+from regft_core.runs.rows import member_rows, member_streams
+from regft_core.runs.scopes import Scope, merge_scope, phase_scope
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import RepeatConfig
 
 if TYPE_CHECKING:
+    from regft_core.models.source import ModelSource
     from regft_core.runs.context import Context
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
-RUN_FORMAT = 3
+RUN_FORMAT = 4
 #: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
 _SHARED = ("data", "regularisers", "training", "model", "packages")
 
@@ -118,7 +119,7 @@ class Keys:
             "phase": phase.name,
             "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
             "trained": self._context.store.run_key(self.identity_of(training)),
-            "code": scope_sha256(self.training_scope(phase)),
+            "code": code_of(self.training_scope(phase)).sha256,
         }
 
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Keys:
             "phase": phase.name,
             "merge": repeat.merge,
             "members": members,
-            "code": scope_sha256(self.merge_scope(phase)),
+            "code": code_of(self.merge_scope(phase)).sha256,
         }
         if repeat.merge == "greedy":
             task = self._context.data(phase).task
@@ -217,3 +218,38 @@ class Keys:
                 self._context.encoder, phase, self._context.entries(phase), self._context.source, kinds, [primary]
             ),
         )
+
+
+def phase_identity(
+    encoder: EncoderConfig,
+    phase: Phase,
+    entries: Sequence[listed.Entry],
+    source: ModelSource,
+    kinds: Iterable[str],
+    metrics: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What determines a phase besides its rows, its seed and the phases before it.
+
+    ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
+    strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose
+    its epoch.
+    """
+    acting = listed.active(entries)
+    scope = phase_scope(acting, phase, source, kinds, metrics)
+    code = code_of(scope)
+    return {
+        "phase": phase.name,
+        "data": phase.data.model_dump(mode="json", exclude={"task", "size", "steps"}),
+        "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in acting},
+        "training": phase.training.settled(),
+        "model": {
+            "content": source.content_sha256,
+            "tokenizer": source.tokenizer_sha256,
+            "max_length": encoder.max_length,
+            "pooling": encoder.pooling,
+            "pairs": encoder.pairs,
+            **encoder.reading,
+        },
+        "code": code.sha256,
+        "packages": code.packages,
+    }

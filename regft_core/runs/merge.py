@@ -1,4 +1,4 @@
-"""A greedy soup: which members of a repeated phase are averaged.
+"""The members of a repeated phase become one: their mean, or that of a greedy soup.
 
 Wortsman et al., "Model soups", ICML 2022, recipe 1. Members are ordered by their score on the
 validation share; one after another is added and kept if the score of the mean does not fall.
@@ -12,17 +12,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from regft_core import metrics
 from regft_core.data.batches import padding_of
 from regft_core.evaluate.predict import predict
 from regft_core.evaluate.score import SetInfo, evaluate_run
-from regft_core.runs.averaging import Outcome, merge_mean
 from regft_core.runs.training_run import PhaseInputs, build
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from regft_core.hooks.says import Variant
+
+
+#: Named tensors by what they are: ``weights``, ``state``, ``kept``.
+Outcome = Mapping[str, Mapping[str, "Tensor"]]
+
+
+def merge_mean(members: Sequence[Outcome]) -> dict[str, dict[str, Tensor]]:
+    """Mean over the members, entry by entry, in double precision."""
+    first = members[0]
+    return {
+        name: {
+            key: torch.stack([member[name][key].double() for member in members]).mean(0).to(value.dtype)
+            for key, value in named.items()
+        }
+        for name, named in first.items()
+    }
 
 
 def merge_greedily(

@@ -19,7 +19,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io.file_states import FileState, file_state, folder_state, settled
 from regft_core.models.source import encoder_problems
 from regft_core.names import suggestion
-from regft_core.runs.identity.distributions import installed
+from regft_core.runs.code import installed
 from regft_core.schema.method import Method
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import DataError, RegftError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_identity
-from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
 from regft_core.runs.store.lookup import NotStored
-from regft_core.runs.trial_scores import choice_of
-from regft_core.runs.trials import trials_of_run
+from regft_core.runs.trials import choice_of, trials_of_run
 from regft_core.settings.project import Project
 from regft_core.settings.settings import sizes_of
 
@@ -181,7 +180,7 @@ def differences(project: Project, made: Made, stored: StoredRun, device: str) ->
         RegftError: it cannot be computed here, or its bits may differ for they are of another environment.
     """
     from regft_core.runs.environment import describe_environment, set_up
-    from regft_core.runs.run_phase import computed_again
+    from regft_core.runs.phase import computed_again
 
     context = Context(made.job, device, project)
     context.keeps_vectors = False  # what is compared is computed

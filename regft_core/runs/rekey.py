@@ -26,7 +26,7 @@ from pydantic import Field
 
 from regft_core import shipped
 from regft_core.errors import PrunedRun, RunFailed
-from regft_core.runs.identity.fingerprint import one_moment, package_root
+from regft_core.runs.code import one_moment, package_root
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.recompute import NAMES, Made, expected, jobs_of

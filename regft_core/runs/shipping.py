@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from regft_core.catalogue import OWN
 from regft_core.errors import DataError, RegftError
+from regft_core.evaluate.analyses import tasks_read
 from regft_core.grid.bundle import files_of, materialise, publish
 from regft_core.grid.shared_files import ObjectStorage, Place, SharedFolder
 from regft_core.io.file_states import content_sha256
@@ -26,9 +27,7 @@ from regft_core.io.host_cache import cache_folder
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.models.source_files import TOKENIZER_FILES
-from regft_core.runs.enabled_evaluations import tasks_read
-from regft_core.runs.inputs import task_files
-from regft_core.runs.other_task import training_rows
+from regft_core.runs.prepared_rows import task_files, training_rows
 from regft_core.runs.project import open_project
 from regft_core.runs.store.remote import Remote
 from regft_core.schema.encoder import EncoderConfig

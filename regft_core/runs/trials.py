@@ -1,9 +1,86 @@
-"""The trials of a run as jobs. No torch here."""
+"""Trials of a cell: each is trained and judged as a run of its own in the store, then the values are chosen.
+
+With ``selection: split`` a trial trains on a share of the run's training rows and is judged on the rest; the run is
+then trained on all of its rows with the chosen values (nested selection: Cawley and Talbot, JMLR 2010). With
+``dev_as_published`` a trial trains on all rows and the dev set chooses, so the chosen trial is the run; that is marked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from regft_core import metrics
+from regft_core.data.examples import Example, to_jsonl
+from regft_core.errors import CodeChanged, RunFailed
+from regft_core.io.canonical import sha256_text
+from regft_core.runs.code import code_of, once, one_moment
+from regft_core.runs.context import Context
+from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
+from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.project import open_project
+from regft_core.runs.records import known_keys
+from regft_core.runs.scopes import Scope, evaluation_scope
+from regft_core.runs.store.lookup import NotStored
+from regft_core.runs.train import finetune, search
+from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project
+
+Record = dict[str, Any]
+#: What is kept of every trial.
+TRIAL_KEYS = ("trial", "values", "key", "status", "error", "score", "seconds", "steps")
+
+
+def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dict[tuple[str, int], Record]:
+    """(size, seed) -> what was tried and chosen, from the records of all trials of a method on a task.
+
+    A trial that failed for a seed is not chosen where that seed counts, unless all failed; of equal trials the first
+    is taken. The result holds ``values`` (the choice), ``chosen`` (its number) and every trial with its score.
+    """
+    sign = 1.0 if metrics.higher_is_better(primary) else -1.0
+    groups: dict[tuple[str, int | None], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["size"], record["seed"] if tuning.judged_by_seed else None), []).append(record)
+    found = {}
+    for own in groups.values():
+        trials = sorted({record["trial"] for record in own})
+        best = max(trials, key=lambda trial: (_merit([r for r in own if r["trial"] == trial], sign), -trial))
+        for size, seed in dict.fromkeys((record["size"], record["seed"]) for record in own):
+            mine = [r for r in own if (r["size"], r["seed"]) == (size, seed)]
+            found[size, seed] = {
+                "values": next(r["values"] for r in mine if r["trial"] == best),
+                "chosen": best,
+                "selection": tuning.selection,
+                "split": tuning.share if tuning.selection == "split" else None,
+                "per": "seed" if tuning.judged_by_seed else "cell",
+                "metric": primary,
+                "seconds": sum(r["seconds"] for r in mine),
+                "trials": [_over_folds([r for r in mine if r["trial"] == trial]) for trial in trials],
+            }
+    return found
+
+
+def _over_folds(records: Sequence[Record]) -> Record:
+    """One trial of one run: the mean over the folds that judged it, None where one of them failed."""
+    first, scores = records[0], [record["score"] for record in records]
+    failed = next((record for record in records if record["score"] is None), first)
+    together = {
+        "status": failed["status"],
+        "error": failed["error"],
+        "score": None if None in scores else fmean(scores),
+        "seconds": sum(record["seconds"] for record in records),
+        "steps": sum(record["steps"] or 0 for record in records),
+    }
+    return {key: (first | together)[key] for key in TRIAL_KEYS}
+
+
+def _merit(records: Sequence[Record], sign: float) -> float:
+    scores = [record["score"] for record in records]
+    return sign * fmean(scores) if None not in scores else float("-inf")
 
 
 def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:
@@ -23,3 +100,136 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
     if tuning is not None and tuning.judged_by_seed:
         seeds = (job.seed,)
     return [one for seed in seeds for one in trials_of_run(project, job.method, job.task, job.size, seed)]
+
+
+#: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
+SCORE_FORMAT = 1
+
+Record = dict[str, Any]
+
+
+def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
+    """What the trials of one run of the grid have chosen, (``choice.choose``); None where nothing is tuned.
+
+    None also for a refit: it has the values that the trials of the judged runs chose.
+
+    The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
+    here, by itself.
+
+    Raises NotStored: ``job.stored_only``, and a trial is not there.
+    """
+    project = open_project(Path(job.root))
+    trials = [] if job.refit else trials_that_choose(project, job)
+    if not trials or project.params.tuning is None:
+        return None
+    with one_moment():
+        found = [look_up_trial(trial) for trial in trials]
+    if job.stored_only and None in found:
+        raise NotStored(job.name)
+    records = [try_values(trial, device=device) if record is None else record for trial, record in zip(trials, found)]
+    return choose(records, project.params.tuning, project.tasks[job.task].primary)[job.size, job.seed]
+
+
+def look_up_trial(trial: Job) -> Record | None:
+    """The record of a trial if all of it is in the store, else None; imports no torch."""
+
+    def look_up() -> Record | None:
+        try:
+            return try_values(replace(trial, stored_only=True))
+        except NotStored:
+            return None
+
+    # Where seeds choose together, every one of them asks for the trials of all.
+    return once(("trial", trial.root, trial.name), look_up)
+
+
+def try_values(job: Job, *, device: str = "cpu") -> Record:
+    """Train one trial and judge it; ``score`` is None when it failed.
+
+    ``job.values`` are those of the trial, ``job.trial`` its number.
+    """
+    context = Context(job, device)
+    searched = search(context)
+    trained = finetune(context, searched)
+    record: Record = {"size": job.size, "seed": job.seed, "trial": job.trial, "values": dict(job.values or {})}
+    cost = searched["cost"]["train_seconds"] + searched["cost"]["fit_seconds"] + (trained.get("seconds") or 0.0)
+    record |= {"key": trained["key"], "status": trained["status"], "error": trained["error"], "score": None}
+    record |= {"seconds": cost, "steps": (searched["steps"] or 0) + trained.get("steps", 0)}
+    record |= {"final_loss": trained.get("final_loss")}
+    if trained["status"] != "ok":
+        return record
+    context.take_keys(known_keys(trained))
+    return record | _judge(context, trained["key"])
+
+
+def _judge(context: Context, key: str) -> Record:
+    """The trial's score by the task's primary metric, from the store or computed now."""
+    examples = judging_rows(context)
+    identity = score_identity(context, key, examples)
+    stored = context.store.get(context.store.run_key(identity))
+    if stored is not None:
+        return {name: stored.result[name] for name in ("status", "error", "score")}
+    guard = LoadedCode(_score_scope(context))
+    if guard.sha256 != identity["code"]:
+        raise CodeChanged("code-edited", "the code that judges trials was edited a moment ago; run `dvc repro` again")
+    context.keys.require_current("finetune")
+    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
+        result = working.finished.result if working.finished is not None else None
+        if result is None:
+            try:
+                found: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
+            except RunFailed as error:
+                found = {"status": "failed", "error": str(error), "score": None}
+            result = working.commit(found).result
+    return {name: result[name] for name in ("status", "error", "score")}
+
+
+def score_identity(context: Context, key: str, examples: Sequence[Example]) -> Record:
+    """Everything that determines the score, on ``examples``, of a trial whose run has this ``key``."""
+    return {
+        "format": SCORE_FORMAT,
+        "phase": "trial score",
+        "run": key,
+        "rows": sha256_text(to_jsonl(examples)),
+        "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
+        "model": {
+            "tokenizer": context.source.tokenizer_sha256,
+            "max_length": context.encoder.max_length,
+            **context.encoder.reading,
+        },
+        "code": code_of(_score_scope(context)).sha256,
+    }
+
+
+def _score_scope(context: Context) -> Scope:
+    """The code that judges trials."""
+    return evaluation_scope([context.task["kind"]], [context.task["primary"]], context.source)
+
+
+def judging_rows(context: Context) -> list[Example]:
+    """The rows that judge a trial: set aside from the run's own, or the dev set."""
+    if context.tuning.selection == "split":
+        return context.held_out
+    return context.dev_rows
+
+
+def _score(context: Context, examples: Sequence[Example]) -> float:
+    from regft_core.evaluate.score import SetInfo, evaluate_run
+
+    primary = context.task["primary"]
+    logits = FinishedModel(context).answer(examples)
+    info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
+    found = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
+    return float(found.sets["dev"]["metrics"][primary])
+
+
+def beside(context: Context, method: str) -> Context:
+    """The context of ``method``'s run beside that of ``context``; where values are tuned, its trials choose them.
+
+    Raises NotStored: ``job.stored_only``, and a trial is not there.
+    """
+    if method == context.job.method:
+        return context
+    job = replace(context.job, method=method, keys={}, values=None)
+    tuned = choice_of(job, device=context.device)
+    return Context(job if tuned is None else job.with_values(tuned["values"]), context.device, context.project)

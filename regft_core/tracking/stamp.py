@@ -14,7 +14,7 @@ from regft_core.errors import StoreError
 from regft_core.io.canonical import sha256_text
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
-from regft_core.runs.identity.distributions import installed
+from regft_core.runs.code import installed
 from regft_core.tracking.records import CellRecord, ReportRecord
 
 

@@ -1,15 +1,17 @@
 """Changes one input at one moment of a run, in a fork of a process that has all of regft loaded (``test_adversary``).
 
-Started in a project with its own copy of the code. Reads cases (JSON) from stdin, a line each, and answers each with a
-line: how the run ended, and what is wrong with what is in the store.
+Started in a project with its own copy of the code. Reads requests (JSON) from stdin, a line each, and answers each
+with a line: how an attacked run ended, or what a run of a project gives.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,7 +76,7 @@ def swap_labels(path: Path) -> None:
     replace_text(path, ('"label": 0', '"label": x'), ('"label": 1', '"label": 0'), ('"label": x', '"label": 1'))
 
 
-LISTED = HOME / "regft_core" / "methods"
+LISTED, DATA = HOME / "regft_core" / "methods", HOME / "regft_core" / "data"
 #: Kind of input -> what changes it, given the folder of the case's project.
 CHANGES: dict[str, Callable[[Path], None]] = {
     "encoder weights": change_weights,
@@ -83,14 +85,20 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "training rows": lambda root: swap_labels(root / "work" / "subsamples" / TASK / SIZE / "seed-0.jsonl"),
     "dev rows": lambda root: swap_labels(root / "work" / "datasets" / TASK / "dev.jsonl"),
     "configuration": change_options,
+    "row code": lambda _: replace_text(DATA / "subsample.py", ('"subsample", task', '"drawn", task')),
+    "token code": lambda _: replace_text(DATA / "encode.py", ("input_ids=[list(row)", "input_ids=[list(row)[::-1]")),
     "code": lambda _: replace_text(LISTED / "listed.py", ("SHARE = 1.0", "SHARE = 2.0")),
     "data file": lambda _: replace_text(LISTED / "listed.json", ("1.0", "3.0")),
     "package": change_package,
 }
 #: Inputs that lie in the project of a case; the others are of the installation, which this process has loaded.
 IN_THE_PROJECT = ("encoder weights", "encoder settings", "tokenizer", "training rows", "dev rows", "configuration")
+#: Kinds that edit prepared rows, which would be made again if anyone looked.
+PREPARED = ("training rows", "dev rows")
 PLACES = {
     **dict.fromkeys(IN_THE_PROJECT, lambda root: [root / "models", root / "work", root / "pipelines"]),
+    "row code": lambda _: [DATA],
+    "token code": lambda _: [DATA],
     "code": lambda _: [LISTED],
     "data file": lambda _: [LISTED],
     "package": lambda _: [HOME / "kit"],
@@ -154,12 +162,14 @@ def at(moment: str, given: Input) -> Iterator[None]:
     from transformers import PreTrainedModel
 
     from regft_core.evaluate import predict
+    from regft_core.grid import data
     from regft_core.runs.store.working_run import WorkingRun
 
     if moment in ("before planning", "before the start"):
         yield
         return
     owner, name, before, after = {
+        "while rows are made": (data, "write_subsamples", given.change, nothing),
         "while the encoder loads": (PreTrainedModel, "from_pretrained", given.change, given.put_back),
         "in training": (WorkingRun, "save_checkpoint", nothing, given.change),
         "between phases": (WorkingRun, "commit", nothing, given.change),
@@ -181,12 +191,19 @@ def job(root: Path, method: str) -> Any:
 
 
 def planned(root: Path, method: str) -> list[str]:
-    """The keys of everything that a job asks for, as planning knows them: no torch."""
+    """The keys of everything that a job asks for, rows among them, as planning knows them: no torch."""
+    from regft_core.runs.context import Context
+    from regft_core.runs.evaluate import evaluation_key
+    from regft_core.runs.prepared_rows import rows_key, subsample_inputs
     from regft_core.runs.project import open_project
-    from regft_core.runs.recompute import expected
 
     project = open_project(root)
-    return sorted(expected(project, jobs(project, root, method)))
+    found = {rows_key(subsample_inputs(project, TASK))}
+    for asked in jobs(project, root, method):
+        context = Context(asked, project=project)
+        keys = {phase.name: context.keys.of(phase.name) for phase in context.method.phases}
+        found |= {*keys.values(), evaluation_key(context, keys["finetune"])}
+    return sorted(found)
 
 
 def jobs(project: Any, root: Path, method: str) -> list[Any]:
@@ -197,96 +214,101 @@ def jobs(project: Any, root: Path, method: str) -> list[Any]:
     return [*trials, *(replace(trial, trial=None) for trial in trials)] or [job(root, method)]
 
 
-def attack(case: dict[str, str], root: Path) -> dict[str, Any]:
-    """Run a job while its input changes."""
-    from regft_core.errors import RegftError
-    from regft_core.runs.one_run import run
+def make_rows(root: Path, kind: str) -> None:
+    from regft_core.grid.data import prepare
+    from regft_core.runs.project import open_project
 
-    given = Input(case["kind"], root)
-    before = planned(root, case["method"])
-    if case["moment"] == "before planning":
+    if kind not in PREPARED:
+        prepare(open_project(root))
+
+
+def attack(kind: str, moment: str, method: str, root: Path) -> dict[str, Any]:
+    """Make rows and run a job while its input changes; what is there then is left in ``root``."""
+    from regft_core.errors import RegftError
+    from regft_core.runs.run import run
+
+    given = Input(kind, root)
+    before = planned(root, method)
+    if moment == "while rows are made" and kind not in PREPARED:
+        shutil.rmtree(root / "work" / "subsamples")
+    if moment == "before planning":
         given.change()
     try:
-        planned(root, case["method"])
-        if case["moment"] == "before the start":
-            given.change()
-        with at(case["moment"], given):
-            records = list(run(job(root, case["method"])).values())
+        with at(moment, given):
+            make_rows(root, kind)
+            planned(root, method)
+            if moment == "before the start":
+                given.change()
+            records = list(run(job(root, method)).values())
     except RegftError as error:
         return {"end": "refused", "error": type(error).__name__, "says": str(error)}
     given.put_back()
-    assert planned(root, case["method"]) == before
+    make_rows(root, kind)
+    assert planned(root, method) == before
     given.change()
+    if kind in IN_THE_PROJECT:
+        make_rows(root, kind)
     return {
         "end": "ended",
         "statuses": [record["status"] for record in records],
-        "in_key": planned(root, case["method"]) != before,
+        "in_key": planned(root, method) != before,
     }
 
 
-def judge(case: dict[str, str], root: Path) -> dict[str, Any]:
-    """What is in the store that is not what a run gives on the input in its key: as it was before, or is after."""
+def set_world(root: Path, kind: str, world: str) -> None:
+    """The project's inputs before or after the change; what was made of them stays."""
+    if kind not in IN_THE_PROJECT:
+        return
+    for name in ("models", "pipelines", *(["work"] if kind in PREPARED else [])):
+        shutil.rmtree(root / name, ignore_errors=True)
+        shutil.copytree(HOME / "cases" / "original" / name, root / name)
+    if world == "after":
+        CHANGES[kind](root)
+
+
+def again(kind: str, world: str, method: str, root: Path) -> dict[str, Any]:
+    """Run a job in a world with whatever ``root`` has: rows, runs, tokens."""
+    from regft_core.runs.run import run
+
+    set_world(root, kind, world)
+    make_rows(root, kind)
+    records = run(job(root, method))
+    assert {record["status"] for record in records.values()} == {"ok"}, records
+    return {"asked": planned(root, method), "stored": contents(root, method)}
+
+
+def behind(kind: str, world: str, method: str, root: Path, first: str) -> dict[str, Any]:
+    """What a world makes of a first phase of whatever world, which is in the store; nothing where it refuses to."""
+    from regft_core.errors import InputChanged
+    from regft_core.runs.context import Context
+    from regft_core.runs.evaluate import evaluate
+    from regft_core.runs.train import finetune, search
+
+    set_world(root, kind, world)
+    make_rows(root, kind)
+    searched = search(Context(job(root, method))) | {"phases": {"first": first}}
+    context = Context(job(root, method))
+    with suppress(InputChanged):  # weights that are the encoder's own are stored once, in the encoder
+        evaluate(context, finetune(context, searched))
+    return {"stored": contents(root, method)}
+
+
+def contents(root: Path, method: str) -> dict[str, Any]:
+    """Key -> phase and a hash of all bits of every run in the store, without times."""
     from regft_core.runs.context import Context
 
-    store = Context(job(root, case["method"])).store
-    left = {key: run for key in list(store.keys()) if (run := store.get(key)) is not None}
-    found: dict[str, Any] = {"stored": len(left), "wrong": []}
-    original = HOME / "cases" / "original"
-    worlds = ("before", "after") if case["kind"] in IN_THE_PROJECT else ("before",)
-    for world in worlds:
-        for name in ("models", "work", "pipelines"):
-            shutil.rmtree(root / name)
-            shutil.copytree(original / name, root / name)
-        given = Input(case["kind"], root)
-        if world == "after":
-            given.change()
-        found["wrong"] += compared(case, root, left)
-    found["unknown"] = [run.identity["phase"] for run in left.values()]
+    store, found = Context(job(root, method)).store, {}
+    for key in list(store.keys()):
+        run = store.get(key)
+        assert run is not None
+        bits = {
+            "result": {name: value for name, value in run.result.items() if name not in ("seconds", "cost")},
+            "tensors": {name: run.tensors_sha256(name) for name in run.tensor_names},
+            "files": {name: hashlib.sha256(run.read_bytes(name)).hexdigest() for name in run.files},
+        }
+        digest = hashlib.sha256(json.dumps(bits, sort_keys=True).encode()).hexdigest()
+        found[key] = {"phase": run.identity["phase"], "bits": digest}
     return found
-
-
-def compared(case: dict[str, str], root: Path, left: dict[str, Any]) -> list[str]:
-    """Compute again what this world makes of the runs, and take these out of ``left``; returns what differs."""
-    from regft_core.runs.project import open_project
-    from regft_core.runs.recompute import differences, expected
-
-    project = open_project(root)
-    asked = jobs(project, root, case["method"])
-    # Whatever a first phase was made of, the phase after it is right if it started from that one.
-    firsts = [run.key for run in list(left.values()) if run.identity["phase"] == "first"]
-    _firsts.update(firsts)
-    asked += [replace(one, keys={"first": key}) for one in asked for key in sorted(_firsts)]
-    known = expected(project, asked)
-    wrong = []
-    for key in sorted(known.keys() & left.keys()):
-        wrong += [f"{known[key].name}: {what}" for what in differences(project, known[key], left.pop(key), "cpu")]
-    return wrong + [what for trial in asked if trial.trial is not None for what in score_differences(trial, left)]
-
-
-#: Keys of first phases that were seen in the store.
-_firsts: set[str] = set()
-
-
-def score_differences(trial: Any, left: dict[str, Any]) -> list[str]:
-    """Judge a trial again whose score is in the store."""
-    from regft_core.runs.trial_scores import look_up_trial, try_values
-
-    stored = {key: run for key, run in left.items() if run.identity["phase"] == "trial score"}
-    if look_up_trial(trial) is None:
-        return []
-    wrong = []
-    for key, run in stored.items():
-        aside = run.path.with_name("aside")
-        run.path.rename(aside)
-        if look_up_trial(trial) is not None:  # the score of another trial
-            aside.rename(run.path)
-            continue
-        again = try_values(trial)
-        if again["score"] != run.result["score"]:
-            wrong.append(f"score of trial {trial.trial}: {run.result['score']}, now {again['score']}")
-        shutil.rmtree(aside)
-        left.pop(key)
-    return wrong
 
 
 # ------------------------------------------------------------------------------------------------- the server
@@ -313,35 +335,47 @@ def forked(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def prepare() -> None:
     """Load everything and run every method once; the project of a case is a copy of ``cases/original``."""
-    from regft_core.runs.one_run import run
+    from regft_core.runs.run import run
 
     original = HOME / "cases" / "original"
-    for name in ("models", "work", "pipelines", "data"):
+    for name in ("models", "pipelines", "data"):
         shutil.copytree(HOME / name, original / name)
     shutil.copy(HOME / "params.yaml", original / "params.yaml")
+    make_rows(original, "")
     warm = Path(shutil.copytree(original, HOME / "cases" / "warm"))
     for method in METHODS:
         for record in run(job(warm, method)).values():
             assert record["status"] == "ok", record
 
 
-def answer(case: dict[str, str]) -> dict[str, Any]:
-    root = Path(shutil.copytree(HOME / "cases" / "original", HOME / "cases" / "case"))
-    installed = Input("code", root), Input("package", root)
+def answer(do: str, **request: str) -> dict[str, Any]:
+    root = Path(request.pop("root"))
+    functions = {"attack": attack, "again": again, "behind": behind}
+    if do == "original":
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(HOME / "cases" / "original", root)
+        return {}
+    if do == "contents":
+        return forked(lambda: contents(root, **request))
+    # In a copy whose installation was changed from the beginning, nothing else changes it.
+    installed = [Input(kind, root) for kind in CHANGES if kind not in IN_THE_PROJECT and not sys.argv[1:]]
     try:
-        found = forked(lambda: attack(case, root))
+        return forked(lambda: functions[do](root=root, **request))
+    finally:
         for one in installed:
             one.put_back()
-        return found | forked(lambda: judge(case, root))
-    finally:
-        shutil.rmtree(root)
 
 
 def main() -> None:
-    prepare()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)
+    if sys.argv[1:]:  # a copy of the project whose installation is changed from the beginning
+        CHANGES[sys.argv[1]](HOME)
+        time.sleep(0.1)  # code that was edited a moment ago may be another than the one that is loaded
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # what regft prints is no answer
+        prepare()
+        print("ready", file=answers, flush=True)
+        for line in sys.stdin:
+            print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

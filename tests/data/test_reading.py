@@ -124,17 +124,6 @@ def test_texts_of_a_pair_that_are_encoded_alone_have_windows_of_their_own() -> N
     assert len(batch.ordinary) == len(batch.input_ids) == 8
 
 
-def test_the_cache_keeps_windows_and_knows_how_texts_were_read(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer("bert")
-    given = texts(LETTERS, "a b")
-    readings = [None, Reading("a ", 1, 0), Reading("", 2, 1), Reading("", 2, 2), Reading("", 3, 1)]
-    found = [encode(given, tokenizer, 8, tmp_path, tokenizer_hash="t", reading=one) for one in readings]
-    assert len(list(tmp_path.rglob("*.safetensors"))) == len(readings)
-    again = [encode(given, tokenizer, 8, tmp_path, tokenizer_hash="t", reading=one) for one in readings]
-    assert again == found
-    assert found[2].windows == [2, 1]
-
-
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("reading", [None, Reading("the ", 1), Reading("", 2, 2), Reading("the ", 3, 1)])
 def test_a_row_counts_as_cut_where_a_token_is_in_no_window(paired: bool, reading: Reading | None) -> None:

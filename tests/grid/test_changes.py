@@ -13,8 +13,8 @@ from regft_core.errors import PlanOutdated
 from regft_core.grid import compute as module
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
-from regft_core.runs.one_run import STAGES
 from regft_core.runs.project import open_project
+from regft_core.runs.run import STAGES
 from tests.grid.conftest import bits, plan, quiet, reproduce
 from tests.runs.code_copy import python, run, with_code
 from tests.runs.conftest import TASK, change, edit, edit_method, runs, write_method
@@ -64,9 +64,9 @@ SOUP = {
     ("stage", "method", "file", "old", "new"),
     [
         ("finetune", "vanilla", "training/schedule.py", "1.0 - progress", "1.1 - progress"),
-        ("search", "weight_mixup", "run/averaging.py", ".double()", ".float()"),
+        ("search", "weight_mixup", "runs/averaging.py", ".double()", ".float()"),
         ("finetune", "soup", "metrics/accuracy.py", "gold == predicted", "gold != predicted"),
-        ("evaluate", "vanilla", "scoring/predict.py", "tokens < 1:", "tokens < 2:"),
+        ("evaluate", "vanilla", "evaluate/predict.py", "tokens < 1:", "tokens < 2:"),
     ],
     ids=["loop", "mean", "soup", "evaluation"],
 )
@@ -88,7 +88,7 @@ def test_code_edited_between_two_runs_of_a_stage_is_refused_and_nothing_of_it_is
     assert found["done"] == [0]
     (reason,) = set(found["failures"].values())
     assert "edited" in reason
-    assert code.name in reason
+    assert code.stem in reason
     assert not (project / "work" / stage / method).exists()
     # What there is was computed before the edit.
     before = runs(project)
@@ -175,7 +175,7 @@ def test_datasets_and_subsamples_are_not_written_when_they_change_meanwhile(
 
     with monkeypatch.context() as patched:
         patched.setattr(data, "prepare_dataset", meanwhile)
-        with pytest.raises(PlanOutdated, match=f"code of task '{TASK}' changed while its rows were prepared"):
+        with pytest.raises(PlanOutdated, match=f"changed while rows of task '{TASK}' were made"):
             prepare(open_project(project))
     assert (project / "work/datasets" / TASK / "task.json").read_bytes() == before
     prepare(open_project(project))

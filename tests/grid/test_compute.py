@@ -29,11 +29,10 @@ from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.finetune import finetune
-from regft_core.runs.one_run import STAGES, look_up, run
 from regft_core.runs.project import kept_open, open_project
-from regft_core.runs.search import search
+from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.grid.conftest import bits, plan, quiet, reproduce, scores, tree
@@ -159,9 +158,9 @@ def test_one_configuration_holds_for_a_whole_run(project: Path, monkeypatch: pyt
 
 def test_only_what_is_missing_is_a_job(project: Path) -> None:
     record = train(project, "vanilla")
-    evaluate(job(project, "vanilla"), record)
-    searched = search(job(project, "weight_mixup", 1))
-    trained = finetune(job(project, "weight_mixup", 1), searched)  # not evaluated
+    evaluate(Context(job(project, "vanilla")), record)
+    searched = search(Context(job(project, "weight_mixup", 1)))
+    trained = finetune(Context(job(project, "weight_mixup", 1)), searched)  # not evaluated
     assert look_up(job(project, "vanilla"), "evaluate", record) is not None
     assert look_up(job(project, "weight_mixup", 1), "finetune", searched) is not None
     assert look_up(job(project, "weight_mixup", 1), "evaluate", trained) is None

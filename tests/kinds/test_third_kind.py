@@ -63,7 +63,7 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.project import open_project
 project, found = open_project(Path.cwd()), {}
 for task in ("reviews", "scores"):

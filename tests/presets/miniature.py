@@ -23,8 +23,8 @@ from regft_core.grid.small import lay_out_small
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.report import Report, write_report
-from regft_core.runs.one_run import STAGES
 from regft_core.runs.project import open_project
+from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
 from regft_core.settings.small import capped
 from tests.small_project import REPOSITORY

@@ -14,24 +14,20 @@ from typing import Any
 from tests.runs.conftest import REPOSITORY
 
 #: Computes every run's keys and the plan, once as the code is and once after each edit. Each time in a new
-#: process, forked from one that has loaded the third parties and has parsed every file (of regft it has loaded
-#: no more than that needs).
+#: process, forked from one that has loaded the third parties.
 DRIVER = """
-import importlib, json, os, sys
+import json, os, sys
 from pathlib import Path
 import numpy, pydantic, yaml  # noqa
-[fingerprint] = Path("regft_core").rglob("fingerprint.py")
-graph_of = importlib.import_module(".".join(fingerprint.with_suffix("").parts)).graph_of
-modules = [".".join(path.with_suffix("").parts) for path in Path("regft_core").rglob("[!_]*.py")]
-graph_of().reach(modules, ())
-
 def say():
-    from regft_core.runs.scopes import evaluation_scope, kind_modules, report_scope, scope_sha256
+    from regft_core.runs.scopes import evaluation_scope, kind_modules, report_scope
     from regft_core.runs.context import Context
     from regft_core.runs.job import Job
     from regft_core.runs.project import open_project
-    from regft_core.runs.identity import fingerprint
-    assert Path(fingerprint.__file__).is_relative_to(Path.cwd()), fingerprint.__file__
+    from regft_core.runs import code
+    from regft_core.runs.code import code_of
+    from regft_core.runs.scopes import stage_scope
+    assert Path(code.__file__).is_relative_to(Path.cwd()), code.__file__
     project = open_project(Path.cwd())
     runs, packages = {}, {}
     for name, method in project.methods.items():
@@ -40,9 +36,9 @@ def say():
         packages[name] = context.keys.identity("finetune").get("packages", {})
     metrics, source = project.tasks["cue_sentence"].metrics, context.source
     kinds = ["classification"]
-    stages = {name: fingerprint.stage_code(name, kind_modules(kinds))["sha256"] for name in ("dataset", "subsample")}
-    stages["evaluate"] = scope_sha256(evaluation_scope(kinds, metrics, source))
-    stages["report"] = scope_sha256(report_scope(metrics))
+    stages = {name: code_of(stage_scope(name, kind_modules(kinds))).sha256 for name in ("dataset", "subsample")}
+    stages["evaluate"] = code_of(evaluation_scope(kinds, metrics, source)).sha256
+    stages["report"] = code_of(report_scope(metrics)).sha256
     assert "torch" not in sys.modules
     return {"runs": runs, "stages": stages, "packages": packages}
 

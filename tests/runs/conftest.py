@@ -18,11 +18,10 @@ from regft_core.io.reading import read_json
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.finetune import finetune
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.search import search
 from regft_core.runs.store.stored_run import StoredRun
+from regft_core.runs.train import finetune, search
 from regft_core.settings.files import METHODS, ships
 from tests.tiny import tiny_model_dir
 
@@ -127,7 +126,7 @@ def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:
 
 def train(root: Path, method: str, seed: int = 0) -> dict[str, Any]:
     """Both training stages of one run: the record of finetune."""
-    return finetune(job(root, method, seed), search(job(root, method, seed)))
+    return finetune(Context(job(root, method, seed)), search(Context(job(root, method, seed))))
 
 
 def weights_of(root: Path, key: str) -> dict[str, Any]:

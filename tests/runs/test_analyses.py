@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError
 from regft_core.evaluate import analyses
+from regft_core.evaluate.analyses import enabled
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import write_plan
 from regft_core.methods import tdt
 from regft_core.report import write_report
-from regft_core.runs.enabled_evaluations import enabled, finding_scope
-from regft_core.runs.identity.syntax import Meaning, meaning
+from regft_core.runs.findings import finding_scope
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
 from tests.errors import raises_code
@@ -163,22 +162,17 @@ def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     assert evaluation.other_tasks(options) == ("cue_pair",)
 
 
-def meaning_of(module: Any) -> Meaning:
-    return meaning(ast.parse(Path(module.__file__).read_text()), module.__name__)
-
-
-def test_what_methods_say_of_tokens_is_in_the_key_of_evaluations_and_of_no_training() -> None:
-    [tdt_class] = [piece for piece in meaning_of(tdt).pieces if "input_views" in piece.said]
-    assert "input_views" not in tdt_class.text
+def test_the_methods_that_show_views_are_in_the_key_of_evaluations_that_read_them() -> None:
     views, speed = analyses.find("views"), analyses.find("speed")
     source_of: Any = type("Source", (), {"architecture": type("Family", (), {"name": "bert"})})
-    from regft_core.runs import enabled_evaluations
+    from regft_core.runs import findings as enabled_evaluations
 
     original = enabled_evaluations.family_module
     enabled_evaluations.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
     try:
-        assert tdt.__name__ in finding_scope(views, views.Config(), source_of, ["regression"]).entries
-        assert tdt.__name__ not in finding_scope(speed, speed.Config(), source_of, ["regression"]).entries
+        given = source_of, ["regression"], (), [tdt.__name__]
+        assert tdt.__name__ in finding_scope(views, views.Config(), *given).entries
+        assert tdt.__name__ not in finding_scope(speed, speed.Config(), *given).entries
         robustness = analyses.find("robustness")
         scope = finding_scope(robustness, robustness.Config(), source_of, ["regression"], ["accuracy"])
         assert {"regft_core.metrics.accuracy", "regft_core.kinds.regression"} <= set(scope.entries)

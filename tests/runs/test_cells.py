@@ -19,9 +19,8 @@ from regft_core.errors import ConfigError, OutOfMemory, StoreError
 from regft_core.grid.compute import compute_only
 from regft_core.grid.lines import describe
 from regft_core.grid.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
-from regft_core.runs import training_run
+from regft_core.runs import code, training_run
 from regft_core.runs.context import Context
-from regft_core.runs.identity import fingerprint
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.records import known_keys
@@ -99,19 +98,19 @@ def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
     original, moments = training_run.train, []
 
     def train_and_tell(*given: Any, **options: Any) -> Any:
-        moments.append(fingerprint._moment)
+        moments.append(code._moment)
         return original(*given, **options)
 
     monkeypatch.setattr(training_run, "train", train_and_tell)
     run_stages(project, "vanilla")
     assert moments == [None, None]
-    graphs, looks = fingerprint.graph_of, []
+    looked, looks = code.code_now, []
 
     def counted(*given: Any, **options: Any) -> Any:
         looks.append(given)
-        return graphs(*given, **options)
+        return looked(*given, **options)
 
-    monkeypatch.setattr(fingerprint, "graph_of", counted)
+    monkeypatch.setattr(code, "code_now", counted)
     found = []
     for seeds in ([0], [0, 1]):
         change(project, grid={"seeds": seeds})
@@ -124,7 +123,7 @@ def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
     import torch
 
-    from regft_core.runs.run_phase import phase_inputs
+    from regft_core.runs.phase import phase_inputs
 
     def start(method: str) -> Any:
         context = Context(job(project, method, 1))

@@ -16,8 +16,8 @@ from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import DIFFERENCES, ROWS, VALUES, left_out, load_whole, without_encoder
 from regft_core.runs.environment import set_up
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.one_run import run
-from regft_core.runs.run_phase import trained
+from regft_core.runs.phase import trained
+from regft_core.runs.run import run
 from tests.runs.conftest import change, job, stored, write_method
 
 HEAD = {"classifier.bias", "classifier.weight"}

@@ -43,7 +43,7 @@ def test_the_weights_are_those_without_it(project: Path, method: str) -> None:
     assert watched["epoch_scores"]["metric"] == "accuracy"
     found = watched["epoch_scores"]["scores"]
     assert [row[:4] for row in found] == [["finetune", "dev", 3 * n, float(n)] for n in (1, 2, 3)]
-    judged = evaluate(job(project, method, 0, finetune=watched["key"], **watched["phases"]), watched)
+    judged = evaluate(Context(job(project, method, 0, finetune=watched["key"], **watched["phases"])), watched)
     assert found[-1][4] == pytest.approx(judged["sets"]["dev"]["metrics"]["accuracy"])
 
 

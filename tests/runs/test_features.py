@@ -18,11 +18,11 @@ from regft_core.grid.failures import torch_threads
 from regft_core.models import load
 from regft_core.runs import finished_model
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.evaluation_key import evaluation_identity
+from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
-from regft_core.runs.one_run import run
 from regft_core.runs.project import open_project
 from regft_core.runs.recompute import differences, expected
+from regft_core.runs.run import run
 from regft_core.runs.store.features import FeatureFiles, feature_files
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.runs.test_folds import WORDS

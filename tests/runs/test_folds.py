@@ -13,10 +13,11 @@ import yaml
 
 from regft_core.data.examples import text_key
 from regft_core.report.planner import needs
+from regft_core.runs.code import code_of, one_moment
 from regft_core.runs.context import Context
-from regft_core.runs.identity.fingerprint import STAGES, code_of, one_moment, training_scope
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
+from regft_core.runs.scopes import STAGES, training_scope
 from regft_core.runs.trials import trials_that_choose
 from regft_core.serve.export import export
 from tests.grid.conftest import plan, reproduce
@@ -126,7 +127,7 @@ def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every:
     }
     training, evaluation = training_scope([]), STAGES["evaluate"]
     for scope in (training, evaluation):
-        assert not ours & set(code_of(scope.entries, exempt=scope.exempt)["modules"])
+        assert not ours & set(code_of(scope).files)
 
 
 def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:

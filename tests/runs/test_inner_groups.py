@@ -16,7 +16,7 @@ from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.errors import DataError
 from regft_core.io.files import write_json
-from regft_core.runs.phase_data import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
+from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.bag_of_words import STRENGTHS, regress_words
 from regft_core.training.folds import TOO_FEW, folds_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from regft_core.runs import code, loaded
+from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_key
-from regft_core.runs.identity import distributions, taken_in
-from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
 from tests.runs.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
 
@@ -120,9 +120,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretend that a package is installed in another version."""
 
     def other(package: str) -> None:
-        original = distributions._version
-        monkeypatch.setattr(distributions, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
-        monkeypatch.setattr(taken_in, "_packages", {})  # as in a process that began after it was installed
+        original = code._version
+        monkeypatch.setattr(code, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
+        monkeypatch.setattr(loaded, "_met", {})  # as in a process that began after it was installed
 
     return other
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from tests.runs.conftest import job, runs, stored, train, write_method
 
@@ -48,7 +49,7 @@ PLACES = [
 def everything(root: Path, method: str) -> dict[str, Any]:
     """All stages of one run of a method; its scores."""
     record = train(root, method)
-    return evaluate(job(root, method, 0, finetune=record["key"], **record["phases"]), record)
+    return evaluate(Context(job(root, method, 0, finetune=record["key"], **record["phases"])), record)
 
 
 def in_child(root: Path, method: str, kill_at: str) -> int | None:

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from regft_core.runs import merge
-from regft_core.runs.checkpoint_rule import judge
-from regft_core.runs.choice import choose
-from regft_core.runs.epoch_scores import epoch_scores
+from regft_core.runs.epoch_scores import epoch_scores, judge
+from regft_core.runs.trials import choose
 from regft_core.schema.tuning import TuningConfig
 from regft_core.training.best import BestState
 from tests.methods.harness import Bench, examples

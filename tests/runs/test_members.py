@@ -11,10 +11,11 @@ import torch
 from regft_core.data.batches import collate, padding_of
 from regft_core.models.architectures import architecture_of
 from regft_core.models.load import load_classifier
-from regft_core.runs import run_phase, training_run
+from regft_core.runs import phase as run_phase
+from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.run_phase import phase_inputs
+from regft_core.runs.phase import phase_inputs
 from tests.errors import raises_code
 from tests.runs.conftest import DIVERGES, change, edit_method, job, runs, stored, train, weights_of, write_method
 
@@ -101,7 +102,7 @@ def test_a_mean_soup_is_the_mean_of_its_members(project: Path) -> None:
     for name, value in merged.items():
         mean = sum(part[name].double() for part in parts) / 3
         assert torch.equal(value, mean.to(value.dtype)), name
-    assert evaluate(job(project, "soup", 0, finetune=record["key"]), record)["status"] == "ok"
+    assert evaluate(Context(job(project, "soup", 0, finetune=record["key"])), record)["status"] == "ok"
 
 
 def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
@@ -225,7 +226,7 @@ def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:
     assert record["status"] == "failed"
     assert record["error"].startswith("finetune-0: ")
     assert list(members(project, "finetune").values()) == [0]
-    evaluated = evaluate(job(project, "soup", 0, finetune=record["key"]), record)
+    evaluated = evaluate(Context(job(project, "soup", 0, finetune=record["key"])), record)
     assert (evaluated["status"], evaluated["sets"]) == ("failed", {})
 
 

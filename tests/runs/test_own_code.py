@@ -19,10 +19,10 @@ from regft_core.errors import CodeChanged, ConfigError, ModelError
 from regft_core.grid.data import prepare
 from regft_core.hooks.registry import discover
 from regft_core.runs.context import Context
-from regft_core.runs.identity.guard import LoadedCode
 from regft_core.runs.job import Job
-from regft_core.runs.one_run import run
+from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
+from regft_core.runs.run import run
 from regft_core.runs.shipping import files_for
 from regft_core.settings.preset import lay_out
 from tests.errors import raises_code

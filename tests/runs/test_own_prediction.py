@@ -15,10 +15,9 @@ from regft_core.errors import ModelError
 from regft_core.hooks.plain import from_tensor
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.finetune import finetune
 from regft_core.runs.job import Job
 from regft_core.runs.outputs import reads_encoder, reads_text, trains_encoder, write_evaluation, write_training
-from regft_core.runs.search import search
+from regft_core.runs.train import finetune, search
 from regft_core.serve.export import export
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.logistic import log_probabilities
@@ -31,9 +30,9 @@ REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}
 def ran(root: Path, method: str, task: str = "cue_sentence") -> tuple[dict[str, Any], dict[str, Any]]:
     """Records of finetune and evaluate of seed 0."""
     job = Job(str(root), method, task, "24", 0)
-    trained = finetune(job, search(job))
+    trained = finetune(Context(job), search(Context(job)))
     assert trained["status"] == "ok", trained["error"]
-    return trained, evaluate(Job(str(root), method, task, "24", 0, {"finetune": trained["key"]}), trained)
+    return trained, evaluate(Context(Job(str(root), method, task, "24", 0, {"finetune": trained["key"]})), trained)
 
 
 def rows(record: dict[str, Any], name: str = "dev") -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from regft_core.errors import DataError, InputChanged
 from regft_core.io.canonical import sha256_file
 from regft_core.io.file_states import RACY_NS
 from regft_core.io.reading import read_json
-from regft_core.runs import phase_data
-from regft_core.runs.phase_data import read_phase_data, rows_of, split_rows
+from regft_core.runs import rows as phase_data
+from regft_core.runs.rows import read_phase_data, rows_of, split_rows
 from regft_core.schema.methods import DataConfig
 from tests.errors import raises_code
 

@@ -13,8 +13,8 @@ from regft_core.errors import ConfigError
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.run_phase import phase_inputs
-from regft_core.runs.search import search
+from regft_core.runs.phase import phase_inputs
+from regft_core.runs.train import search
 from tests.errors import raises_code
 from tests.runs.conftest import (
     DIVERGES,
@@ -39,7 +39,7 @@ POSTTRAINING = {
 
 def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
     """The weights that fine-tuning begins with, search being done."""
-    keys = search(job(root, method, seed))["phases"]
+    keys = search(Context(job(root, method, seed)))["phases"]
     context = Context(job(root, method, seed, **keys))
     trainee, _ = training_run.build(phase_inputs(context, context.phase("finetune"), None))
     return dict(trainee.named_raw())
@@ -187,7 +187,7 @@ def test_a_phase_starts_where_it_says(project: Path) -> None:
         finetune = {"start": word} if word else {}
         write_method(project, f"from_{name}", phases={**chain, "finetune": finetune})
         start[name] = start_of(project, f"from_{name}")
-        keys = search(job(project, f"from_{name}"))["phases"]
+        keys = search(Context(job(project, f"from_{name}")))["phases"]
     # Every tensor, the head included: it is trained for the same labels.
     assert differing(start["one"], weights_of(project, keys["one"])) == set()
     assert differing(start["previous"], weights_of(project, keys["two"])) == set()
@@ -199,9 +199,9 @@ def test_no_epochs_train_nothing(project: Path) -> None:
     record = train(project, "merged")
     assert (record["status"], record["steps"], record["curve"]) == ("ok", 0, [])
     assert differing(weights_of(project, record["key"]), weights_of(project, record["phases"]["one"])) == set()
-    evaluated = evaluate(job(project, "merged", 0, finetune=record["key"], **record["phases"]), record)
+    evaluated = evaluate(Context(job(project, "merged", 0, finetune=record["key"], **record["phases"])), record)
     plain = train(project, "vanilla")
-    same = evaluate(job(project, "vanilla", 0, finetune=plain["key"]), plain)
+    same = evaluate(Context(job(project, "vanilla", 0, finetune=plain["key"])), plain)
     assert evaluated["status"] == "ok"
     # The phase is called something else, so its noise differs: only the protocol is vanilla's.
     assert set(evaluated["sets"]) == set(same["sets"])
@@ -226,7 +226,7 @@ def test_mask_tuning_takes_its_head_and_its_filler_from_phases(project: Path) ->
 def test_state_that_was_pruned_comes_back_although_nothing_starts_from_its_weights(project: Path) -> None:
     edit_method(project, "mask_tuning", "epochs: 10", "epochs: 1")
     change(project, methods=["vanilla", "mask_tuning"])
-    record = search(job(project, "mask_tuning"))
+    record = search(Context(job(project, "mask_tuning")))
     key = record["phases"]["language_model_head"]
     before = stored(project, key).tensors_sha256("state")
     store = Context(job(project, "vanilla")).store
@@ -257,14 +257,14 @@ def test_a_failed_phase_fails_the_run_and_ends_it(project: Path, caplog: Any) ->
         project, "breaks", phases={"one": {"regularisers": DIVERGES}, "two": {}, "finetune": {"start": "checkpoint"}}
     )
     caplog.set_level(logging.ERROR)
-    searched = search(job(project, "breaks"))
+    searched = search(Context(job(project, "breaks")))
     assert searched["status"] == "failed"
     assert "phase 'one' failed" in searched["error"]
     assert list(searched["phases"]) == ["one"]
     record = train(project, "breaks")
     assert record["status"] == "failed"
     assert {identity["phase"] for identity in runs(project).values()} == {"one"}
-    evaluated = evaluate(job(project, "breaks"), record)
+    evaluated = evaluate(Context(job(project, "breaks")), record)
     assert (evaluated["status"], evaluated["error"]) == ("failed", record["error"])
 
 

@@ -21,11 +21,11 @@ from regft_core.grid.executors import run_all
 from regft_core.grid.pool import run_on_executor
 from regft_core.runs import shipping as module
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_key
-from regft_core.runs.inputs import task_inputs
+from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from regft_core.runs.one_run import run
+from regft_core.runs.prepared_rows import task_inputs
 from regft_core.runs.project import open_project
+from regft_core.runs.run import run
 from regft_core.runs.shipping import carry, files_for, run_where_found
 from regft_core.runs.store.run_store import RunStore
 from tests import small_project

@@ -14,11 +14,10 @@ import pytest
 
 from regft_core.errors import PlanOutdated
 from regft_core.grid.failures import torch_threads
-from regft_core.runs import run_phase
+from regft_core.runs import phase as run_phase
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.finetune import finetune
-from regft_core.runs.search import search
+from regft_core.runs.train import finetune, search
 from tests.runs.conftest import (
     change,
     edit_method,
@@ -32,7 +31,7 @@ from tests.runs.conftest import (
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    return evaluate(job(root, method, seed, finetune=record["key"], **record["phases"]), record)
+    return evaluate(Context(job(root, method, seed, finetune=record["key"], **record["phases"])), record)
 
 
 def flip(path: Path) -> None:
@@ -47,12 +46,12 @@ def flip(path: Path) -> None:
 def test_flipped_bytes_are_found_set_aside_and_trained_again_with_the_same_bits(
     project: Path, trained: list[tuple[str, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    searched = search(job(project, "weight_mixup"))
+    searched = search(Context(job(project, "weight_mixup")))
     before = stored(project, searched["phases"]["search"])
     hashes = {name: before.tensors_sha256(name) for name in before.tensor_names}
     flip(before.path / "state.safetensors")
     trained.clear()
-    record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+    record = finetune(Context(job(project, "weight_mixup", 0, **searched["phases"])), searched)
     assert record["status"] == "ok"
     assert trained == [("finetune", 0)]  # the members are there: merging them again is enough
     again = stored(project, before.key)
@@ -134,19 +133,19 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
 ) -> None:
     change(project, store={"path": str(tmp_path / "shared"), "budget_gb": 1e-9})
     other = Path(shutil.copytree(project, tmp_path / "other"))
-    searched = search(job(project, "weight_mixup"))
+    searched = search(Context(job(project, "weight_mixup")))
     trained.clear()
     # The other project tunes for longer: the same search, another fine-tuning.
     write_method(other, "vanilla", training={"epochs": 1})
     edit_method(other, "weight_mixup", "finetune:\n", "finetune:\n    training: {epochs: 3}\n")
-    also = search(job(other, "weight_mixup"))
+    also = search(Context(job(other, "weight_mixup")))
     assert also["phases"] == searched["phases"]
     assert trained == []
     with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's stage says
         run_stages(project, "weight_mixup")
         assert stored(project, searched["phases"]["search"]).has_weights
         trained.clear()
-        finetune(job(other, "weight_mixup", 0, **also["phases"]), also)
+        finetune(Context(job(other, "weight_mixup", 0, **also["phases"])), also)
         assert trained == [("finetune", 0)]
     Context(job(project, "vanilla")).store.prune()
     assert not stored(project, searched["phases"]["search"]).has_weights
@@ -167,7 +166,7 @@ def test_a_record_says_on_what_it_was_computed(project: Path) -> None:
     assert (found["device"], found["threads"], found["deterministic"]) == ("cpu", 2, True)
     assert found["name"]
     assert evaluated(project, "weight_mixup", record)["environment"] == found
-    assert search(job(project, "weight_mixup"))["environment"] == found
+    assert search(Context(job(project, "weight_mixup")))["environment"] == found
 
 
 def kill_at(point: str, root: Path, method: str) -> int | None:
@@ -194,14 +193,14 @@ def test_a_killed_run_is_not_continued_in_another_environment(project: Path, cap
 
 def test_a_run_whose_phases_are_from_different_environments_says_so(project: Path) -> None:
     with torch_threads(1):
-        searched = search(job(project, "weight_mixup"))
+        searched = search(Context(job(project, "weight_mixup")))
     assert searched["marks"] == []
     with torch_threads(2):
-        record = finetune(job(project, "weight_mixup", 0, **searched["phases"]), searched)
+        record = finetune(Context(job(project, "weight_mixup", 0, **searched["phases"])), searched)
     assert any("trained elsewhere" in mark and "threads 1" in mark for mark in record["degraded"])
     edit_method(project, "weight_mixup", "repeat: {times: 2}", "repeat: {times: 3}")
     with torch_threads(2):
-        searched = search(job(project, "weight_mixup"))
+        searched = search(Context(job(project, "weight_mixup")))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
 

@@ -16,10 +16,10 @@ from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.one_run import run
+from regft_core.runs.phase import phase_inputs
 from regft_core.runs.project import open_project
 from regft_core.runs.recompute import differences, expected
-from regft_core.runs.run_phase import phase_inputs
+from regft_core.runs.run import run
 from tests.runs.conftest import change, job, runs, stored, write_method
 
 SOUP: dict[str, Any] = {"data": {"split": 0.6}, "training": {"epochs": 1}}

@@ -15,15 +15,21 @@ from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.grid.keys import cell_keys
 from regft_core.grid.stored import cached_seeds
 from regft_core.io.reading import read_json
-from regft_core.runs.choice import CHOSEN_ON_DEV, choose
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import _cost
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.store.lookup import NotStored
-from regft_core.runs.trial_scores import choice_of, judging_rows, score_identity, try_values
-from regft_core.runs.trials import trials_of_run
+from regft_core.runs.trials import (
+    CHOSEN_ON_DEV,
+    choice_of,
+    choose,
+    judging_rows,
+    score_identity,
+    trials_of_run,
+    try_values,
+)
 from regft_core.schema.tuning import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell

@@ -19,9 +19,9 @@ import yaml
 from regft_core.errors import ConfigError, DataError, ModelError
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.context import Context
-from regft_core.runs.evaluation_key import evaluation_key
+from regft_core.runs.evaluate import evaluation_key
+from regft_core.runs.findings import from_npy
 from regft_core.runs.job import Job
-from regft_core.runs.logits import from_npy
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.project import open_project
 from regft_core.serve.export import export, finished_run

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regft_core.errors import StoreError
-from regft_core.runs.identity.fingerprint import one_moment
+from regft_core.runs.code import one_moment
 from regft_core.runs.store.lookup import LookupStore, NotStored
 from regft_core.runs.store.remote import Remote
 from regft_core.runs.store.run_store import RunStore

@@ -18,7 +18,7 @@ from regft_core.evaluate.predict import predict
 from regft_core.hooks.registry import discover
 from regft_core.kinds._scale import Scale
 from regft_core.models.load import load_classifier
-from regft_core.runs.checkpoint_rule import judge
+from regft_core.runs.epoch_scores import judge
 from regft_core.runs.merge import validation_score
 from regft_core.runs.training_run import PhaseInputs, finish, outcome_tensors, train
 from regft_core.schema import DropoutConfig

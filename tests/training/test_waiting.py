@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.runs.run_phase import WAITING_FAMILIES
+from regft_core.runs.phase import WAITING_FAMILIES
 from regft_core.schema.method import Phase
 from regft_core.training.loop import Loop
 from tests.methods.cases import CASES, REGISTRY

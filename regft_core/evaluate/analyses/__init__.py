@@ -44,6 +44,7 @@ from regft_core.catalogue import EVALUATIONS, KINDS
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import nearest
 from regft_core.schema import StrictModel
+from regft_core.schema.params import Params
 
 if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedRun
@@ -158,3 +159,17 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         Config=config,
         run=module.run,
     )
+
+
+def enabled(params: Params) -> dict[str, tuple[Evaluation, StrictModel]]:
+    """Name -> the evaluation and its options, in the order of ``params.yaml``."""
+    found = {}
+    for name, options in params.evaluations.items():
+        evaluation = find(name)
+        found[name] = (evaluation, evaluation.Config.model_validate(options))
+    return found
+
+
+def tasks_read(params: Params) -> list[str]:
+    """Tasks whose rows the evaluations read, beside that of each run."""
+    return [task for evaluation, options in enabled(params).values() for task in evaluation.other_tasks(options)]

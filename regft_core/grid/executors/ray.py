@@ -21,7 +21,7 @@ from regft_core.grid.failures import describe_failure, is_machine_fault, torch_t
 from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobQueue
 from regft_core.models.devices import own_device
-from regft_core.runs.identity.fingerprint import package_root
+from regft_core.runs.code import package_root
 
 REMOTE = True
 #: How often the driver looks whether a run is past its deadline.

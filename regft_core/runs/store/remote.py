@@ -20,7 +20,7 @@ from typing import Any
 from regft_core.errors import StoreError
 from regft_core.io.directories import claim_directory, fsync_tree, replace_directory
 from regft_core.io.write_errors import explained
-from regft_core.runs.identity.fingerprint import in_one_moment, once
+from regft_core.runs.code import in_one_moment, once
 from regft_core.runs.store.ledger import note_written
 from regft_core.runs.store.manifest import MANIFEST, is_relative_name, problems, read_manifest
 from regft_core.runs.store.stored_run import PRUNED, TENSORS_SUFFIX, USED

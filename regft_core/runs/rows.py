@@ -6,8 +6,9 @@ phase, member); rows, their split and the names of the streams enter the key by 
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from regft_core.io.reading import read_json
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
+from regft_core.schema.training import TrainingConfig
 
 
 class Summary(NamedTuple):
@@ -288,3 +290,23 @@ def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
         "order": label if "order" in vary else phase.name,
         "head": f"head/{member or 0}" if "head" in vary else "head",
     }
+
+
+def with_more_rows(
+    phase: Phase, training: TrainingConfig, task: str, size: str, judged: Mapping[str, int], now: Mapping[str, int]
+) -> TrainingConfig:
+    """``training`` of a phase with ``max_steps`` and ``warmup_steps`` scaled by its rows, rounded up.
+
+    Args:
+        task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is.
+        size: of the judged runs.
+        judged, now: rows of each set in the judged runs and in this one; ``train`` of them train.
+    """
+    data = phase.data
+    if data.task not in (None, task) or data.size not in (None, "full"):
+        return training
+    of = data.size or size
+    before = judged["train"] if of == "full" else int(of)
+    given = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
+    scaled = {name: math.ceil(steps * now["train"] / before) for name, steps in given.items() if steps}
+    return training.model_copy(update=scaled)

@@ -18,11 +18,10 @@ from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
 from regft_core.runs.environment import numerics, other_environments, set_up
 from regft_core.runs.epoch_scores import epoch_scores
-from regft_core.runs.identity.fingerprint import Scope
-from regft_core.runs.identity.guard import LoadedCode
-from regft_core.runs.phase_data import member_label, member_streams, run_rows
+from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.records import merged_record, phase_record
-from regft_core.runs.scopes import family
+from regft_core.runs.rows import member_label, member_streams, run_rows
+from regft_core.runs.scopes import Scope, family
 from regft_core.runs.store.killpoints import killpoint
 from regft_core.runs.store.stored_run import StoredRun
 from regft_core.schema.method import Phase
@@ -229,7 +228,7 @@ def _watch(context: Context, phase: Phase) -> Judge | None:
 
 
 def _judge_on(context: Context, phase: Phase, examples: list[Example]) -> Judge:
-    from regft_core.runs.checkpoint_rule import judge
+    from regft_core.runs.epoch_scores import judge
 
     return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
 
@@ -335,7 +334,7 @@ def merged(
     context: Context, phase: Phase, members: list[StoredRun], here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
     """What merging the members of a phase gives, as ``trained`` has it; failed where one of them has failed."""
-    from regft_core.runs.averaging import merge_mean
+    from regft_core.runs.merge import merge_mean
 
     assert phase.repeat is not None
     record = {"phase": phase.name, "environment": here} | merged_record(members)

@@ -1,26 +1,63 @@
-"""The fine-tuning phase of one run, from what the search stage has written down."""
+"""The phases of one run: those before fine-tuning, each stored by itself, and fine-tuning from what they left."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from regft_core.hooks import compose
-from regft_core.runs.choice import CHOSEN_ON_DEV
 from regft_core.runs.context import Context
-from regft_core.runs.environment import describe_environment
+from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
-from regft_core.runs.phase_data import run_rows
-from regft_core.runs.records import declared_ratio
-from regft_core.runs.run_phase import produce
+from regft_core.runs.phase import produce
+from regft_core.runs.records import declared_ratio, known_keys, merged_record
+from regft_core.runs.rows import run_rows
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import plain_steps, same_batches
 
+
+def search(context: Context) -> dict[str, Any]:
+    """Produce the phases of one run before fine-tuning; returns their keys and their merged record.
+
+    A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
+    """
+    keys: dict[str, str] = {}
+    done = []
+    for earlier in context.method.earlier:
+        phase = context.phase(earlier.name)
+        stored = produce(context, phase)
+        keys[phase.name] = stored.key
+        context.take_keys(keys)
+        done.append(stored)
+        if stored.result["status"] != "ok":
+            error = f"phase '{phase.name}' failed: {stored.result['error']}"
+            return _record(context.job, keys, done) | {"status": "failed", "error": error}
+    return _record(context.job, keys, done) | {"status": "ok", "error": None}
+
+
+def _record(job: Job, keys: dict[str, str], done: list[Any]) -> dict[str, Any]:
+    steps = {stored.result["phase"]: stored.result.get("steps", 0) for stored in done}
+    environment = done[-1].result["environment"] if done else None
+    merged = merged_record(done)
+    merged["marks"] += other_environments(environment, done)
+    soups = {stored.result["phase"]: stored.result["soup"] for stored in done if "soup" in stored.result}
+    return {
+        "size": job.size,
+        "seed": job.seed,
+        "phases": keys,
+        "phase_steps": steps,
+        "environment": environment,
+        **({"soups": soups} if soups else {}),
+    } | merged
+
+
+#: The mark of results whose values the development set chose.
+CHOSEN_ON_DEV = "hyper-parameters were chosen on the development set that also judges them, as published"
 #: The mark of results that are not those of the last step.
 BEST_EPOCH = "the weights are those of the best epoch on {}"
 
 
-def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict[str, Any]:
-    """Run (or find) the fine-tuning of one seed and return its record.
+def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
+    """Run (or find) the fine-tuning of one run and return its record.
 
     Args:
         searched: the record of the search stage for this size and seed.
@@ -28,7 +65,8 @@ def finetune(job: Job, searched: dict[str, Any], *, device: str = "cpu") -> dict
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    context = Context(job, device)
+    context.take_keys(known_keys(searched))
+    job = context.job
     record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
     if "tuned" in searched:
         record["tuned"] = searched["tuned"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.finetune import finetune
 from regft_core.runs.job import Job
 from regft_core.runs.project import kept_open
-from regft_core.runs.records import known_keys, tuned_values
-from regft_core.runs.search import search
+from regft_core.runs.records import tuned_values
 from regft_core.runs.store.lookup import NotStored
-from regft_core.runs.trial_scores import choice_of
+from regft_core.runs.train import finetune, search
+from regft_core.runs.trials import choice_of
 
 Record = dict[str, Any]
 Stage = Literal["search", "finetune", "evaluate"]
@@ -28,12 +28,13 @@ def run(job: Job, *, device: str = "cpu", until: Stage = "evaluate") -> dict[Sta
     of it.
     """
     with kept_open():
-        searched = _searched(job, device)
-        found: dict[Stage, Record] = {"search": searched}
+        tuned = choice_of(job, device=device)
+        context = Context(job if tuned is None else job.with_values(tuned["values"]), device)
+        found: dict[Stage, Record] = {"search": search(context) | ({} if tuned is None else {"tuned": tuned})}
         if until != "search":
-            found["finetune"] = trained = _finetuned(job, searched, device)
+            found["finetune"] = finetune(context, found["search"])
             if until == "evaluate":
-                found["evaluate"] = _evaluated(job, trained, device)
+                found["evaluate"] = evaluate(context, found["finetune"])
         return found
 
 
@@ -44,28 +45,14 @@ def look_up(job: Job, stage: Stage, before: Record | None = None) -> Record | No
     """
     asked = replace(job, stored_only=True)
     try:
+        if stage == "search":
+            return run(asked, until="search")["search"]
         with kept_open():
-            if stage == "search":
-                return _searched(asked, "cpu")
+            values = tuned_values(before)
+            context = Context(asked if values is None else asked.with_values(values))
             if stage == "finetune":
-                return _finetuned(asked, before or NOTHING_SEARCHED, "cpu")
+                return finetune(context, before or NOTHING_SEARCHED)
             assert before is not None
-            return _evaluated(asked, before, "cpu")
+            return evaluate(context, before)
     except NotStored:
         return None
-
-
-def _searched(job: Job, device: str) -> Record:
-    tuned = choice_of(job, device=device)
-    if tuned is None:
-        return search(job, device=device)
-    return search(replace(job, values=tuned["values"]), device=device) | {"tuned": tuned}
-
-
-def _finetuned(job: Job, searched: Record, device: str) -> Record:
-    values = tuned_values(searched) if "tuned" in searched else job.values
-    return finetune(replace(job, keys=known_keys(searched), values=values), searched, device=device)
-
-
-def _evaluated(job: Job, trained: Record, device: str) -> Record:
-    return evaluate(replace(job, keys=known_keys(trained), values=tuned_values(trained)), trained, device=device)

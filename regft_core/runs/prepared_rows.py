@@ -1,0 +1,205 @@
+"""Rows that runs read: what they are made from, and how they are made under a key.
+
+Rows that are kept under the hash of their inputs obey the rule of the run store. They are made by the code that this
+process has loaded, and written only if code, definitions and files are still those of the key. So an edit in between
+leaves nothing behind. No torch here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regft_core.errors import CodeChanged, PlanOutdated, StoreError
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.file_states import file_state
+from regft_core.io.reading import read_json
+from regft_core.runs.code import code_of
+from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.project import open_project
+from regft_core.runs.scopes import Scope, kind_modules, stage_scope
+from regft_core.schema.tasks import FilesSource, TaskConfig
+from regft_core.settings.copies import ROWS
+from regft_core.settings.project import Project
+from regft_core.settings.settings import sizes_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def task_inputs(project: Project, task: str) -> dict[str, Any]:
+    """A task's definition, the sets that judge it, the content of its files, and the code that reads them."""
+    config = project.tasks[task]
+    judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
+    return {
+        "task": _definition(config),
+        "judges": judges,
+        "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
+        "code": code_of(rows_scope(project, task, "dataset")).sha256,
+    }
+
+
+def task_files(project: Project, task: str) -> set[str]:
+    """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
+    config = project.tasks[task]
+    own = (config.splits.train, config.splits.judging)
+    files = {split for split in own if isinstance(config.source, FilesSource)}
+    for name, ood in config.ood.items():
+        other = project.tasks.get(name)
+        source = ood.source or (other.source if other is not None else None)
+        split = ood.split or (other.splits.judging if other is not None else None)
+        if isinstance(source, FilesSource):
+            files.add(split)
+    return {file for file in files if file is not None}
+
+
+def training_set_inputs(project: Project, task: str) -> dict[str, Any]:
+    """What the training rows of a task depend on, for a phase that trains on them; see :func:`training_set`."""
+    return task_inputs(replace(project, tasks={task: training_set(project.tasks[task])}), task)
+
+
+def training_set(task: TaskConfig) -> TaskConfig:
+    """A task without what judges it, which a phase that trains on its rows does not need."""
+    return task.model_copy(update={"ood": {}})
+
+
+def _definition(task: TaskConfig) -> dict[str, Any]:
+    # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
+    return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
+
+
+def source_file(root: Path, split: str) -> Path:
+    """The file of a split, which a task names from the project or from ``data/``."""
+    relative = Path(split)
+    return root / (relative if relative.parts[:1] == ("data",) else Path("data") / relative)
+
+
+def source_files(project: Project, task: str) -> list[Path]:
+    """The files that a task's rows and those of its sets come from."""
+    return [source_file(project.root, split) for split in sorted(task_files(project, task))]
+
+
+def _file_hash(root: Path, split: str) -> str | None:
+    path = source_file(root, split)
+    return sha256_file(path) if path.is_file() else None
+
+
+def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
+    """What the subsamples of a prepared task are drawn from."""
+    grid = project.params.grid
+    return {
+        "code": code_of(rows_scope(project, task, "subsample")).sha256,
+        "stratified": project.params.subsample.stratified,
+        "sizes": list(sizes_of(project.params, task)),
+        "seeds": list(grid.seeds),
+        "rows": content_of(project, task),
+    }
+
+
+def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
+    """The code that prepares a task's rows, or draws from them."""
+    return stage_scope(stage, kind_modules([project.tasks[task].kind]))
+
+
+def dataset_folder(project: Project, task: str) -> Path:
+    """Where the prepared rows of a task are."""
+    return project.root / "work" / "datasets" / task
+
+
+def content_of(project: Project, task: str) -> dict[str, str]:
+    """Hashes of the prepared sets of a task."""
+    return dict(read_json(dataset_folder(project, task) / "task.json")["content"])
+
+
+#: The inputs of some rows, from the project as it is: definitions, hashes of files, and ``code``, of what makes them.
+Inputs = Callable[[Project], Mapping[str, Any]]
+
+
+def rows_key(inputs: Mapping[str, Any]) -> str:
+    """The key of rows that are made from ``inputs``."""
+    return sha256_text(canonical_json(inputs))
+
+
+class RowsInMaking:
+    """Rows that are about to be made from ``project``, as it was loaded.
+
+    Args:
+        task: whose rows, for messages.
+        scope: the code that makes them.
+        inputs: their inputs.
+        files: what they are read from.
+
+    Attributes:
+        key: of these rows.
+
+    Raises:
+        CodeChanged: the loaded code is not what its files say.
+    """
+
+    def __init__(self, project: Project, task: str, scope: Scope, inputs: Inputs, files: Iterable[Path] = ()) -> None:
+        self._code = LoadedCode(scope)
+        self._root, self._task, self._inputs = project.root, task, inputs
+        self._files = {str(path): file_state(str(path)) for path in files}
+        found = inputs(project)
+        if found["code"] != self._code.sha256:
+            raise CodeChanged(
+                "code-edited",
+                f"the code that makes the rows of task '{task}' was edited a moment ago; nothing was written"
+                "\n    -> run `dvc repro` again",
+            )
+        self.key = rows_key(found)
+
+    def check(self) -> None:
+        """Raise CodeChanged or PlanOutdated if they would now be made otherwise; call it before they are written."""
+        self._code.check()
+        # Put back as it was, a file may have been read in between.
+        written = [path for path, state in self._files.items() if file_state(path) != state]
+        if written or rows_key(self._inputs(open_project(self._root))) != self.key:
+            what = ", ".join(written) or "its definition, files or code"
+            raise PlanOutdated(
+                "rows-edited",
+                f"{what} changed while rows of task '{self._task}' were made; nothing was written"
+                "\n    -> run `dvc repro` again",
+            )
+
+
+def training_rows(project: Project, task: str, store: Path) -> Path:
+    """Folder with ``task.json``, ``train.jsonl`` and ``dev.jsonl`` of ``task``; made if it is not there or was damaged.
+
+    In a copy of a project on a worker they are what was prepared for the project.
+    Its name is the hash of everything that the rows depend on, so that projects may share it.
+
+    Raises:
+        DataError: the task's source does not match its declaration.
+        CodeChanged, PlanOutdated: the code that reads it, or its files, are edited at this moment.
+    """
+    from regft_core.data.prepare import prepare_dataset
+
+    def inputs(now: Project) -> dict[str, Any]:
+        return training_set_inputs(now, task)
+
+    def named(key: str) -> Path:
+        return store / "datasets" / f"{task}-{key[:32]}"
+
+    folder = named(rows_key(inputs(project)))
+    shipped = project.root / ROWS / folder.name
+    if _intact(shipped):
+        return shipped
+    if not _intact(folder):
+        scope = rows_scope(project, task, "dataset")
+        making = RowsInMaking(project, task, scope, inputs, source_files(project, task))
+        folder = named(making.key)
+        tasks = {task: training_set(project.tasks[task])}
+        prepare_dataset(project.root, task, tasks, folder, before_commit=lambda _: making.check())
+    return folder
+
+
+def _intact(folder: Path) -> bool:
+    """Whether the rows are there, and what was written."""
+    try:
+        content = read_json(folder / "task.json")["content"]
+        return all(content[name] == sha256_file(folder / f"{name}.jsonl") for name in ("train", "dev"))
+    except (StoreError, OSError, KeyError, TypeError):
+        return False

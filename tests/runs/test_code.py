@@ -1,0 +1,292 @@
+"""The code in a key: which edits change it, and that what is loaded is what is hashed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import regft_core
+from regft_core.errors import CodeChanged, ConfigError
+from regft_core.runs import code
+from regft_core.runs import loaded as loaded_code
+from regft_core.runs.code import code_of
+from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.scopes import STAGES, Scope, training_scope
+from tests.errors import raises_code
+
+RUN = '''"""Words."""
+from toy import base
+
+
+def run(x: int) -> int:
+    """Words."""
+    from toy import late
+
+    return late.VALUE * base.FACTOR
+'''
+FILES = {
+    "toy/__init__.py": "",
+    "toy/run.py": RUN,
+    "toy/run.json": "1",
+    "toy/run_words/a.txt": "one",
+    "toy/all.txt": "for everyone",
+    "toy/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from toy import typed\nFACTOR = 10\n",
+    "toy/late.py": "from .deep.er import VALUE\n",
+    "toy/deep/__init__.py": "",
+    "toy/deep/er.py": "VALUE = 2\n",
+    "toy/deep/er.txt": "two",
+    "toy/typed.py": "VALUE = 3\n",
+    "toy/unused.py": "VALUE = 3\n",
+    "toy/unused.json": "3",
+    "toy/hidden/part.py": "VALUE = 4\n",
+    "toy/hidden/part.txt": "four",
+}
+SCOPE = Scope(("toy.run",), ("toy.hidden",))
+DOES = "toy/run.py"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of a project, in a process that began after it was written."""
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(loaded_code, "_met", {})
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    code._codes.clear()
+    code._home.cache_clear()
+    code._file.cache_clear()
+    time.sleep(0.03)
+    monkeypatch.setattr(regft_core, "LOADED_AT_NS", time.time_ns())
+    yield tmp_path
+    for name in [one for one in sys.modules if one.partition(".")[0] == "toy"]:
+        del sys.modules[name]
+    code._home.cache_clear()
+    code._file.cache_clear()
+
+
+def write(root: Path, name: str, old: str, new: str) -> None:
+    path = root / name
+    text = path.read_text() if path.exists() else ""
+    assert old in text
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.replace(old, new) if old else text + new)
+
+
+#: (file, old text, new text, whether results are stale then).
+EDITS: list[tuple[str, str, str, bool]] = [
+    (DOES, "", "# a comment\n", False),
+    (DOES, '"""Words."""', '"""Other words."""', False),
+    (DOES, "x: int) -> int", "x: str) -> str", False),
+    (DOES, "    return", "\n\n    return", False),
+    (DOES, "    return", "    pass\n    return", False),
+    (DOES, "run(x", "run(y", True),
+    (DOES, "late.VALUE * base.FACTOR", "late.VALUE + base.FACTOR", True),
+    (DOES, "base.FACTOR", "base.FACTOR if x else 1", True),
+    (DOES, "", "assert run\n", True),
+    ("toy/base.py", "10", "10.0", True),
+    ("toy/deep/er.py", "2", "3", True),
+    ("toy/deep/__init__.py", "", "VALUE = 2\n", True),
+    ("toy/typed.py", "3", "4", False),
+    ("toy/base.py", "from toy import typed", "from toy import typed, unused", False),
+    ("toy/unused.py", "3", "4", False),
+    ("toy/another.py", "", "VALUE = 1\n", False),
+    # Data files of the modules in use, and those of a folder that no module's name begins.
+    ("toy/run.json", "1", "2", True),
+    ("toy/run_words/a.txt", "one", "two", True),
+    ("toy/run_words/b.txt", "", "two", True),
+    ("toy/all.txt", "everyone", "all", True),
+    ("toy/deep/er.txt", "two", "three", True),
+    ("toy/unused.json", "3", "4", False),
+    ("toy/another.json", "", "4", True),  # of no module
+    ("toy/run.md", "", "words", False),
+    # What does not count does not hand on what it imports either.
+    ("toy/run.py", "base\n", "base, hidden\n", True),
+    ("toy/hidden/part.py", "4", "5", False),
+    ("toy/hidden/part.txt", "four", "five", False),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "stale"), EDITS, ids=[f"{e[0]}, {e[2].strip()}" for e in EDITS])
+def test_which_edits_make_results_stale(toy: Path, file: str, old: str, new: str, stale: bool) -> None:
+    before = code_of(SCOPE)
+    write(toy, file, old, new)
+    code._file.cache_clear()  # as a process that begins then
+    assert (code_of(SCOPE).sha256 != before.sha256) == stale
+
+
+def test_what_is_not_valid_or_not_there_is_named_with_its_place(toy: Path) -> None:
+    write(toy, "toy/late.py", "from", "form")
+    with raises_code(ConfigError, "bad-python", "late.py:1"):
+        code_of(SCOPE)
+    with raises_code(ConfigError, "module-missing", "toy/nothing.py"):
+        code_of(Scope(("toy.nothing",)))
+
+
+def test_packages_count_with_their_versions(toy: Path) -> None:
+    write(
+        toy,
+        "toy/late.py",
+        "",
+        "import json, no_such_package, sklearn.svm, transformers\nfrom regft_core.lazy import np\n",
+    )
+    versions = code_of(SCOPE).packages
+    assert versions.keys() == {"no-such-package", "scikit-learn", "transformers", "tokenizers", "numpy"}
+    assert versions["no-such-package"] is None
+    assert versions["tokenizers"] is not None
+
+
+def test_the_place_of_the_project_does_not_count(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_of(Scope((str(toy / "toy" / "run.py"),)))
+    moved = toy.with_name("moved")
+    toy.rename(moved)
+    monkeypatch.syspath_prepend(moved)
+    code._home.cache_clear()
+    code._file.cache_clear()
+    assert code_of(Scope((str(moved / "toy" / "run.py"),))).sha256 == before.sha256
+    moved.rename(toy)
+
+
+# ------------------------------------------------------------------------------------- loaded
+
+
+def later(toy: Path, file: str, old: str, new: str) -> None:
+    time.sleep(0.03)
+    write(toy, file, old, new)
+
+
+def test_all_that_counts_is_loaded_at_once(toy: Path) -> None:
+    loaded = LoadedCode(SCOPE)
+    assert {"toy.run", "toy.base", "toy.late", "toy.deep.er"} <= sys.modules.keys()
+    assert not {"toy.unused", "toy.hidden", "toy.typed"} & sys.modules.keys()
+    loaded.check()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "refused"),
+    [
+        ("toy/late.py", "VALUE", "VALUE as OTHER", True),
+        ("toy/late.py", "from", "form", True),
+        ("toy/late.py", "", "# words", False),
+        ("toy/unused.py", "3", "4", False),
+        ("toy/run.json", "1", "2", True),
+        ("toy/run_words/b.txt", "", "2", True),
+    ],
+)
+def test_an_edit_while_it_runs_is_refused_at_the_end(toy: Path, file: str, old: str, new: str, refused: bool) -> None:
+    loaded = LoadedCode(SCOPE)
+    later(toy, file, old, new)
+    if not refused:
+        loaded.check()
+        assert LoadedCode(SCOPE).sha256 == loaded.sha256  # the next run in this process
+        return
+    for again in (loaded.check, lambda: LoadedCode(SCOPE)):
+        with pytest.raises((CodeChanged, ConfigError)):
+            again()
+
+
+@pytest.mark.parametrize("what", ["unlink", "rename"])
+def test_a_file_that_is_gone_is_a_change(toy: Path, what: str) -> None:
+    loaded = LoadedCode(SCOPE)
+    path = toy / "toy" / "run.py"
+    path.unlink() if what == "unlink" else path.rename(toy / "elsewhere.py")
+    code._file.cache_clear()
+    with raises_code(CodeChanged, "code-edited"):
+        loaded.check()
+
+
+def test_a_data_file_that_was_put_back_may_have_been_read_in_between(toy: Path) -> None:
+    loaded = LoadedCode(SCOPE)
+    later(toy, "toy/run.json", "1", "2")
+    later(toy, "toy/run.json", "2", "1")
+    with raises_code(CodeChanged, "code-edited", "run.json"):
+        loaded.check()
+    loaded = LoadedCode(SCOPE)  # what is read from here on is what it says
+    loaded.check()
+
+
+def touch(path: Path) -> None:
+    path.write_text(path.read_text().replace("10", "11").replace("1", "2"))
+
+
+@pytest.mark.parametrize("file", ["toy/base.py", "toy/run.json"])
+def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str) -> None:
+    """The file says 11, but the process has loaded 10: its hash would be that of 11."""
+    importlib.import_module("toy.base")
+    time.sleep(0.03)
+    touch(toy / file)
+    with raises_code(CodeChanged, "code-edited", "changed after this process had begun"):
+        LoadedCode(SCOPE)
+
+
+def test_an_early_import_alone_is_fine_and_a_time_in_the_future_says_nothing(toy: Path) -> None:
+    """Network storage may be ahead of this machine's clock."""
+    os.utime(toy / "toy/base.py", (4e9, 4e9))
+    importlib.import_module("toy.run")
+    LoadedCode(SCOPE).check()
+
+
+def test_an_edit_while_loading_is_refused(toy: Path) -> None:
+    (toy / "toy" / "base.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('late.py').write_text('VALUE = 4')\nFACTOR = 10\n"
+    )
+    with raises_code(CodeChanged, "code-edited", "toy.late"):
+        LoadedCode(SCOPE)
+
+
+def test_another_version_of_a_package_is_a_change(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(toy, "toy/late.py", "", "import numpy\n")
+    loaded = LoadedCode(SCOPE)
+    monkeypatch.setattr(code, "_version", lambda name, folders: "0")
+    for again in (loaded.check, lambda: LoadedCode(SCOPE)):
+        with raises_code(CodeChanged, "code-edited", "numpy"):
+            again()
+
+
+def test_a_module_for_an_optional_package_stays_unloaded(toy: Path) -> None:
+    write(toy, "toy/late.py", "", "import no_such_package\n")
+    LoadedCode(SCOPE).check()
+    assert "toy.late" not in sys.modules
+
+
+# -------------------------------------------------------------------------------- our own code
+
+
+@pytest.mark.parametrize("scope", [training_scope([]), *STAGES.values()], ids=["training", *STAGES])
+def test_the_sets_of_modules_are_not_empty_and_have_no_plug_in(scope: Scope) -> None:
+    files = code_of(scope).files
+    assert len(files) >= len(scope.entries)
+    plug_ins = (
+        "regft_core.methods.",
+        "regft_core.metrics.",
+        "regft_core.models.families.",
+        "regft_core.evaluate.analyses.",
+    )
+    assert not [name for name in files if name.startswith(plug_ins) and "._" not in name]
+
+
+def test_every_name_in_the_table_is_a_module() -> None:
+    names = {
+        *code.NEVER,
+        *code._LAZY,
+        *(name for scope in STAGES.values() for name in (*scope.entries, *scope.without)),
+    }
+    assert [name for name in names if code._file(name.removesuffix(".np").removesuffix(".torch")) is None] == []
+
+
+def test_a_look_at_the_code_of_all_stages_is_cheap() -> None:
+    scopes: list[Scope] = [training_scope([]), *STAGES.values()]
+    for scope in scopes:
+        code_of(scope)
+    start = time.process_time()
+    for scope in scopes:
+        code_of(scope)
+    assert time.process_time() - start < 0.2

@@ -214,7 +214,8 @@ class _GlobalDraws(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        drawn = not any(isinstance(one, Tensor) and one.is_meta for one in args)  # skip_init draws on no device
+        given = (*args, *kwargs.values())
+        drawn = not any(isinstance(value, Tensor) and value.is_meta for value in given)  # skip_init draws nothing
         if drawn and name in DRAWS and kwargs.get("generator") is None:
             outside = (frame for frame in traceback.extract_stack() if not _of_torch(frame.filename))
             *_, caller, _mode = outside  # the last frame is this one

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,17 +156,11 @@ def python() -> str:
     return "\n".join(parts)
 
 
-def errors() -> str:
-    """Every error by its code, from the list of messages that the tests keep."""
-    rows: dict[str, list[str]] = defaultdict(list)
-    for line in (ROOT / "tests" / "golden" / "messages.txt").read_text(encoding="utf-8").splitlines():
-        code, _, text = line.split("\t")
-        rows[code].append(text.replace("\\n    -> ", "\n    -> ").replace("\\n", "\n"))
-    parts = ["# Errors by code", ""]
-    parts += ["An error ends its first line with a code in brackets. Words in braces stand for what was found.", ""]
-    for code, texts in sorted(rows.items()):
-        parts += [f"## {code}", "", "```text", *texts, "```", ""]
-    return "\n".join(parts)
+def sources() -> str:
+    """Where every shipped value is from: `regft methods --sources`."""
+    from regft_core.grid.method_table import catalogue, sources_markdown
+
+    return sources_markdown(catalogue(ROOT))
 
 
 #: Page of the reference -> what writes it.
@@ -176,7 +169,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings,
     "hooks.md": hooks,
     "python.md": python,
-    "errors.md": errors,
+    "sources.md": sources,
 }
 
 

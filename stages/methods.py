@@ -3,7 +3,7 @@
 regft methods               every method: phases, what it touches, cost, controls
 regft methods NAME          one method, with all its values and where each is from
 regft methods --markdown > docs/methods.md
-regft methods --sources     docs/sources.md: where every value is from
+regft methods --sources     where every value is from, as a page
 regft methods --copy NAME   copy a shipped method into the project, where you edit it; --as NEW under another name
 """
 
@@ -32,7 +32,7 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help="methods to show (default: all)")
     parser.add_argument("--markdown", action="store_true", help="as docs/methods.md")
-    parser.add_argument("--sources", action="store_true", help="where every value is from, as docs/sources.md")
+    parser.add_argument("--sources", action="store_true", help="where every value is from, as a page")
     parser.add_argument("--json", action="store_true", help="as a JSON list, for scripts")
     parser.add_argument("--copy", metavar="NAME", help="write pipelines/methods/NAME.yaml, in the shipped one's place")
     parser.add_argument("--as", dest="new", metavar="NEW", help="with --copy: write NEW.yaml, a method of its own")

@@ -292,7 +292,7 @@ class Regulariser:
 
         Args:
             trainee: the plain model with the run's weights; None where ``Declares.reads_encoder`` is False.
-            kept: what :meth:`keep` returned; all that was fitted, as plain arrays (see ``hooks.plain``).
+            kept: what :meth:`keep` returned; all that was fitted, as plain arrays (see ``hooks.declare.from_tensor``).
         """
         raise NotImplementedError(f"{self.name} does not own the prediction")
 

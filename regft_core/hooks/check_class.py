@@ -11,8 +11,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
-from itertools import product
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -54,14 +53,6 @@ _ASKED_FOR = {
 }
 
 
-#: Hooks that there were once -> those that took their place; a class that has one would train without it.
-GONE = {
-    "before_clip": "gradient_masks, change_gradients, observe_gradients or before_update",
-    "after_clip": "gradient_masks or observe_gradients with gradients_at='after_clip', or before_update",
-    "after_update": "pull_weights, perturb_weights or observe_weights",
-}
-
-
 def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
     """Problems of a class of ``file``, as messages show it; none when it can be called as the stack calls it."""
     if not re.fullmatch(NAME_PATTERN, cls.name):
@@ -83,9 +74,6 @@ def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
                 f"is a field of {_FIELDS[name]} and no hook, so nothing would read it",
                 hint,
             )
-            continue
-        if name in GONE:
-            yield Problem("unknown-hook", file, line, key, "is no hook any more", f"use {GONE[name]}")
             continue
         if name not in _HOOKS:
             if inspect.isfunction(function) and (near := get_close_matches(name, _HOOKS, n=1, cutoff=ALIKE)):
@@ -172,7 +160,7 @@ def _declared(cls: type[Regulariser], file: str) -> Iterator[Problem]:
             return
         declared.append(found)
     if declared:
-        yield from _hooks_declared(cls, file, [*declared, *_otherwise(cls)])
+        yield from _hooks_declared(cls, file, declared)
 
 
 def _hooks_declared(cls: type[Regulariser], file: str, declared: list[Declares]) -> Iterator[Problem]:
@@ -184,21 +172,11 @@ def _hooks_declared(cls: type[Regulariser], file: str, declared: list[Declares])
             hint = f"write {lacks}, or leave {name} out; regft_core/hooks/base.py describes every hook"
             message = f"declares {name}, but the class has no {lacks}"
             yield Problem("hook-missing", file, line, f"{cls.__name__}.declare", message, hint)
+    source = inspect.getsource(cls.declare)
     for hook, name in _ASKED_FOR.items():
-        if implements(cls, hook) and not any(getattr(one, name) for one in declared):
+        # Some options may declare it: then its name stands in the source.
+        if implements(cls, hook) and name not in source and not any(getattr(one, name) for one in declared):
             line = getattr(cls, hook).__code__.co_firstlineno if inspect.isfunction(getattr(cls, hook)) else 0
             hint = f"declare it: Declares({name}=...), at strength 0 too; active says whether it acts"
             message = f"is called only where {name} is declared, which it never is"
             yield Problem("hook-undeclared", file, line, f"{cls.__name__}.{hook}", message, hint)
-
-
-def _otherwise(cls: type[Regulariser]) -> Iterator[Declares]:
-    """What is declared with one option changed, as far as its values can be guessed."""
-    for name, option in cls.Config.model_fields.items():
-        kinds = [option.annotation, *get_args(option.annotation)]
-        words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-        for value, others in product((*words, False, True, 1, 0.5, 2), ({}, cls.off or {})):
-            try:
-                yield cls.declare(cls.Config.model_validate({**others, name: value}))
-            except Exception:  # a value that the option cannot have, or that others contradict
-                continue

@@ -1,12 +1,15 @@
-"""What a method declares, and the plain values that hooks return or are given; nothing here imports torch."""
+"""What a method declares and may ask of its phase, and the plain values of hooks; nothing here imports torch."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.hooks.says import Says
+from regft_core.lazy import np, torch
+from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
@@ -26,6 +29,11 @@ __all__ = [
     "Need",
     "ParameterGroup",
     "Setting",
+    "from_tensor",
+    "is_last",
+    "reads_labels",
+    "takes_no_steps",
+    "to_tensor",
 ]
 
 #: What a later phase takes from an earlier one: its method state, or its weights as well.
@@ -227,3 +235,39 @@ class Diagnostics:
     def log(self, name: str, step: int, value: float) -> None:
         """Add a value of a 0-based optimiser step; curves show it as ``<regulariser>.<name>``."""
         self.values.append((name, step, float(value)))
+
+
+# ------------------------------------------------- what several methods ask of their phase, in check_options
+
+
+def takes_no_steps(phase: Phase) -> list[str]:
+    """What to change in a phase whose result is fitted, so that a step would spoil it."""
+    if phase.training.epochs == 0:
+        return []
+    return ["it is fitted and takes no steps; give its phase 'training: {epochs: 0}'"]
+
+
+def reads_labels(phase: Phase) -> list[str]:
+    """What to change in a phase that hides the labels from a regulariser that learns them."""
+    return [] if phase.data.labels else ["it learns from labels; remove 'labels: false' from the data of its phase"]
+
+
+def is_last(phase: Phase) -> list[str]:
+    """What to change where something that only evaluation asks for is in an earlier phase."""
+    if phase.name == FINETUNE:
+        return []
+    return [f"nobody asks for its answers after the phase '{phase.name}'; move it to the phase 'finetune'"]
+
+
+# ------------------------------------------------------------------------------- what keep() holds, as safetensors only
+
+
+def to_tensor(value: Any) -> Tensor:
+    """``value`` (what JSON can hold) as the bytes of its JSON, uint8."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).copy())
+
+
+def from_tensor(tensor: Tensor) -> Any:
+    """The value behind :func:`to_tensor`, from its bytes ``[n]``."""
+    return json.loads(tensor.cpu().numpy().tobytes().decode())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.base import implements
-from regft_core.hooks.checks import is_last, takes_no_steps
+from regft_core.hooks.declare import is_last, takes_no_steps
 from regft_core.hooks.listed import Entry, active
 from regft_core.names import suggestion
 from regft_core.schema.method import Phase

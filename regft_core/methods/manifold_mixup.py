@@ -40,7 +40,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.checks import reads_labels
+from regft_core.hooks.declare import reads_labels
 from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
 

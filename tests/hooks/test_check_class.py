@@ -79,7 +79,6 @@ def test_a_right_file_is_found(tmp_path: Path) -> None:
             "a field of Declares and no hook",
             "(edit_order=...)",
         ),
-        ("def change_gradients", "def before_clip", 25, "before_clip: is no hook any more", "use gradient_masks"),
         ("def change_gradients", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
         ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
         ('{"sigma": 0.0}', '{"sigma": 0.0}\n    sources = {"sgima": "ours: x"}', 0, "'sgima' is no option", "'sigma'"),

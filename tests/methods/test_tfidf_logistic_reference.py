@@ -12,7 +12,7 @@ import torch
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
-from regft_core.hooks.plain import from_tensor, to_tensor
+from regft_core.hooks.declare import from_tensor, to_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
 from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify_words, regress_words
 from regft_core.training.logistic import Penalty, log_probabilities

@@ -12,7 +12,7 @@ import pytest
 
 from regft_core.data.examples import read_jsonl
 from regft_core.errors import ModelError
-from regft_core.hooks.plain import from_tensor
+from regft_core.hooks.declare import from_tensor
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.job import Job

@@ -40,11 +40,6 @@ def test_released_code_is_cited_at_a_known_commit() -> None:
     assert cited == set(COMMITS)
 
 
-def test_the_page_on_sources_is_the_catalogue() -> None:
-    page = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-    assert page.rstrip("\n") == sources_markdown(catalogue(ROOT)), "run `regft methods --sources > docs/sources.md`"
-
-
 @pytest.mark.parametrize(
     ("text", "right"),
     [

@@ -11,7 +11,6 @@ import pytest
 from regft_core.grid.method_table import Line, all_methods, as_markdown, as_text, catalogue, exclusive
 from regft_core.hooks import listed, ownership
 from regft_core.hooks.registry import discover
-from stages.methods import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,43 +57,6 @@ def test_declared_cost_has_the_passes_of_fits(name: str, cost: float) -> None:
     assert f"declared cost: {cost:.2f}x\n" in as_text([shipped()[name]])
 
 
-def test_variants_and_combinations_are_named() -> None:
-    lines = shipped()
-    assert (lines["mixout"].variant, lines["mixout"].variants) == ("paper", "mixout_released")
-    assert lines["child_tuning_d"].combined == "hype_n_child_tuning_d"
-    text = as_text([lines["r_drop"]])
-    assert "has variants: r_drop_released" in text
-    assert "combined in: hype_n_r_drop" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "refused"),
-    [
-        ("r_drop", "a step program"),
-        ("freelb", "another step program or added loss; virtual tokens that move the text"),
-        ("sam", "another step program or added loss"),
-        ("bitfit", "a frozen encoder"),
-        ("sage", "another optimiser; a frozen encoder"),
-        ("lora", "what works on trained encoder weights"),
-        ("l2_sp", "a frozen encoder"),
-        ("label_smoothing", "another task loss"),
-        ("prompt_tuning", "what works on trained encoder weights; what reads hidden states by position"),
-        ("prompt_tuning_text", "what works on trained encoder weights"),
-        ("cutoff_token", "a step program; virtual tokens that move the text"),
-        ("majority", "anything else"),
-        ("hype_n", ""),
-        # Only the phase that it speaks of: fine-tuning after post-training composes with everything.
-        (
-            "post_training",
-            "language_model: another step program or added loss; what transforms the task loss; "
-            "virtual tokens that move the text",
-        ),
-    ],
-)
-def test_what_a_method_does_not_compose_with_is_told(name: str, refused: str) -> None:
-    assert shipped()[name].not_with == refused
-
-
 def test_what_is_told_is_what_the_rules_refuse() -> None:
     """Every two shipped methods: refused for one of these reasons exactly where the catalogue says so of both."""
     reasons = {
@@ -128,18 +90,3 @@ def test_what_is_told_is_what_the_rules_refuse() -> None:
         assert bool(found) == told, (one, two, found)
         refused += told
     assert refused > 500
-
-
-def test_one_method_is_shown_with_its_values_and_their_sources() -> None:
-    text = as_text([shipped()["freelb"]], values=True)
-    script = "code: zhuchen03/FreeLB huggingface-transformers/launch/run_glue.sh:58"
-    assert f"regularisers.freelb.steps = 3  [{script}" in text
-    assert "regularisers.freelb.radius = null" in text  # a default that the file leaves out
-    assert "[code:" not in as_text([shipped()["freelb"]])
-
-
-def test_a_wrong_name_gets_the_nearest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("sys.argv", ["methods", "hyp_n"])
-    assert main() == 2
-    assert "did you mean 'hype_n'?" in capsys.readouterr().err

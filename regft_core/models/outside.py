@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from regft_core.errors import ModelError
+from regft_core.errors import ModelError, StoreError, text_of
+from regft_core.io.reading import read_json
 
 CONFIGS = ("config.json", "tokenizer_config.json")
 #: Keys of a configuration that say what computes; transformers fetches what they name. Our choice replaces them.
@@ -48,11 +49,15 @@ def refuse_outside(directory: Path) -> None:
     inside = directory.resolve()
     allowed = (inside, inside.parents[1] / "blobs") if inside.parent.name == "snapshots" else (inside,)
     for path in _links(directory):
-        target = path.resolve()
-        if not any(target.is_relative_to(one) for one in allowed):
+        try:
+            leads_out = not any(path.resolve().is_relative_to(one) for one in allowed)
+        except (OSError, RuntimeError):  # to itself
+            leads_out = True
+        if leads_out:
             raise ModelError(
                 "leads-elsewhere",
-                f"{path} is a link that leads out of the folder\n    -> put the file itself there, if you trust it",
+                f"{path} is a link that leads out of the folder, or to itself\n"
+                "    -> put the file itself there, if you trust it",
             )
 
 
@@ -73,12 +78,17 @@ def ignored(directory: Path) -> list[str]:
     found = []
     for name in CONFIGS:
         content = _content(directory / name)
-        if "auto_map" in content:
+        if "auto_map" in content and content.get("model_type") != "regft_classifier":  # ours is of this package
             found.append(f"{directory / name}: names code of its own (auto_map), which is not run")
         for key, value in _nested(content):
-            if key.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and value is not None:
+            if is_implementation(key) and value is not None:
                 found.append(f"{directory / name}: {key} is {json.dumps(value)[:60]}, which is ignored")
     return found
+
+
+def is_implementation(key: str) -> bool:
+    """Whether a key of a configuration says what computes."""
+    return key.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS
 
 
 def plain_config(directory: Path) -> Any:
@@ -120,19 +130,19 @@ def _nested(content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]
 
 def _content(path: Path) -> dict[str, Any]:
     """``json_object``; empty where the file is not there."""
-    return json_object(path) if path.is_file() else {}
+    try:
+        return json_object(path)
+    except FileNotFoundError:
+        return {}
 
 
 def json_object(path: Path) -> dict[str, Any]:
     """What a file holds. Raises FileNotFoundError, and ModelError for anything but a JSON object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            "not-json", f"{path} cannot be read as JSON: {error}\n    -> export or fetch the model again"
-        ) from error
-    if not isinstance(found, dict):
-        raise ModelError("not-an-object", f"{path} must hold a JSON object\n    -> export or fetch the model again")
-    return found
+        content: dict[str, Any] = read_json(path, dict)
+    except StoreError as error:
+        if error.code == "file-missing":
+            raise FileNotFoundError(path) from error
+        reason = text_of(error).splitlines()[0]
+        raise ModelError(error.code, f"{reason}\n    -> export or fetch the model again") from error
+    return content

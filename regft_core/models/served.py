@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from regft_core.catalogue import KINDS
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
+from regft_core.io.reading import read_record
 from regft_core.schema import named_in
 
 FILE = "regft.json"
@@ -70,6 +70,7 @@ class Refit(BaseModel):
     Attributes:
         rows: that it was trained on; ``judged_rows``: the fewest and the most that the judged runs were trained on.
         judged_seeds: of the judged runs.
+        temperature: that was fitted on their answers; the model's probabilities are at it already.
         metric: of ``expected``, their mean score on rows that they had not seen, with the interval ``low`` to ``high``
             at ``confidence``; None where one run gives none.
     """
@@ -79,6 +80,7 @@ class Refit(BaseModel):
     rows: int
     judged_rows: tuple[int, int]
     judged_seeds: tuple[int, ...]
+    temperature: float | None = None
     metric: str
     expected: float
     low: float | None
@@ -99,7 +101,7 @@ class Served(BaseModel):
         prompt: of a model that answers at a mask.
         answered_by: what answers where there is no model (scoring/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
-        temperature: what the logits are divided by before they become probabilities; None: 1.
+        temperature: what ``regft predict`` divides logits by, where a temperature could not go into a head's weights.
         file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).
         refit: None for the model of a run that was judged itself.
     """
@@ -133,11 +135,11 @@ def write_served(directory: Path, served: Served) -> None:
 
 def read_served(directory: Path) -> Served | None:
     """What ``directory`` says of itself; None for a model from elsewhere. Raises ModelError for a wrong file."""
-    if not (directory / FILE).is_file():
-        return None
     try:
-        return Served.model_validate(read_json(directory / FILE))
-    except (ValidationError, StoreError) as error:
+        return read_record(directory / FILE, Served)
+    except StoreError as error:
+        if error.code == "file-missing":
+            return None
         raise ModelError(
             "outdated-export",
             f"{directory / FILE} is not what an export of this version writes ({text_of(error).splitlines()[0]})"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ModelError
 from regft_core.models.outside import json_object
 
+#: Bytes of a header that safetensors reads.
+_LONGEST_HEADER = 100_000_000
 TOKENIZER_FILES = (
     "added_tokens.json",
     "merges.txt",
@@ -53,6 +57,25 @@ def weight_files(path: Path, name: str) -> list[Path]:
         f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)\n"
         "    -> save them there: model.save_pretrained(directory)",
     )
+
+
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """Name -> shape of every tensor in the safetensors files of a directory, read from their headers alone.
+
+    A file that has no such header gives none: loading it says what is wrong with it.
+    """
+    shapes: dict[str, list[int]] = {}
+    for file in sorted(path.glob("*.safetensors")):
+        with (
+            suppress(OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError),
+            file.open("rb") as opened,
+        ):
+            length = int.from_bytes(opened.read(8), "little")
+            if length > _LONGEST_HEADER:
+                continue
+            header = json.loads(opened.read(length))
+            shapes |= {name: [int(n) for n in one["shape"]] for name, one in header.items() if name != "__metadata__"}
+    return shapes
 
 
 def tokenizer_files(path: Path, name: str) -> list[Path]:

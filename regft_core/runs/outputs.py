@@ -43,6 +43,33 @@ def manifest_head(context: Context) -> dict[str, Any]:
             "config": facts(context.source.config()),
         },
         "training": context.phase("finetune").training.model_dump(mode="json"),
+        "settings": _settings(context),
+    }
+
+
+def _settings(context: Context) -> dict[str, Any]:
+    """Every setting that acts on a cell, by its path, as MLflow compares runs; nothing of the machine."""
+    phases = {
+        phase.name: {
+            "start": phase.start,
+            "seed": phase.seed,
+            "repeat": phase.repeat and phase.repeat.model_dump(mode="json"),
+            "data": phase.data.model_dump(mode="json"),
+            "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
+            "training": context.phase(phase.name).training.model_dump(mode="json"),
+        }
+        for phase in context.method.phases
+    }
+    source = context.source
+    return {
+        "model": {
+            **context.encoder.model_dump(mode="json"),
+            "revision": source.revision,
+            "sha256": source.content_sha256,
+        },
+        "phases": phases,
+        "subsample": context.params.subsample.model_dump(mode="json"),
+        "task": context.task_config.model_dump(mode="json", exclude_defaults=True),
     }
 
 

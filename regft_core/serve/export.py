@@ -12,7 +12,7 @@ from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.answers import write_answers
 from regft_core.hooks import listed
 from regft_core.hooks.exports import answers_without_encoder
-from regft_core.models.export import export_model, model_card
+from regft_core.models.export import export_model
 from regft_core.models.onnx import require_onnx
 from regft_core.models.served import AnsweredBy, Served, ServedPrompt
 from regft_core.runs.context import Context
@@ -24,7 +24,7 @@ from regft_core.runs.results.work import Work
 from regft_core.runs.run import look_up
 from regft_core.schema.tasks import FilesSource, Source
 from regft_core.serve.abstention import abstain_for, check_accuracy
-from regft_core.serve.model_card import card_contents
+from regft_core.serve.card import card_contents, model_card
 from regft_core.serve.out_of_fold import OutOfFold
 
 #: Examples whose logits the written model must reproduce.
@@ -67,8 +67,9 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     trained = FinishedModel(context)
     served = _served(context, record.key, trained).model_copy(update=beside)
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
-    facts = card_contents(context, record, served, judged if job.refit else None)
     answering = answers_without_encoder(entries)
+    by_name = answering[0].name if answering else ""
+    card = model_card(card_contents(context, record, served, judged if job.refit else None, by_name))
     if answering is not None:
         cls, options = answering
         if onnx:
@@ -81,7 +82,6 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
         served = served.model_copy(update={"answered_by": by, **plain})
-        card = model_card(facts | {"answered_by": cls.name})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
     if onnx and served.prompt is not None:
         raise ModelError(
@@ -100,8 +100,9 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded)))
     batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
-    prompt = None if served.prompt is None else served.prompt.model_dump()
-    card = model_card(facts | {"summary": getattr(model, "summary", None), "prompt": prompt})
+    temperature = served.temperature or 1.0
+    if served.prompt is None:  # it goes into the head
+        served = served.model_copy(update={"temperature": None})
     export_model(
         model,
         context.tokenizer,
@@ -110,6 +111,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         check_batch=batch.model_inputs(),
         max_length=context.encoder.max_length,
         served=served,
+        temperature=temperature,
         onnx=onnx,
     )
     return target
@@ -117,13 +119,14 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
 def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:
     """What ``regft.json`` takes from the runs that were judged: threshold, and of a refit what is expected of it."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if context.job.refit:
         rows = context.data(context.phase("finetune")).summary.length
-        found = {"temperature": judged.temperature(), "refit": judged.expected(rows, context.params.report)}
+        refit = judged.expected(rows, context.params.report)
+        fields = {"temperature": refit.temperature, "refit": refit}
     if accuracy is not None:
-        found["abstain"] = abstain_for(context, accuracy, judged, found.get("temperature") or 1.0)
-    return found
+        fields["abstain"] = abstain_for(context, accuracy, judged, fields.get("temperature") or 1.0)
+    return fields
 
 
 def finished_run(job: Job) -> tuple[Context, TrainingRecord]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import Encoded, encode
@@ -26,10 +25,9 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.answers import Answers, load_answers
 from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
-from regft_core.models.layout import is_pooled, load_modules
-from regft_core.models.load import empty_mask_classifier, quiet
-from regft_core.models.mask_head import MaskClassifier
-from regft_core.models.outside import ignored, plain_config, refuse_outside
+from regft_core.models.folder import load_classifier, refuse_absurd_sizes
+from regft_core.models.load import quiet
+from regft_core.models.outside import ignored, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
 from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
@@ -195,13 +193,17 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             f"{directory} {found}, so it is not an exported model"
             "\n    -> write one: regft export --method METHOD --task TASK --size SIZE --seed SEED",
         )
+    refuse_absurd_sizes(directory)
     take_fast_products()
     tokenizer = _tokenizer(directory)
-    model: Any
-    if served is not None and served.prompt is not None:
-        model = _at_mask(directory, served.prompt, tokenizer)
-    else:
-        model = load_modules(directory) if is_pooled(directory) else _classifier(directory)
+    model = load_classifier(directory)
+    rows = model.get_input_embeddings().num_embeddings
+    if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
+        raise ModelError(
+            "weights-do-not-fit",
+            f"{directory}: the tokenizer has tokens (such as {beyond[0]!r}) beyond the {rows} rows of the embedding\n"
+            "    -> put tokenizer and weights of one model there, or export it again",
+        )
     config = model.config
     kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
     if kind is None:
@@ -246,24 +248,6 @@ def _reading(served: Served | None) -> Reading | None:
     return Reading(served.instruction, served.windows, served.stride)
 
 
-def _at_mask(directory: Path, prompt: ServedPrompt, tokenizer: Any) -> MaskClassifier:
-    """The masked LM of an export, answering by the words that its ``regft.json`` names."""
-    from transformers import AutoModelForMaskedLM
-
-    words = tokenizer.convert_tokens_to_ids(list(prompt.tokens))
-    if unknown := [word for word, token in zip(prompt.tokens, words) if token in (None, tokenizer.unk_token_id)]:
-        raise ModelError(
-            "not-an-export",
-            f"{directory}: its tokenizer has no token {unknown[0]!r}, which stands for a label\n    -> export it again",
-        )
-    language_model = _loaded(AutoModelForMaskedLM, directory)
-    model = empty_mask_classifier(language_model.config, language_model.config._attn_implementation)
-    model.load_state_dict(language_model.state_dict(), strict=False)
-    model.label_words.copy_(torch.tensor(words))
-    model.mask_token.fill_(tokenizer.mask_token_id)
-    return model
-
-
 def _tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
@@ -281,38 +265,6 @@ def _tokenizer(directory: Path) -> Any:
             "    -> export it again with a fast tokenizer, or convert it with transformers",
         )
     return tokenizer
-
-
-def _classifier(directory: Path) -> Any:
-    from transformers import AutoModelForSequenceClassification
-
-    return _loaded(AutoModelForSequenceClassification, directory)
-
-
-def _loaded(auto: Any, directory: Path) -> Any:
-    try:
-        with quiet():
-            model, info = auto.from_pretrained(
-                directory,
-                config=plain_config(directory),
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                dtype="float32",
-            )
-    except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
-        raise ModelError(
-            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
-        ) from error
-    if absent := sorted(info["missing_keys"]):
-        # transformers would draw them at random and predict nonsense.
-        raise ModelError(
-            "weights-missing",
-            f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
-            "\n    -> give a directory that `regft export` wrote",
-        )
-    return model
 
 
 def _own_length(tokenizer: Any, config: Any) -> int:

@@ -129,6 +129,7 @@ class OutOfFold:
             rows=rows,
             judged_rows=self.train_rows,
             judged_seeds=tuple(self.seeds),
+            temperature=self.temperature(),
             metric=self.task.primary,
             expected=score.mean,
             low=score.low if score.n > 1 else None,

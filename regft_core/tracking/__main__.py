@@ -1,4 +1,4 @@
-"""Mirror the project into MLflow, and look at it.
+"""Log the project's runs to MLflow, and look at them.
 
 regft ui       sync, then open MLflow on http://127.0.0.1:5000
 regft sync     bring mlflow.db up to date with work/
@@ -7,22 +7,125 @@ regft sync     bring mlflow.db up to date with work/
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import socket
+import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from regft_core import output
 from regft_core.errors import RegftError
 
+#: The page shows everything to whoever reaches it and asks for no password.
+HOST = "127.0.0.1"
+START_SECONDS = 120.0
+
 
 def sync_project(root: Path) -> str:
-    """Sync the cells of the project's grid; returns one line for the screen."""
-    from regft_core.runs.context import open_project
+    """Log the runs of the project's grid; return one line for the screen."""
+    from regft_core.runs.project import open_project
     from regft_core.settings.grid import cells
     from regft_core.tracking.sync import sync
 
     project = open_project(root)
-    return str(sync(root, cells(project), project.params.grid.seeds))
+    return sync(root, cells(project), project.params.grid.seeds)
+
+
+def require_port(port: int) -> None:
+    """Raise RegftError, naming the next free port, when the port is taken."""
+    if _is_free(port):
+        return
+    free = next((other for other in range(port + 1, min(port + 200, 65_536)) if _is_free(other)), None)
+    advice = f"run again with --port {free}" if free else "choose another with --port"
+    raise RegftError(
+        "port-taken", f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; {advice}"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do; else a port whose last connections are fading looks taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def server_command(root: Path, port: int) -> list[str]:
+    """The MLflow server: one worker, this machine only."""
+    from regft_core.tracking.sync import database_uri
+
+    return [
+        *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", database_uri(root)),
+        *("--default-artifact-root", (root.resolve() / "mlartifacts").as_uri()),
+    ]
+
+
+def serve(root: Path, port: int) -> None:
+    """Serve the database until interrupted. Raises RegftError where the server does not start or ends by itself."""
+    from regft_core.tracking.sync import opened
+    from regft_core.tracking.view import runs_page
+
+    with opened(root) as tracker:
+        page = runs_page(f"http://{HOST}:{port}", tracker.experiment)
+    log = root / "mlartifacts" / "server.log"
+    # Two processes and 0.5 GB instead of fifteen and 2 GB; nothing is sent elsewhere.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            server_command(root, port),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while server.poll() is None and not _answers(port) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if server.poll() is None and _answers(port):
+            print(f"MLflow: {page}")
+            print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
+            server.wait()
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+        raise RegftError(
+            "server-failed",
+            f"the MLflow server ended, or does not answer; the end of {log}:\n{tail}\n"
+            "    -> read the log, then run `regft ui` again",
+        )
+    except KeyboardInterrupt:
+        print("\nstopped")
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(5)
+                break
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def port_number(text: str) -> int:
@@ -34,7 +137,7 @@ def port_number(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     output.guard()
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
@@ -47,13 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.command == "ui":
-            from regft_core.tracking.ui import require_port, serve
-
             require_port(given.port)  # before the sync, which may take a while
-            print(sync_project(given.root), flush=True)
+        print(sync_project(given.root), flush=True)
+        if given.command == "ui":
             serve(given.root, given.port)
-        else:
-            print(sync_project(given.root))
     except RegftError as error:
         print(f"regft: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,82 +1,328 @@
-"""Makes MLflow show what ``work/`` holds; the only writer of ``mlflow.db``.
+"""Logs what was run to MLflow; nothing that is there is deleted or overwritten.
 
-DVC restores a cached cell without running any code, so a run that logs while it trains leaves
-holes. Here stages write files and this one function mirrors them: a run per (cell x seed) under
-a parent per cell. A second sync adds nothing; what the files no longer say is tagged
-``regft.status = superseded`` and goes to MLflow's state Deleted, from which it returns when the
-files say it again; a deleted database comes back from the files.
+A run's identity is its key: for each key without an MLflow run one is made, with all its settings as parameters. Runs
+of the configuration that the files have now carry the tag ``current``; those of earlier ones lose the tag and stay.
+Each run keeps ``record.json`` among its artifacts, from which the next sync restores a database that was deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+import logging
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
+from filelock import FileLock
+
+from regft_core.errors import StoreError
+from regft_core.io.files import write_json
+from regft_core.io.reading import read_json
 from regft_core.settings.grid import Cell
-from regft_core.tracking.database import locked, open_mirror
-from regft_core.tracking.reading import read_grid, read_report
-from regft_core.tracking.reconcile import Reconciliation
-from regft_core.tracking.source import source_tags
-from regft_core.tracking.stamp import Stamp, content
+from regft_core.tracking.entries import Entry, Point, read_grid, read_report
 from regft_core.tracking.view import experiment_tags
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
-@dataclass(frozen=True)
-class SyncResult:
-    """How many MLflow runs (of seeds, cells and the report) a sync touched."""
+log = logging.getLogger(__name__)
 
-    created: int
-    updated: int
-    unchanged: int
-    superseded: int
-
-    def __str__(self) -> str:
-        return (
-            f"MLflow mirror: {self.created} runs created, {self.updated} updated, "
-            f"{self.unchanged} unchanged, {self.superseded} newly superseded"
-        )
+EXPERIMENT = "regft"
+IDENTITY, KEYS, EVALUATION, KIND = "regft.identity", "regft.keys", "regft.evaluation", "regft.kind"
+PARENT = "mlflow.parentRunId"
+RECORD = "record.json"
 
 
-def sync(
-    root: Path,
-    cells: Iterable[Cell],
-    seeds: Sequence[int],
-    *,
-    database: Path | None = None,
-    artifacts: Path | None = None,
-    experiment: str = "regft",
-) -> SyncResult:
-    """Mirror the grid's cells into MLflow.
+def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> str:
+    """Log the runs of the grid's cells, and the report; return one line for the screen.
 
     Args:
-        root: project root, under which ``work/`` and ``reports/`` are read.
-        cells, seeds: the grid; runs of anything else are superseded.
-        database: SQLite file, ``<root>/mlflow.db`` by default.
-        artifacts: directory of the runs' files, ``<root>/mlartifacts`` by default.
-        experiment: name of the MLflow experiment.
+        root: project root: ``work/`` and ``reports/`` are read, ``mlflow.db`` and ``mlartifacts/`` written.
+        cells, seeds: the grid; runs of anything else lose the tag ``current``.
 
     Raises:
         DataError: a file of ``work/`` is not what it should be.
         StoreError: the database cannot be read, or nothing can be written.
     """
-    root = root.resolve()
-    database, artifacts = (database or root / "mlflow.db").resolve(), (artifacts or root / "mlartifacts").resolve()
-    with locked(database):
+    with opened(root) as tracker:
+        tracker.restore()
         # Read after the lock is taken: who waited must not write what it saw before.
-        records, report = read_grid(root, cells, seeds), read_report(root)
-        notes = experiment_tags(records)
-        stamp, mirrored = Stamp(database), content(records, report, notes | {artifacts.as_uri(): experiment})
-        if stamp.holds(mirrored):
-            return SyncResult(0, 0, sum(1 + len(r.runs) for r in records) + (report is not None), 0)
-        with open_mirror(database, artifacts, experiment) as mirror:
-            work = Reconciliation(mirror, source_tags(root))
-            work.load()
-            for record in records:
-                work.cell(record)
-            if report is not None:
-                work.report(report)
-            work.finish()
-            mirror.describe(notes)
-        stamp.put(mirrored)
-    return SyncResult(work.created, work.updated, work.unchanged, work.superseded)
+        grid, report = read_grid(tracker.root, cells, seeds), read_report(tracker.root)
+        for cell, runs in grid:
+            parent = tracker.put(cell)
+            for run in runs:
+                tracker.put(run, parent)
+        if report is not None:
+            tracker.put(report)
+        earlier = tracker.retire()
+        tracker.describe(experiment_tags([cell for cell, _ in grid]))
+    return (
+        f"MLflow: {tracker.created} runs logged, {len(tracker.current) - tracker.created} as before, "
+        f"{earlier} of earlier configurations"
+    )
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Tracker]:
+    """The project's tracker, while no other process writes it.
+
+    Raises StoreError where MLflow cannot open the database, or refuses a write.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before its import
+    for name in ("alembic", "mlflow.store.db.utils"):  # a hundred lines about migrations
+        logging.getLogger(name).setLevel(logging.WARNING)
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    root = root.resolve()
+    with FileLock(root / "mlflow.db.lock"):
+        try:
+            yield Tracker(root)
+        except (MlflowException, SQLAlchemyError, sqlite3.Error) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise StoreError(
+                "tracker-refused",
+                f"{root / 'mlflow.db'}: MLflow cannot open or write it: {reason}\n    -> run the command again when "
+                "the cause is gone, or move the file away: `regft sync` makes it again from mlartifacts/",
+            ) from error
+
+
+class Tracker:
+    """The open database.
+
+    Attributes:
+        root: of the project.
+        client: MLflow's own.
+        runs: identity -> run, of those that a sync made; ``cells``: those of cells.
+        current: ids of the runs that the files say now; ``created``: how many of them are new.
+    """
+
+    def __init__(self, root: Path) -> None:
+        from mlflow import MlflowClient
+
+        self.root, self.artifacts = root, root / "mlartifacts"
+        self.client: MlflowClient = MlflowClient(tracking_uri=database_uri(root), registry_uri=database_uri(root))
+        found = self.client.get_experiment_by_name(EXPERIMENT)
+        if found is not None and found.artifact_location.rstrip("/") != self.artifacts.as_uri():
+            raise StoreError(
+                "tracker-moved",
+                f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was this project copied or "
+                "moved?\n    -> move mlflow.db away, and run `regft sync`: it is made again from mlartifacts/",
+            )
+        if found is None:
+            with closing(sqlite3.connect(root / "mlflow.db", timeout=20)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")  # the page reads while a sync writes
+        self.artifacts.mkdir(exist_ok=True)
+        location = self.artifacts.as_uri()
+        self.experiment = found.experiment_id if found else self.client.create_experiment(EXPERIMENT, location)
+        self.runs: dict[str, Run] = {}
+        self.cells: dict[str, list[Run]] = {}
+        self._known: dict[str, Run] = {}
+        self.current: set[str] = set()
+        self.created = 0
+        self._source = source_tags(root)
+        self._load()
+
+    def _load(self) -> None:
+        from mlflow.entities import ViewType
+
+        token: str | None = None
+        while token != "":
+            page = self.client.search_runs([self.experiment], "", ViewType.ALL, 5000, page_token=token)
+            for run in page:
+                self._note(run)
+            token = page.token or ""
+
+    def _note(self, run: Run) -> None:
+        self._known[run.info.run_id] = run
+        if (identity := run.data.tags.get(IDENTITY)) is None:
+            return
+        if run.data.tags[KIND] == "cell":
+            self.cells.setdefault(identity, []).append(run)
+        else:
+            self.runs[identity] = run
+
+    def restore(self) -> None:
+        """Make again what a deleted database had: every run whose record is among the artifacts."""
+        records = {
+            path.parent.parent.name: read_json(path, dict) for path in self.artifacts.glob(f"*/artifacts/{RECORD}")
+        }
+        for run in [run for run in self._known.values() if run.info.status == "RUNNING" and run.info.run_id in records]:
+            self._finish(run.info.run_id, records[run.info.run_id])  # a killed restoring left it
+        ids: dict[str, str] = {}
+        lost = {name: record for name, record in records.items() if name not in self._known}
+        for name, record in sorted(lost.items(), key=lambda item: (PARENT in item[1]["tags"], item[1]["start"])):
+            if (parent := record["tags"].get(PARENT)) is not None:
+                record["tags"][PARENT] = ids.get(parent, parent)
+            run_id = self._new(record["name"], record["start"], record["tags"])
+            os.replace(self.artifacts / name / "artifacts", _folder(self.client.get_run(run_id)))
+            (self.artifacts / name).rmdir()
+            ids[name] = run_id
+            self._finish(run_id, record)
+            self._note(self.client.get_run(run_id))
+
+    def put(self, entry: Entry, parent: str | None = None) -> str:
+        """Log an entry, or what has come to it since it was logged; return its run's id."""
+        tags = dict(entry.tags) | {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
+        tags |= {"current": "true"} | ({PARENT: parent} if parent else {})
+        run = self._logged(entry)
+        if run is None or run.info.status == "RUNNING":  # a killed sync left it
+            tags |= {**self._source, EVALUATION: entry.evaluation}
+            run_id = self._new(entry.name, entry.start, tags) if run is None else str(run.info.run_id)
+            self._write(run_id, {**entry.texts, **entry.files, **entry.judged})
+            scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
+            record = {
+                **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
+                # Scores first: the compare page starts with the first metric it finds.
+                **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
+                "datasets": list(entry.datasets),
+            }
+            self._finish(run_id, record)
+            self.created += 1
+            self._note(self.client.get_run(run_id))
+        else:
+            run_id = str(run.info.run_id)
+            self._update(run, entry, tags)
+        self.current.add(run_id)
+        return run_id
+
+    def _logged(self, entry: Entry) -> Run | None:
+        """The run of an entry. Of a cell it has the same settings, and no seed has another key: seeds may be added."""
+        if entry.kind != "cell":
+            return self.runs.get(entry.identity)
+        for run in reversed(self.cells.get(entry.identity, [])):
+            keys = json.loads(run.data.tags[KEYS])
+            if run.data.params == dict(entry.params) and all(entry.keys.get(s, key) == key for s, key in keys.items()):
+                return run
+        return None
+
+    def _update(self, run: Run, entry: Entry, tags: Mapping[str, str]) -> None:
+        """Add scores, judged files and datasets that are new; earlier values stay in the metric's history."""
+        if run.info.lifecycle_stage != "active":
+            return  # somebody deleted it in the page
+        run_id, now, known = str(run.info.run_id), int(time.time() * 1000), run.data
+        keys = {**json.loads(known.tags[KEYS]), **entry.keys}
+        wanted = {**tags, KEYS: json.dumps(keys)}
+        if entry.evaluation and entry.evaluation != known.tags.get(EVALUATION):
+            wanted[EVALUATION] = entry.evaluation
+            first = not known.tags.get(EVALUATION)
+            folder = "" if first else f"evaluation-{entry.evaluation[:8]}/"
+            self._write(run_id, {f"{folder}{name}": path for name, path in entry.judged.items()})
+        changed = {key: value for key, value in wanted.items() if known.tags.get(key) != value}
+        # A mean that is no longer known (an evaluation was switched off) is no number: metrics cannot be taken away.
+        gone = dict.fromkeys(known.metrics, math.nan) if entry.kind == "cell" else {}
+        latest = {**gone, **entry.scores}
+        scores = [Point(name, v, 0, now) for name, v in latest.items() if not _same(v, known.metrics.get(name))]
+        there = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()
+        datasets = [one for one in entry.datasets if one[0] not in there]
+        if not (changed or scores or datasets):
+            return
+        record = read_json(_folder(run) / RECORD, dict)
+        record |= {"ok": entry.ok, "tags": {**record["tags"], **changed}}
+        record |= {"metrics": [*record["metrics"], *scores], "datasets": [*record["datasets"], *datasets]}
+        write_json(_folder(run) / RECORD, record)
+        self._log(run_id, scores, {}, changed, datasets)
+        self.client.set_terminated(run_id, "FINISHED" if entry.ok else "FAILED", run.info.end_time)
+
+    def retire(self) -> int:
+        """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
+        every = [*self.runs.values(), *(run for runs in self.cells.values() for run in runs)]
+        others = [run for run in every if run.info.run_id not in self.current]
+        for run in others:
+            if "current" in run.data.tags and run.info.lifecycle_stage == "active":
+                self.client.delete_tag(run.info.run_id, "current")
+        return len(others)
+
+    def describe(self, tags: Mapping[str, str]) -> None:
+        """Give the experiment these tags."""
+        for key, value in tags.items():
+            self.client.set_experiment_tag(self.experiment, key, value)
+
+    def _new(self, name: str, start: int, tags: Mapping[str, str]) -> str:
+        return str(self.client.create_run(self.experiment, start, dict(tags), name).info.run_id)
+
+    def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
+        """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
+        points = [Point(*point) for point in record["metrics"]]
+        write_json(_folder(self.client.get_run(run_id)) / RECORD, record)
+        self._log(run_id, points, record["params"], {}, record["datasets"])
+        self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
+
+    def _log(
+        self,
+        run_id: str,
+        points: Sequence[Point],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+        datasets: Sequence[Sequence[Any]],
+    ) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+
+        self.client.log_batch(
+            run_id,
+            [Metric(point.name, point.value, point.time, point.step) for point in points],
+            [Param(key, value) for key, value in params.items()],
+            [RunTag(key, value) for key, value in tags.items()],
+        )
+        inputs = [
+            DatasetInput(
+                Dataset(name, digest, "local", json.dumps({"uri": folder}), profile=json.dumps({"rows": rows})),
+                [InputTag("mlflow.data.context", context)],
+            )
+            for name, digest, context, folder, rows in datasets
+        ]
+        if inputs:
+            self.client.log_inputs(run_id, datasets=inputs)
+
+    def _write(self, run_id: str, files: Mapping[str, str | Path]) -> None:
+        """Copy texts and files into a run's artifacts."""
+        folder = _folder(self.client.get_run(run_id))
+        for name, content in files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Path):
+                shutil.copyfile(content, target)
+            else:
+                target.write_text(content, encoding="utf-8")
+
+
+def database_uri(root: Path) -> str:
+    """The address of the database. Always given explicitly: MLflow else picks up an old ./mlruns."""
+    return f"sqlite:///{root.resolve() / 'mlflow.db'}"
+
+
+def _folder(run: Run) -> Path:
+    folder = Path(unquote(urlparse(run.info.artifact_uri).path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _same(one: float, other: float | None) -> bool:
+    return other is not None and (one == other or (math.isnan(one) and math.isnan(other)))
+
+
+def source_tags(root: Path) -> dict[str, str]:
+    """Tags that name the pipeline, and the commit of the project when a run is first logged."""
+    tags = {"mlflow.source.name": "dvc.yaml", "mlflow.source.type": "LOCAL"}
+
+    def git(*arguments: str) -> str:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if commit := git("rev-parse", "--verify", "HEAD"):
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+        tags |= {"mlflow.source.git.commit": commit, "mlflow.source.git.dirty": str(bool(changed)).lower()}
+        tags["mlflow.source.git.branch"] = git("rev-parse", "--abbrev-ref", "HEAD")
+    return tags

@@ -176,7 +176,7 @@ def test_an_unknown_family_is_an_error_that_lists_the_supported(own):
         resolve(own)
 
 
-@pytest.mark.parametrize(("content", "code"), [(None, "file-missing"), ("{", "not-json")])
+@pytest.mark.parametrize(("content", "code"), [(None, "file-missing"), ("{", "damaged-json")])
 def test_a_missing_or_broken_config_is_an_error(own, content, code):
     (own / "config.json").unlink()
     if content is not None:

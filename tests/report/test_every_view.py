@@ -13,13 +13,12 @@ import pytest
 from rich.console import Console
 
 from regft_core.api import load
-from regft_core.models.card import model_card
 from regft_core.report import planner, project_report, show
 from regft_core.runs.project import open_project
-from regft_core.serve.model_card import _reported
+from regft_core.serve.card import _reported
 from regft_core.settings.grid import cells
 from regft_core.statistics.verdict import SYMBOLS
-from regft_core.tracking.reading import read_grid
+from regft_core.tracking.entries import read_grid
 from tests.report.synthetic import Arm, Task, build
 from tests.report.test_one_verdict import said_of
 from tests.small_project import build as build_project
@@ -101,7 +100,7 @@ def test_the_files_of_dvc(seen: Any) -> None:
 
 
 def test_the_tags_of_mlflow(seen: Any) -> None:
-    records = {one.tags["method"]: one.tags for one in read_grid(seen.root, cells(seen.project), SEEDS)}
+    records = {one.tags["method"]: one.tags for one, _ in read_grid(seen.root, cells(seen.project), SEEDS)}
     for (method, other), word in WORDS.items():
         assert records[method][f"verdict_{ROLE[other]}"] == word
     for method in ARMS:
@@ -115,7 +114,7 @@ def test_the_model_card(seen: Any) -> None:
         context: Any = SimpleNamespace(
             root=seen.root, job=SimpleNamespace(method=method, task="reviews", size="16", seed=0)
         )
-        card = model_card({"compared": _reported(context).get("findings")})
+        card = "\n".join(f"- {text}" for text in _reported(context).get("findings") or ())
         said |= {(one, other.rstrip(".:,")): word for one, word, other in said_of(card)}
     assert {pair: word for pair, word in WORDS.items() if pair in said} == said
     assert len(said) == 3  # a control has no sentences of its own

@@ -80,9 +80,7 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
         assert 0 < counted.cut < 32
         card = (directory / "README.md").read_text()
         assert "up to 2 windows that share 2 tokens" in card
-        assert "'see the film : ' + text" in card
-        prompts = json.loads((directory / "config_sentence_transformers.json").read_text())
-        assert prompts["prompts"][prompts["default_prompt_name"]] == "see the film : "
+        assert "classifier('see the film : a text')" in card
 
 
 def test_every_method_reads_the_pooling_that_the_encoder_was_trained_for(project: Path) -> None:

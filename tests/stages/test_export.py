@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import ConfigError, DataError, ModelError
-from regft_core.models.card import model_card
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
 from tests.errors import raises_code
@@ -67,17 +66,10 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
     assert f"- **Run**: {key}\n" in card
 
 
-def test_the_card_repeats_the_reports_sentences_on_the_method() -> None:
-    said = "On reviews at 16 rows, a is better than its control b (+3.0 points, 95% [+0.5, +5.5], 6 seeds)."
-    assert f"## Compared\n\n- {said}\n" in model_card({"compared": [said]})
-    assert "## Compared" not in model_card({})
-
-
 def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) -> None:
     card = card_of(exported["pooled", "pairs"])
-    assert "library_name: sentence-transformers" in card
-    assert '"pair_head"' in card
-    assert "regft predict" in card
+    assert "trust_remote_code=True" in card
+    assert "classifier({'text': 'a text', 'text_pair': 'another text'})" in card
 
 
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:

@@ -31,14 +31,17 @@ REVIEWS: dict[str, Any] = {**TASK, "prompt": PROMPT, "ood": {"shop": OTHER}}
 METHODS = ["vanilla", "prompt_fine_tuning", "prompt_fine_tuning_drawn", "prompt_fine_tuning_demonstrations"]
 
 SCRIPT = """
-import json, sys, torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-tokenizer, model = AutoTokenizer.from_pretrained(sys.argv[1]), AutoModelForMaskedLM.from_pretrained(sys.argv[1]).eval()
-words = tokenizer.convert_tokens_to_ids(["sad", "happy"])
-batch = tokenizer(f"{sys.argv[2]} it was [MASK] .", return_tensors="pt")
-with torch.no_grad():
-    logits = model(**batch).logits[batch["input_ids"] == tokenizer.mask_token_id][:, words]
-print(json.dumps(logits.softmax(-1)[0].tolist()))
+import json, sys
+from transformers import pipeline
+serve = pipeline("text-classification", model=sys.argv[1], trust_remote_code=True, top_k=None)
+found = {row["label"]: row["score"] for row in serve([f"{sys.argv[2]} it was [MASK] ."])[0]}
+print(json.dumps([found["bad"], found["good"]]))
+try:
+    serve([sys.argv[2]])
+except ValueError as error:
+    assert "template" in str(error)
+else:
+    raise SystemExit("answered a text outside of the template")
 assert "regft_core" not in sys.modules
 """
 
@@ -93,15 +96,14 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
         assert [one["probability_bad"], one["probability_good"]] == pytest.approx(other["scores"], abs=1e-6)
 
 
-def test_an_export_is_a_masked_lm_that_transformers_reads(trained: Path, tmp_path: Path) -> None:
+def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path, tmp_path: Path) -> None:
     folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
     text = next(csv.DictReader((trained / "data" / "dev.csv").open()))["review"]
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), text], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == pytest.approx(recorded(trained, "prompt_fine_tuning")[0]["scores"], abs=1e-5)
     card = (folder / "README.md").read_text()
-    assert "AutoModelForMaskedLM" in card
-    assert "['sad', 'happy']" in card
+    assert "classifier('a text it was [MASK] .')" in card
 
 
 def test_demonstrations_change_the_answers(trained: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from tests.tracking.tree import Tree
 
@@ -13,11 +14,8 @@ from tests.tracking.tree import Tree
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables and nothing in them."""
-    from regft_core.tracking.database import _opened
-
     database = tmp_path_factory.mktemp("template") / "mlflow.db"
-    with _opened(database):
-        pass
+    MlflowClient(tracking_uri=f"sqlite:///{database}").search_experiments(max_results=1)
     return database
 
 

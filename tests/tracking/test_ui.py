@@ -20,11 +20,9 @@ from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
 from regft_core.tracking import __main__ as command
-from regft_core.tracking.database import database_uri
-from regft_core.tracking.reading import read_grid
-from regft_core.tracking.sync import sync
-from regft_core.tracking.ui import port_is_free, require_port, server_command, server_environment
-from regft_core.tracking.view import LINES, runs_page, view_state
+from regft_core.tracking.entries import read_grid
+from regft_core.tracking.sync import database_uri, sync
+from regft_core.tracking.view import CURRENT, runs_page, view_state
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, VANILLA, Tree
 
@@ -40,8 +38,8 @@ def taken() -> Iterator[int]:
 
 def test_a_taken_port_names_a_free_one(taken: int, tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     with raises_code(RegftError, "port-taken", taken, "--port ") as caught:
-        require_port(taken)
-    assert port_is_free(int(caught.value.text.rsplit(" ", 1)[1]))
+        command.require_port(taken)
+    assert command._is_free(int(caught.value.text.rsplit(" ", 1)[1]))
     assert command.main(["ui", "--root", str(tree.root), "--port", str(taken)]) == 1
     assert f"port {taken}" in capsys.readouterr().err
 
@@ -54,15 +52,10 @@ def test_impossible_ports_are_refused(port: str, capsys: pytest.CaptureFixture[s
     assert "--port" in capsys.readouterr().err
 
 
-def test_the_server_is_small_and_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    words = server_command(tmp_path / "mlflow.db", tmp_path / "files", 5003)
-    options = dict(itertools.pairwise(words))
+def test_the_server_is_small_and_local(tmp_path: Path) -> None:
+    options = dict(itertools.pairwise(command.server_command(tmp_path, 5003)))
     assert (options["--host"], options["--workers"], options["--port"]) == ("127.0.0.1", "1", "5003")
     assert options["--backend-store-uri"] == f"sqlite:///{tmp_path}/mlflow.db"
-    environment = server_environment()
-    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
-    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 def test_sync_and_errors_of_the_command(
@@ -72,27 +65,22 @@ def test_sync_and_errors_of_the_command(
     assert "params.yaml" in capsys.readouterr().err
     grid = SimpleNamespace(tasks=("rte",), sizes=(300,), seeds=(0,))
     project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid, task_settings={}))
-    monkeypatch.setattr("regft_core.runs.context.open_project", lambda root: project)
+    monkeypatch.setattr("regft_core.runs.project.open_project", lambda root: project)
     tree.cell(VANILLA, [0])
     assert command.main(["sync", "--root", str(tree.root)]) == 0
-    assert "2 runs created" in capsys.readouterr().out
+    assert "2 runs logged" in capsys.readouterr().out
 
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     bounds = {"dev": {"accuracy": {"mean": 0.65, "low": 0.6, "high": 0.7, "n": 1}}, "verdict_reference": "better"}
     tree.report("first", {"rte-300": {"hype_n": bounds}})
-    state = view_state(read_grid(tree.root, [HYPE], [0]))
+    state = view_state([cell for cell, _ in read_grid(tree.root, [HYPE], [0])])
     scores = [f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high")]
     what_was_run = [f"params.`{name}`" for name in ("method", "task", "size")]
-    assert state["selectedColumns"] == [*scores, *what_was_run, "tags.`verdict_reference`", "tags.`status`"]
+    others = ["metrics.`hans.accuracy`", "metrics.`cost.declared_ratio`", "metrics.`runs`", "tags.`status`"]
+    assert state["selectedColumns"] == [*scores, *what_was_run, "tags.`verdict_reference`", *others]
     assert (state["orderByKey"], state["orderByAsc"]) == (scores[0], False)
-    places = {chart["metricKey"]: chart["metricSectionId"] for chart in state["compareRunCharts"]}
-    assert [name for name, place in places.items() if place == "Scores"] == ["dev.accuracy", "hans.accuracy"]
-    assert [name for name, place in places.items() if place == "Training"] == ["loss", "learning_rate", "gradient_norm"]
-    sections = [section["name"] for section in state["compareRunSections"]]
-    assert (sections[:4], state["isAccordionReordered"]) == (["Scores", "Cost", "Training", "Model metrics"], True)
-    assert {*places.values()} <= {*sections}
     json.dumps(state, allow_nan=False)
     assert runs_page("http://127.0.0.1:5000", "1").startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="
@@ -103,7 +91,7 @@ def test_of_errors_the_smallest_stands_first(tree: Tree) -> None:
     tree.cell(HYPE, [0])
     path = tree.root / "work" / "evaluate" / HYPE.directory / "result.json"
     path.write_text(path.read_text().replace('"primary": "accuracy"', '"primary": "mse"'))
-    assert view_state(read_grid(tree.root, [HYPE], [0]))["orderByAsc"] is True
+    assert view_state([cell for cell, _ in read_grid(tree.root, [HYPE], [0])])["orderByAsc"] is True
 
 
 def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
@@ -111,15 +99,17 @@ def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
     tree.cell(VANILLA, [0])
     tree.report("first")
     sync(tree.root, [VANILLA, HYPE], [0])
-    uri = database_uri(tree.root / "mlflow.db")
-    found = MlflowClient(uri, uri).search_runs(["1"], LINES, order_by=["metrics.`primary` DESC"])
+    tree.cell(HYPE, [0], learning_rate=1e-3, shift=0.01)
+    sync(tree.root, [VANILLA, HYPE], [0])
+    uri = database_uri(tree.root)
+    found = MlflowClient(uri, uri).search_runs(["1"], CURRENT, order_by=["metrics.`primary` DESC"])
     assert [run.info.run_name for run in found] == ["hype_n rte-300", "vanilla rte-300", "report"]
 
 
 SERVE = """
 import sys
 from pathlib import Path
-from regft_core.tracking.ui import serve
+from regft_core.tracking.__main__ import serve
 serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
@@ -146,9 +136,9 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
         process.wait(20)
     assert process.returncode == 0
     deadline = time.monotonic() + 10
-    while not port_is_free(port) and time.monotonic() < deadline:
+    while not command._is_free(port) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert port_is_free(port)
+    assert command._is_free(port)
     assert {path.name for path in tree.root.iterdir()} <= {
         *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
     }

@@ -55,6 +55,7 @@ class Tree:
         collapsed: tuple[int, ...] = (),
         shift: float = 0.0,
         method: dict[str, Any] | None = None,
+        members: int = 2,
     ) -> None:
         place, searches = cell.directory, cell == SEARCHED
         options = {
@@ -81,6 +82,17 @@ class Tree:
             },
             "versions": {"python": "3.11"},
         }
+        shared["settings"] = {
+            "model": {"name": "minilm", "max_length": 128},
+            "phases": {
+                phase: {
+                    "regularisers": regularisers[phase],
+                    "training": {"epochs": 3, "learning_rate": learning_rate if phase == "finetune" else 1e-4},
+                    "repeat": {"times": members} if phase == "search" else None,
+                }
+                for phase in phases_of
+            },
+        }
         for kind in ("search", "finetune") if searches else ("finetune",):
             phases = ["search-0", "search-1"] if kind == "search" else ["finetune"]
             runs, curves, logged = (
@@ -92,7 +104,7 @@ class Tree:
                 record: dict[str, Any] = {
                     "size": str(cell.size),
                     "seed": seed,
-                    "key": self.key(cell, seed, learning_rate, kind),
+                    "key": self.key(cell, seed, learning_rate, kind, members),
                     "variant": "paper",
                     "degraded": [],
                     "environment": {"device": "cpu", "name": "x86_64 AVX2", "threads": 1, "deterministic": True},
@@ -120,10 +132,10 @@ class Tree:
             self.write(f"work/{kind}/{place}/curves.csv", "\n".join(curves) + "\n")
             self.write(f"work/{kind}/{place}/method_metrics.csv", "\n".join(logged) + "\n")
         if evaluated:
-            self.evaluation(cell, seeds, learning_rate, failed, collapsed, shift)
+            self.evaluation(cell, seeds, learning_rate, failed, collapsed, shift, members)
 
-    def key(self, cell: Cell, seed: int, learning_rate: float, kind: str = "finetune") -> str:
-        return sha(cell, seed, learning_rate, kind)
+    def key(self, cell: Cell, seed: int, learning_rate: float = 1e-4, kind: str = "finetune", members: int = 2) -> str:
+        return sha(cell, seed, learning_rate, kind, members)
 
     def evaluation(
         self,
@@ -133,13 +145,14 @@ class Tree:
         failed: tuple[int, ...] = (),
         collapsed: tuple[int, ...] = (),
         shift: float = 0.0,
+        members: int = 2,
     ) -> None:
         place, runs = cell.directory, []
         for seed in seeds:
             record: dict[str, Any] = {
                 "size": str(cell.size),
                 "seed": seed,
-                "key": self.key(cell, seed, learning_rate),
+                "key": self.key(cell, seed, learning_rate, members=members),
                 "variant": "paper",
                 "degraded": [],
             }

@@ -231,6 +231,8 @@ class Manifest(Record):
     regularisers: dict[str, dict[str, dict[str, Any]]]
     model: ModelUsed | None = None
     training: dict[str, Any]
+    #: Every setting that acts, by its path.
+    settings: dict[str, Any] = {}
     versions: dict[str, str | None]
 
 

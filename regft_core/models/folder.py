@@ -1,0 +1,253 @@
+"""An exported classifier on disk, as transformers reads it without regft.
+
+With the family's own head it is the family's own class. Every other classifier has ``modeling_regft.py`` beside it:
+transformers runs that file after ``trust_remote_code=True``, and without it refuses to load the folder. regft itself
+never runs the folder's copy.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regft_core.data.batches import padding_of
+from regft_core.errors import ModelError
+from regft_core.io.reading import read_json
+from regft_core.models import modeling_regft
+from regft_core.models.config_checks import check_size
+from regft_core.models.load import empty_mask_classifier, quiet
+from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.modeling_regft import RegftClassifier, RegftConfig
+from regft_core.models.outside import is_implementation, json_object, plain_config
+from regft_core.models.pooling import PooledClassifier
+from regft_core.models.served import Served
+from regft_core.models.sites import takes_token_types
+
+CODE = "modeling_regft.py"
+#: A length that no tokenizer cuts at.
+_NO_LIMIT = 1_000_000_000
+
+
+def write_classifier(
+    model: Any, tokenizer: Any, directory: Path, max_length: int | None, served: Served, temperature: float
+) -> int | None:
+    """Write configuration and weights of a folded classifier; return the length to which its tokenizer truncates.
+
+    Args:
+        max_length: tokens of a row; None leaves the tokenizer's own.
+        served: how its inputs are read.
+        temperature: what the logits of a classifier at a mask are divided by; other heads have it in their weights.
+    """
+    if not isinstance(model, PooledClassifier | MaskClassifier) and not served.instruction:
+        model.save_pretrained(directory)
+        return max_length
+    from safetensors.torch import save_file
+
+    config = _config(model, tokenizer, max_length or tokenizer.model_max_length, served)
+    config.logit_temperature = temperature
+    own: set[str] = set()
+    prefix = ""
+    if isinstance(model, PooledClassifier):
+        prefix = f"{model.base_model_prefix}."
+    elif isinstance(model, MaskClassifier):
+        own = {name for name, _ in model.named_buffers(recurse=False)}
+    tensors, seen = {}, set()
+    for name, tensor in model.state_dict().items():
+        # A tensor that two modules share is written once: transformers ties them again.
+        if name in own or tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        head = isinstance(model, PooledClassifier) and name.startswith("classifier.")
+        tensors[name if head else f"encoder.{name.removeprefix(prefix)}"] = tensor.detach().contiguous()
+    config.save_pretrained(directory)
+    save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
+    shutil.copyfile(modeling_regft.__file__, directory / CODE)
+    return None if max_length is None else _truncated_length(config)
+
+
+def refuse_absurd_sizes(directory: Path) -> None:
+    """Raise ModelError where config.json describes more than the weights hold, before transformers reads it."""
+    content = json_object(directory / "config.json")
+    encoder = content.get("encoder") if content.get("model_type") == RegftConfig.model_type else content
+    labels = {"num_labels": content.get("num_labels")}
+    check_size({**labels, **encoder} if isinstance(encoder, dict) else labels, directory)
+
+
+def load_classifier(directory: Path) -> Any:
+    """The classifier that ``write_classifier`` wrote, or one of another program, in evaluation mode on the CPU.
+
+    Raises:
+        ModelError: a file is missing or damaged (``cannot-load``); the weights do not have all that the configuration
+            names (``weights-missing``), or have more (``weights-do-not-fit``).
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    try:
+        with quiet():
+            config = _read_config(directory)
+            auto: Any = RegftClassifier if isinstance(config, RegftConfig) else AutoModelForSequenceClassification
+            model, info = auto.from_pretrained(
+                directory,
+                config=config,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                dtype=torch.float32,
+            )
+    except ModelError:
+        raise
+    except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
+        raise ModelError(
+            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
+        ) from error
+    if absent := sorted(info["missing_keys"]):
+        # transformers would draw them at random and predict nonsense.
+        raise ModelError(
+            "weights-missing",
+            f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
+            "\n    -> give a directory that `regft export` wrote",
+        )
+    if unused := sorted(info["unexpected_keys"]):
+        raise ModelError(
+            "weights-do-not-fit",
+            f"{directory}: the weights hold {', '.join(unused[:3])}"
+            f"{f' and {len(unused) - 3} more' if len(unused) > 3 else ''}, which config.json does not use, so they are "
+            "not of this model\n    -> put config.json and weights of one model there, or export it again",
+        )
+    return _as_trained(model.eval()) if isinstance(model, RegftClassifier) else model.eval()
+
+
+def _as_trained(model: RegftClassifier) -> Any:
+    """The classifier that regft trains and scores, with the weights of an exported one."""
+    config = model.config
+    if config.pooling == "head":
+        return model.encoder
+    if config.pooling == "mask":
+        classifier = empty_mask_classifier(model.encoder.config, model.encoder.config._attn_implementation)
+        classifier.load_state_dict(model.encoder.state_dict(), strict=False)
+        classifier.label_words.copy_(torch.tensor(config.label_words))
+        classifier.mask_token.fill_(config.mask_token)
+        return classifier.eval()
+    pooling = config.pooling if config.pooling in ("mean", "unit_mean") else "cls"
+    if pooling == "cls" and config.pooling == "last":
+        pooling = "last"
+    pooled = PooledClassifier(model.encoder, pooling=pooling, rows_per_example=2 if config.separate else 1)
+    pooled.classifier = model.classifier
+    return pooled.eval()
+
+
+def _read_config(directory: Path) -> Any:
+    """The configuration, without kernels or code of its own; raises what transformers raises for a damaged one."""
+    if read_json(directory / "config.json", dict).get("model_type") != RegftConfig.model_type:
+        return plain_config(directory)
+    config = RegftConfig.from_pretrained(directory)
+    config.encoder = {key: value for key, value in config.encoder.items() if not is_implementation(key)}
+    return config
+
+
+def logits_of_folder(directory: Path, batch: Mapping[str, Tensor], model: Any) -> Tensor:
+    """Logits [B, K] of model inputs, computed from nothing but the files in ``directory``, as another program would.
+
+    Args:
+        batch: rows 2i and 2i + 1 are the texts of pair i where they are encoded separately.
+        model: on whose device, and with whose attention.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    config = _read_config(directory)
+    own = isinstance(config, RegftConfig)
+    auto = RegftClassifier if own else AutoModelForSequenceClassification
+    attention = {} if own else {"attn_implementation": model.config._attn_implementation}
+    loaded = auto.from_pretrained(directory, config=config, local_files_only=True, use_safetensors=True, **attention)
+    loaded = loaded.eval().to(model.device)
+    inputs = {name: value.to(model.device) for name, value in batch.items()}
+    if not takes_token_types(model):
+        inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        logits: Tensor = loaded.logits(**inputs) if own else loaded(**inputs).logits
+    return logits.view(len(logits), -1)
+
+
+def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> RegftConfig:
+    before, between, after, types = _added(tokenizer, takes_token_types(model))
+    padding = padding_of(tokenizer)
+    mask = isinstance(model, MaskClassifier)
+    pooling = "head"
+    if mask:
+        pooling = "mask"
+    elif isinstance(model, PooledClassifier):
+        pooling = model.pooling if model.pooling in ("mean", "unit_mean") else model.summary
+    config = RegftConfig(
+        encoder=model.config.to_dict(),
+        pooling=pooling,
+        row_length=max_length,
+        windows=served.windows,
+        stride=served.stride,
+        paired=served.text_pair is not None or getattr(model, "rows_per_example", 1) == 2,
+        separate=getattr(model, "rows_per_example", 1) == 2,
+        before=before,
+        between=between,
+        after=after,
+        types=types,
+        pad=(padding.pad_id, padding.pad_token_type_id),
+        left=padding.side == "left",
+        keeps_end=tokenizer.truncation_side == "left" and not served.instruction and served.windows == 1,
+        instruction={"text": served.instruction, "ids": _instruction(tokenizer, served.instruction)},
+        label_words=model.label_words.tolist() if mask else (),
+        mask_token=int(model.mask_token) if mask else -1,
+        demonstrations=bool(served.prompt and served.prompt.demonstrations),
+        id2label=dict(model.config.id2label),
+        label2id=dict(model.config.label2id),
+        problem_type=model.config.problem_type,
+        architectures=[RegftClassifier.__name__],
+    )
+    module = CODE.removesuffix(".py")
+    config.auto_map = {
+        "AutoConfig": f"{module}.{RegftConfig.__name__}",
+        "AutoModelForSequenceClassification": f"{module}.{RegftClassifier.__name__}",
+    }
+    return config
+
+
+def _added(tokenizer: Any, typed: bool) -> tuple[list[int], list[int], list[int], list[Any]]:
+    """Ids of the tokens before, between and after texts, and the token types of a single text; none where untyped.
+
+    Nothing stands between where the tokens around a pair are not those around a text: it cannot be taken apart.
+    """
+    rows = [tokenizer(*texts, return_token_type_ids=True) for texts in (("a",), ("a", "a"))]
+    parts = [row.sequence_ids(0) for row in rows]
+    single, pair = (row["input_ids"] for row in rows)
+    first, last = parts[0].index(0), len(parts[0]) - parts[0][::-1].index(0)
+    before, after = single[:first], single[last:]
+    end = max(place for place, part in enumerate(parts[1]) if part == 0) + 1
+    between = pair[end : parts[1].index(1)]
+    same = pair[:first] == before and pair[len(pair) - len(after) :] == after
+    of_single = rows[0]["token_type_ids"]
+    types = [of_single[:first], of_single[first], of_single[last:]] if typed else []
+    return before, between if same else [], after, types
+
+
+def _instruction(tokenizer: Any, instruction: str) -> list[int]:
+    """Token ids of an instruction before a text: those that end within it."""
+    if not instruction:
+        return []
+    row = tokenizer(f"{instruction}a", return_offsets_mapping=True, add_special_tokens=False)
+    pairs = zip(row["input_ids"], row["offset_mapping"], strict=True)
+    return [token for token, (_, stop) in pairs if stop <= len(instruction)]
+
+
+def _truncated_length(config: RegftConfig) -> int:
+    """Tokens of an input of which the classifier reads every one; longer ones are cut by it as in training."""
+    if config.pooling == "mask" or (config.paired and not config.separate):
+        return int(config.row_length) if config.windows == 1 and config.pooling != "mask" else _NO_LIMIT
+    fixed = len(config.before) + len(config.instruction["ids"]) + len(config.after)
+    room = config.row_length - fixed
+    content = len(config.instruction["ids"]) + room + (config.windows - 1) * (room - config.stride)
+    texts = 2 if config.separate else 1
+    added = len(config.before) + len(config.after) + (len(config.between) if config.separate else 0)
+    return int(added + texts * content)

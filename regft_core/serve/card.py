@@ -1,0 +1,341 @@
+"""The README.md of an exported model: what it is, how to load it, what it scored and what weakens it.
+
+The facts come from what the stages have written; what is not there yet is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from functools import cache
+from typing import Any, TypeVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from regft_core.data.lengths import share
+from regft_core.data.reading import Reading
+from regft_core.data.splits import fold_line
+from regft_core.errors import DataError, StoreError
+from regft_core.io.reading import read_json
+from regft_core.kinds import find
+from regft_core.models.aliases import ALIASES
+from regft_core.models.served import Refit, Served
+from regft_core.models.source import ModelSource
+from regft_core.names import plural
+from regft_core.runs.context import Context
+from regft_core.runs.outputs import cell_of, reads_encoder
+from regft_core.runs.project import versions
+from regft_core.runs.results.records import Cost, EvaluationRecord, TrainingRecord
+from regft_core.runs.results.work import Work
+from regft_core.serve.abstention import sentence
+from regft_core.serve.out_of_fold import OutOfFold
+from regft_core.settings.files import RESULTS
+from regft_core.settings.provenance import described
+
+T = TypeVar("T")
+_CODE = {"mask": "label words at a mask", "unit_mean": "mean pooling, scaled to length 1", "mean": "mean pooling"}
+
+
+def model_card(facts: Mapping[str, Any]) -> str:
+    """Render the facts of ``card_contents`` as Markdown with the hub's metadata header."""
+    return _template().render(facts)
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("regft_core.serve", ""), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(
+        facts=lambda rows: "\n".join(f"- **{title}**: {value}" for title, value in rows if value not in (None, "")),
+        bullets=lambda texts: "\n".join(f"- {text}" for text in texts),
+        section=lambda title, text: f"## {title}\n\n{text}\n\n" if text else "",
+    )
+    return environment.get_template("card.md.j2")
+
+
+def card_contents(
+    context: Context, record: TrainingRecord, served: Served, judged: OutOfFold | None = None, answered_by: str = ""
+) -> dict[str, Any]:
+    """Return the facts of ``model_card``.
+
+    Args:
+        record: of the run, as the stage finetune writes it.
+        served: content of ``regft.json``.
+        judged: of a refit the runs that were judged; None for a run that was judged itself.
+        answered_by: the regulariser that answers where there is no model to load.
+    """
+    job, task = context.job, context.task
+    columns, read = context.task_config.columns, reads_encoder(context)
+    evaluated = None if judged else _evaluated(context)
+    hub, revision, license = origin(context.source) if read else ("", "", "")
+    weakened = [record, *(judged.runs if judged else ())]  # what weakens the judged runs weakens their scores
+    encoder = context.source.name + (f", {hub}" if hub not in ("", context.source.name) else "")
+    named = " and ".join(f"`{name}`" for name in (columns.text, columns.text_pair) if name)
+    return {
+        "name": f"{job.method} on {job.task}",
+        "method": job.method,
+        "description": context.method.config.description,
+        "mark": context.params.small_scale.mark if context.params.small_scale else None,
+        "hub": hub,
+        "license": license,
+        "summary": [
+            ("Base model", f"{encoder}{f' at {revision}' if revision else ''}" if read else None),
+            ("Licence of the base model", (license or "not known here: see where it comes from") if read else None),
+            ("Paper", context.method.config.paper),
+            ("Task", f"{job.task}, {task['kind']}"),
+            ("Labels", ", ".join(f"{i} = {label}" for i, label in enumerate(task["labels"] or ()))),
+            ("Longest input", _longest(context) if read else None),
+            ("Before every text", f"`{served.instruction!r}`" if served.instruction else None),
+            ("Seed", job.seed),
+            ("Run", record.key),
+        ],
+        "columns": named,
+        **_use(context, served, answered_by),
+        "data": _data(context, judged),
+        "expected": _expected(context, served.refit, judged) if judged and served.refit else [],
+        "scores": _judged_scores(context, judged) if judged else _scores(context, evaluated),
+        "reported": bool(_reported(context)),
+        "interval": f"{context.params.report.confidence:.0%} interval",
+        "compared": _reported(context).get("findings") or (),
+        "cost": _cost(record, compared=judged is None),
+        "limits": [
+            *([sentence(served.abstain)] if served.abstain else []),
+            *dict.fromkeys(f"Degraded: {text}" for run in weakened for text in run.degraded),
+            *(_weaknesses(context, served, judged) if judged else _limits(context, evaluated)),
+            *_cut(context),
+        ],
+        "training": _settings(context.phase("finetune").training.model_dump(mode="json")),
+        "versions": _settings(versions()),
+    }
+
+
+def origin(source: ModelSource) -> tuple[str, str, str]:
+    """Hub id, revision and licence of an encoder; empty where its files do not say.
+
+    An alias has the bytes of one revision. The licence of a folder stands in the header of its README.md.
+    """
+    if (alias := ALIASES.get(source.name)) is not None:
+        return alias.hub, alias.revision, alias.license
+    card = source.path / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    license = re.search(r"^license: *[\"']?([\w.-]+)", header[1], re.MULTILINE) if header else None
+    hub = source.name if source.revision else ""
+    return hub, source.revision or "", license[1] if license else ""
+
+
+def _use(context: Context, served: Served, answered_by: str) -> dict[str, Any]:
+    """What decides how transformers loads the model."""
+    kind, pooling = find(context.task["kind"]), context.encoder.pooling
+    text = f"{served.instruction}a text"
+    if served.prompt is not None:
+        # The tokenizer's own mask stands in the template.
+        template = served.prompt.template.replace("[MASK]", context.tokenizer.mask_token or "[MASK]")
+        example = repr(template.replace("{text}", "a text").replace("{text_pair}", "another text"))
+    elif served.text_pair is not None:
+        second = f"{served.instruction}another text" if served.rows_per_example == 2 else "another text"
+        example = repr({"text": text, "text_pair": second})
+    else:
+        example = repr(text)
+    code = "" if pooling == "head" and not served.instruction else _CODE.get(pooling, "a head on one token")
+    if pooling == "head" and served.instruction:
+        code = "a check that texts begin as in training"
+    return {
+        "answered_by": answered_by,
+        "demonstrations": bool(served.prompt and served.prompt.demonstrations),
+        "code": code + (", the texts of a pair encoded separately" if served.rows_per_example == 2 else ""),
+        "several": kind.has_labels and not kind.one_label,
+        "example": example,
+    }
+
+
+def _longest(context: Context) -> str:
+    encoder = context.encoder
+    if encoder.windows == 1:
+        return f"{encoder.max_length} tokens; what is longer is cut"
+    return (
+        f"{encoder.max_length} tokens; a longer text is read in up to {encoder.windows} windows that share "
+        f"{encoder.stride} tokens"
+    )
+
+
+def _settings(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key}: {value}" for key, value in sorted(values.items())]
+
+
+def _written(read: Callable[..., T], *arguments: Any) -> T | None:
+    """What ``read`` returns; None where the stage has not run, or must run again, which it says by itself."""
+    try:
+        return read(*arguments)
+    except (DataError, StoreError):
+        return None
+
+
+def _evaluated(context: Context) -> EvaluationRecord | None:
+    """The evaluation of the run; None before there is one."""
+    result = _written(Work(context.root).evaluation, cell_of(context.job))
+    return next((run for run in result.runs if run.seed == context.job.seed), None) if result else None
+
+
+def _reported(context: Context) -> dict[str, Any]:
+    """The report's entry of the run's cell; empty before there is one."""
+    reported = _written(read_json, context.root / RESULTS) or {}
+    return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
+
+
+def _data(context: Context, judged: OutOfFold | None) -> list[tuple[str, Any]]:
+    job, task, columns = context.job, context.task, context.task_config.columns
+    examples = context.data(context.phase("finetune")).examples
+    rows, total = len(examples), task["counts"]["train"]
+    drawn = ""
+    if judged:
+        apart = "all training rows of the task; its development set stays apart"
+        drawn = f": {'all labelled rows of the task' if judged.task.drawn else apart}"
+    if total != rows:
+        drawn = f" of {total:,}, drawn with seed {job.seed}"
+    counts = find(task["kind"]).label_counts([row.label for row in examples], task["labels"] or ())
+    named = {"text": columns.text, "second text": columns.text_pair, "label": ", ".join(columns.of_labels)}
+    source = task["source"]
+    parts = [source["kind"], source.get("id"), source.get("config"), source.get("generator")]
+    revision = f" at {source['revision']}" if source.get("revision") else ""
+    return [
+        ("Training rows", f"{rows:,}{drawn}"),
+        ("Fold", fold_line(task, job.seed)),
+        ("Labels of the training rows", ", ".join(f"{label} {count:,}" for label, count in (counts or {}).items())),
+        ("Columns", ", ".join(f"{what} `{name}`" for what, name in named.items() if name)),
+        ("Source", " ".join(str(part) for part in parts if part) + revision),
+    ]
+
+
+def _scores(context: Context, evaluated: EvaluationRecord | None) -> list[list[str]]:
+    """Set, metric, this run's score; mean, interval and seeds as the report has them."""
+    cell, rows = _reported(context), []
+    for name, found in (evaluated.sets if evaluated else {}).items():
+        for metric, value in found.metrics.items():
+            over = (cell.get(name) or {}).get(metric) or {}
+            own = "failed" if value is None else f"{value:.4f}"
+            rows.append(
+                [name, metric, own, *_interval(over.get("mean"), over.get("low"), over.get("high"), over.get("n"))]
+            )
+    return rows
+
+
+def _judged_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
+    """Set, metric, mean, interval and seeds of the judged runs."""
+    rows = []
+    for name in judged.task.sets:
+        for metric in judged.task.metrics:
+            score = judged.score(name, metric, context.params.report)
+            low, high = (score.low, score.high) if score.n > 1 else (None, None)
+            rows.append([name, metric, *_interval(score.mean, low, high, score.n)])
+    return rows
+
+
+def _interval(mean: float | None, low: float | None, high: float | None, runs: int | None) -> list[str]:
+    bounds = "" if low is None or high is None else f"{low:.4f} to {high:.4f}"
+    return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
+
+
+def _expected(context: Context, refit: Refit, judged: OutOfFold) -> list[tuple[str, Any]]:
+    least, most = refit.judged_rows
+    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    drawn, rows = judged.task.drawn, judged.task.sets["dev"].n
+    shown = f"{refit.metric} {refit.expected:.4f}"
+    if refit.low is not None and refit.high is not None:
+        shown += f" ({refit.confidence:.0%} interval {refit.low:.4f} to {refit.high:.4f})"
+    on = f"the {rows:,} rows of the development set"
+    if judged.task.folded:
+        on = f"rows that they had not seen ({drawn['folds']} folds, {plural(drawn['repeats'], 'repeat')})"
+    runs = plural(len(refit.judged_seeds), "run")
+    temperature = values = None
+    if refit.temperature is not None:
+        temperature = f"{refit.temperature:.3f}, fitted on the answers of these runs; probabilities are at it"
+    if context.job.values:
+        values = f"{described(context.job.values)}; the best mean over the trials of these runs"
+    return [
+        ("Expected score", shown),
+        ("Estimated from", f"{runs} with the same settings, each trained on {each} rows and judged on {on}"),
+        ("Temperature", temperature),
+        ("Tuned values", values),
+    ]
+
+
+def _cost(record: TrainingRecord, compared: bool) -> list[tuple[str, Any]]:
+    """``compared``: with plain fine-tuning on as many rows."""
+    cost, search, rows = record.cost, record.search_cost, list[tuple[str, Any]]()
+    if record.ok:
+        passes = f"{cost.forward_passes_per_step:.1f} forward, {cost.backward_passes_per_step:.1f} backward"
+        rows += [("Training", f"{record.steps:,} steps in {_seconds(cost):.0f} s"), ("Passes per step", passes)]
+        if compared:
+            ratio = f"{cost.declared_ratio:.2f} times plain fine-tuning, all phases together"
+            rows.append(("Compute, declared", ratio))
+    if search:
+        rows.append(("Phases before", f"{search.steps:,} steps in {_seconds(search):.0f} s"))
+    environment = sorted((record.environment or {}).items())
+    return [*rows, ("Trained on", ", ".join(f"{key} {value}" for key, value in environment))]
+
+
+def _seconds(cost: Cost) -> float:
+    return (cost.train_seconds or 0.0) + (cost.fit_seconds or 0.0)
+
+
+def _limits(context: Context, evaluated: EvaluationRecord | None) -> list[str]:
+    """Sentences on what weakens the model or its scores."""
+    subsample = _written(Work(context.root).subsample, context.job.task, context.job.size)
+    drawn = subsample.seeds.get(str(context.job.seed)) if subsample else None
+    limits = []
+    if evaluated is not None:
+        if evaluated.collapsed:
+            limits.append("It collapsed: on the validation set it is no better than a constant answer.")
+        limits += [f"{name}: {scores.warning}" for name, scores in evaluated.sets.items() if scores.warning]
+    absent = [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]
+    if absent:
+        limits.append(f"No training row has the label {', '.join(absent)}.")
+    if drawn:
+        none = "Contamination: no row of an evaluation set has the text of a training row."
+        limits.append(_contamination(drawn.duplicates_with) or none)
+    return limits if evaluated is not None else [*limits, "Not evaluated when it was exported."]
+
+
+def _contamination(counts: Mapping[str, int | None]) -> str | None:
+    shown = ", ".join(f"{count} rows of {name}" for name, count in counts.items() if count)
+    if not shown:
+        return None
+    return f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
+
+
+def _weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str]:
+    """Sentences on what weakens a model that no row judges, or what is said of its score."""
+    limits, runs = [], len(judged.runs)
+    if context.job.size != "full":
+        limits.append(f"The expected score is of models trained on {context.job.size} rows.")
+    if served.abstain:
+        limits.append("The guarantee is that of the judged models; this one was trained on all of their rows.")
+    if judged.failed:
+        total = runs + len(judged.failed)
+        limits.append(f"{len(judged.failed)} of {plural(total, 'judged run')} failed and count nowhere.")
+    if low := sum(bool(run.collapsed) for run in judged.runs):
+        limits.append(f"{low} of {plural(runs, 'judged run')} collapsed: no better than a constant answer.")
+    for name in judged.task.sets:
+        limits += dict.fromkeys(f"{name}: {text}" for run in judged.runs if (text := run.sets[name].warning))
+    seen = _contamination({name: judged.task.duplicates.get(name) for name in context.task["sets"]})
+    return limits if seen is None else [*limits, seen]
+
+
+def _cut(context: Context) -> Iterable[str]:
+    """The sentence on rows that are longer than what is read; empty where their lengths are not known."""
+    lengths = _written(Work(context.root).lengths, context.job.task)
+    settings = {"max_length": context.encoder.max_length, **asdict(Reading.of(context.encoder) or Reading())}
+    if not reads_encoder(context) or not lengths or any(lengths.get(name) != value for name, value in settings.items()):
+        return []
+    mode = context.encoder.pairs
+    cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
+    shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
+    longest = f"{lengths['max_length']} tokens" + (
+        f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
+    )
+    if not shown:
+        return [f"Truncation: no row is longer than {longest}."]
+    return [f"Truncation: {shown} are longer than {longest} and were read in part."]

@@ -1,0 +1,357 @@
+"""What the files under ``work/`` and ``reports/`` say, as entries for MLflow. Nothing here imports MLflow.
+
+Only files are read, so a cell that DVC restored from its cache looks the same as one that was trained here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from regft_core.errors import StoreError
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.reading import read_json
+from regft_core.runs.results.records import MARK, EvaluationRecord, TrainingRecord
+from regft_core.runs.results.work import Work
+from regft_core.settings.files import RESULTS
+from regft_core.settings.grid import Cell
+from regft_core.settings.papers.contamination import read_contamination
+
+#: Tags that an entry has or has not; an empty one says that it no longer has it.
+OPTIONAL = (
+    *(
+        "control_for",
+        "differs_by",
+        "variant",
+        "degraded",
+        "collapsed",
+        "contaminated",
+        "error",
+        "no_better_than_constant",
+        MARK,
+    ),
+    *("verdict_reference", "verdict_control", "export"),
+)
+#: Characters of a parameter that MLflow takes, and of a dataset's digest.
+LONGEST, DIGEST = 6000, 32
+
+
+class Point(NamedTuple):
+    """One number of a metric; ``time`` is in milliseconds since 1970."""
+
+    name: str
+    value: float
+    step: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run in MLflow: of a seed, of a cell (whose seeds are nested in it), or of the report.
+
+    Attributes:
+        kind: ``run``, ``cell`` or ``report``.
+        identity: of a run its cell, seed and key; of the report the digest of its files; of a cell its name.
+        keys: seed -> key, of a run its own alone. A cell with another key for one of its seeds is another run.
+        params: every setting by its path; what the comparison of two runs is made of.
+        scores: metric -> its value now. ``points``: curves, which never change.
+        evaluation: digest of what judged the run; empty before that.
+        texts, files: artifact -> content, or the file with it. ``judged`` are those that the evaluation wrote.
+        datasets: name, digest, context (``training`` or ``evaluation``), folder and number of rows.
+    """
+
+    kind: str
+    identity: str
+    name: str
+    ok: bool
+    start: int
+    end: int
+    keys: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    points: Sequence[Point] = ()
+    evaluation: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    judged: Mapping[str, Path] = field(default_factory=dict)
+    datasets: Sequence[tuple[str, str, str, str, int | None]] = ()
+
+
+def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> list[tuple[Entry, list[Entry]]]:
+    """The entry of each cell that was trained, with those of its seeds.
+
+    Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
+    """
+    reported = read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
+    exports = read_exports(root)
+    trained = [cell for cell in cells if Work(root).manifest_file("finetune", cell).is_file()]
+    found = (_cell(root, cell, seeds, reported, exports) for cell in trained)
+    return [entry for entry in found if entry[1]]
+
+
+def read_exports(root: Path) -> dict[str, str]:
+    """Run key -> exported model directory, relative to the project."""
+    found = {}
+    for file in sorted((root / "exports").glob("*/regft.json")):
+        try:
+            key = read_json(file, dict).get("run_key")
+        except StoreError:
+            continue  # `regft predict` says what is wrong with it
+        if isinstance(key, str):
+            found[key] = file.parent.relative_to(root).as_posix()
+    return found
+
+
+def read_report(root: Path) -> Entry | None:
+    """The report under ``reports/``; None before it was written."""
+    folder = root / "reports"
+    page = folder / "report.html"
+    if not page.is_file():
+        return None
+    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    files = {path.as_posix(): folder / path for path in paths if not any(part.startswith(".") for part in path.parts)}
+    digest = sha256_text("\n".join(f"{name} {sha256_file(path)}" for name, path in files.items()))
+    time = int(page.stat().st_mtime * 1000)
+    return Entry("report", f"report/{digest}", "report", True, time, time, files=files)
+
+
+def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Every setting of a cell by its path (``phases.search.repeat.times``); what is not set is left out."""
+    flat = {"method": cell.method, "task": cell.task, "size": cell.size, **_flat(settings, "")}
+    texts = {name: value if isinstance(value, str) and value else json.dumps(value) for name, value in flat.items()}
+    return {
+        name: text if len(text) <= LONGEST else f"{text[: LONGEST - 80]}... sha256 {sha256_text(text)}"
+        for name, text in texts.items()
+    }
+
+
+def _flat(value: Any, prefix: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {} if value is None else {prefix: value}
+    if prefix and not value:
+        return {prefix: {}}  # a regulariser without options is there all the same
+    items = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
+    return {name: leaf for path, inner in items for name, leaf in _flat(inner, path).items()}
+
+
+def _cell(
+    root: Path, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], exports: Mapping[str, str]
+) -> tuple[Entry, list[Entry]]:
+    work = Work(root)
+    manifest = work.finetune(cell)
+    result = work.evaluation(cell) if work.result_file(cell).is_file() else None
+    evaluations = {run.seed: run for run in (result.runs if result else ())}
+    regularisers = dict.fromkeys(name for phase in manifest.regularisers.values() for name in phase)
+    tags = {
+        **{"method": cell.method, "task": cell.task, "size": str(cell.size)},
+        "regularisers": ", ".join(regularisers) or "none",
+        "model": manifest.model.name if manifest.model else "none",
+        "primary": result.primary if result else "",
+        MARK: reported.get(MARK) or "",
+        "control_for": ", ".join(manifest.method.get("control_for") or ()),
+        "differs_by": manifest.method.get("differs_by") or "",
+    }
+    if manifest.reads_encoder:
+        sets = [name for run in evaluations.values() for name in run.sets if name != "dev"]
+        seen = read_contamination(root).of(tags["model"], [cell.task, *sets])
+        tags["contaminated"] = "; ".join(f"{name}: {what}" for name, what in seen.items())
+    folder = f"{cell.task}-{cell.size}"
+    shared = Entry(
+        kind="run",
+        identity=f"{cell.method}/{folder}",
+        name=f"{cell.method} {folder}",
+        ok=True,
+        start=0,
+        end=int(work.manifest_file("finetune", cell).stat().st_mtime * 1000),
+        params=parameters(cell, manifest.settings),
+        tags=dict.fromkeys(OPTIONAL, "") | tags,
+        texts={"config.yaml": _yaml(manifest.model_dump(mode="json", exclude={"runs", "phase"}, exclude_unset=True))},
+    )
+    files = _Files(work, cell)
+    records = {run.seed: run for run in manifest.runs}
+    wanted = [seed for seed in seeds if seed in records]
+    runs = [_run(files, shared, records[seed], evaluations.get(seed), exports) for seed in wanted]
+    if not runs:
+        return shared, []
+    cell_report = reported.get(folder, {}).get(cell.method, {})
+    scores = _means(runs, cell_report)
+    if result and f"dev.{result.primary}.low" in scores:  # else the report is about other runs
+        tags |= {name: cell_report.get(name) or "" for name in ("verdict_reference", "verdict_control")}
+        tags["no_better_than_constant"] = ", ".join(cell_report.get("no_better_than_constant") or ())
+    states = {run.tags["status"] for run in runs}
+    tags["status"] = states.pop() if len(states) == 1 else "partly failed"
+    names = ["train", *(name for run in evaluations.values() for name in run.sets)]
+    entry = replace(
+        shared,
+        kind="cell",
+        ok=tags["status"] != "failed",
+        start=min(run.start for run in runs),
+        keys={seed: key for run in runs for seed, key in run.keys.items()},
+        tags={**shared.tags, **tags},
+        scores=scores,
+        datasets=list(_sets(work, cell, names)),
+    )
+    return entry, runs
+
+
+class _Files:
+    """What the stages wrote for all seeds of a cell, read once."""
+
+    def __init__(self, work: Work, cell: Cell) -> None:
+        self.work, self.cell = work, cell
+        searched = work.manifest_file("search", cell).is_file()
+        self.searches = {run.seed: run for run in (work.search(cell).runs if searched else ())}
+        self.findings = work.findings(cell)
+        self._curves = [work.curves(stage, cell) for stage in ("search", "finetune")]
+        self._logged = [work.logged(stage, cell) for stage in ("search", "finetune")]
+
+    def curves(self, run: TrainingRecord, start: int, end: int) -> list[Point]:
+        """Curves, what the method logged and the scores of epochs, by step; times are spread over the run."""
+        rows: list[tuple[str, str, int, float | None]] = []
+        for point in (point for log in self._curves for point in log.curve([run.seed])):
+            numbers = (point.loss, point.learning_rate, point.gradient_norm)
+            for name, value in zip(("loss", "learning_rate", "gradient_norm"), numbers, strict=True):
+                rows.append((point.phase, name, point.step, value))
+        rows += [(one.phase, one.name, one.step, one.value) for log in self._logged for one in log.logged([run.seed])]
+        if run.epoch_scores is not None:
+            metric = run.epoch_scores.metric
+            rows += [(o.phase, f"epoch.{o.rows}.{metric}", o.step, o.score) for o in run.epoch_scores.scores]
+        width = (end - start) / max([1, *(step for _, _, step, _ in rows)])
+        names = [name if phase == "finetune" else f"{phase}.{name}" for phase, name, _, _ in rows]
+        numbered = zip(names, rows, strict=True)
+        return [Point(name, v, step, start + int(width * step)) for name, (_, _, step, v) in numbered if v is not None]
+
+
+def _run(
+    files: _Files, shared: Entry, run: TrainingRecord, evaluation: EvaluationRecord | None, exports: Mapping[str, str]
+) -> Entry:
+    work, cell, seed = files.work, files.cell, run.seed
+    if evaluation is not None and evaluation.key != run.key:
+        evaluation = None  # of an earlier run: the stage has not caught up
+    searched = files.searches.get(seed)
+    failures = [one for one in (searched, run, evaluation) if one is not None and not one.ok]
+    findings = {
+        name: one.plain()
+        for name, finding in (files.findings if evaluation else {}).items()
+        for one in finding.runs
+        if one.seed == seed
+    }
+    folder = work.predictions_file(cell, seed, "*").parent
+    predictions = sorted(folder.glob("*.jsonl")) if evaluation else []
+    judged = canonical_json([evaluation.plain(), findings]) if evaluation else ""
+    tags = {
+        "seed": str(seed),
+        "status": "failed" if failures else "ok",
+        "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
+        "variant": run.variant or "",
+        "degraded": "; ".join(run.degraded),
+        "environment": ", ".join(f"{key} {value}" for key, value in sorted((run.environment or {}).items())),
+        "collapsed": (evaluation and evaluation.collapsed) or "",
+        "export": exports.get(run.key, ""),
+    }
+    seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
+    start = shared.end - int(seconds * 1000)
+    record = {"search": searched, "finetune": run, "evaluation": evaluation}
+    primary = shared.tags["primary"]
+    return replace(
+        shared,
+        identity=f"{shared.identity}/{seed}/{run.key}",
+        name=f"seed {seed} of {shared.name}",
+        ok=not failures,
+        start=start,
+        keys={str(seed): run.key},
+        params={**shared.params, "seed": str(seed)},
+        tags={**shared.tags, **tags},
+        scores=_scores(run, evaluation, primary) | _finding_scores(findings),
+        points=files.curves(run, start, shared.end),
+        evaluation=sha256_text("\n".join([judged, *map(sha256_file, predictions)])) if evaluation else "",
+        texts={**shared.texts, "run.yaml": _yaml({name: one.plain() for name, one in record.items() if one})},
+        judged={f"predictions/{path.name}": path for path in predictions},
+        datasets=[*_drawn(work, cell, seed), *_sets(work, cell, evaluation.sets if evaluation else ())],
+    )
+
+
+def _scores(run: TrainingRecord, evaluation: EvaluationRecord | None, primary: str) -> dict[str, float]:
+    """Final numbers of one run; ``primary`` is the task's main metric on the development set."""
+    sets = evaluation.sets if evaluation else {}
+    scores: dict[str, float | None] = {"primary": sets["dev"].metrics.get(primary) if "dev" in sets else None}
+    for name, judged in sets.items():
+        scores |= {f"{name}.{metric}": value for metric, value in judged.metrics.items()}
+        scores |= {f"{name}.{metric}.majority": value for metric, value in judged.majority.items()}
+    if evaluation is not None and evaluation.ok:
+        scores["collapsed"] = int(bool(evaluation.collapsed))
+    cost = run.cost.plain() | (evaluation.cost.plain() if evaluation else {})
+    scores |= {f"cost.{name}": value for name, value in cost.items()}
+    scores |= {"final_loss": run.final_loss, "steps": run.steps}
+    return {name: float(value) for name, value in scores.items() if value is not None}
+
+
+def _finding_scores(findings: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """``<evaluation>.<set>.<name>`` -> number, of the evaluations beyond the scores."""
+    return {
+        f"{evaluation}.{place}.{name}": float(value)
+        for evaluation, finding in findings.items()
+        for place, named in finding["scalars"].items()
+        for name, value in named.items()
+    }
+
+
+def _means(runs: Sequence[Entry], reported: Mapping[str, Any]) -> dict[str, float]:
+    """Means over the runs that did not fail, and the report's intervals where they are about the same runs."""
+    good = [run for run in runs if run.ok]
+    scores = {}
+    for name in dict.fromkeys(name for run in good for name in run.scores):
+        values = [run.scores[name] for run in good if name in run.scores]
+        scores[name] = sum(values) / len(values)
+    collapsed = sum(run.scores.get("collapsed", 0.0) for run in good)
+    scores |= {"runs": float(len(runs)), "failed_runs": float(len(runs) - len(good)), "collapsed_runs": collapsed}
+    for place, metrics in reported.items():
+        for metric, bounds in metrics.items() if isinstance(metrics, Mapping) else ():
+            name, mean = f"{place}.{metric}", bounds.get("mean") if isinstance(bounds, Mapping) else None
+            # A report older than the results describes other runs.
+            if mean is None or abs(mean - scores.get(name, mean + 1)) > 1e-9 or bounds.get("n") != len(good):
+                continue
+            sides = {side: bounds[side] for side in ("low", "high") if bounds.get(side) is not None}
+            scores |= {f"{name}.{side}": bound for side, bound in sides.items()}
+            if name == f"dev.{runs[0].tags['primary']}":
+                scores |= {f"primary.{side}": bound for side, bound in sides.items()}
+    ratios = reported.get("cost_ratio") or {}
+    return scores | {
+        f"cost.ratio_{kind}": float(v) for kind, v in ratios.items() if kind != "declared" and v is not None
+    }
+
+
+def _drawn(work: Work, cell: Cell, seed: int) -> Iterator[tuple[str, str, str, str, int | None]]:
+    """The training rows of one seed."""
+    name = f"{cell.task}-{cell.size}"
+    if work.subsample_file(cell.task, str(cell.size)).is_file():
+        subsample = work.subsample(cell.task, str(cell.size))
+        if (drawn := subsample.seeds.get(str(seed))) is not None:
+            yield name, drawn.sha256[:DIGEST], "training", f"work/subsamples/{name}", subsample.n
+
+
+def _sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[tuple[str, str, str, str, int | None]]:
+    """Whole sets of the task: ``train``, from which seeds draw, and those that judge."""
+    if not work.task_file(cell.task).is_file():
+        return
+    task = work.task(cell.task)
+    for name in dict.fromkeys(names):
+        digest = task.content.get("folds" if name == "dev" and task.folded else name)
+        if digest is not None:
+            rows = task.sets[name].n if name in task.sets else task.counts.get(name)
+            context = "training" if name == "train" else "evaluation"
+            yield f"{cell.task} {name}", digest[:DIGEST], context, f"work/datasets/{cell.task}", rows
+
+
+def _yaml(value: Any) -> str:
+    # The writer in C where there is one: these files are most of the time that a run takes.
+    text: str = yaml.dump(
+        value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, allow_unicode=True
+    )
+    return text

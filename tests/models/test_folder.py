@@ -1,0 +1,247 @@
+"""An exported folder gives the model's answers in transformers' own pipeline, or is refused there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from regft_core.data.batches import collate, padding_of
+from regft_core.data.encode import encode
+from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
+from regft_core.errors import ModelError
+from regft_core.evaluate.predict import predict
+from regft_core.kinds import find
+from regft_core.models.export import export_model
+from regft_core.models.served import Served
+from regft_core.serve.model import load_served
+from tests.errors import raises_code
+from tests.tiny import ARCHITECTURES, EMBEDDERS
+
+LONG = "the film was not good and the actor was very bad " * 9
+TEXTS = ["a film that is not bad", "yes", "She saw the big dog, the small cat and no one!", LONG]
+PAIRS = [(one, other) for one, other in zip(TEXTS, ["no", LONG, "a happy day", LONG[9:] + "yes"], strict=True)]
+LENGTH = 24
+LABELS = {"classification": ("no", "maybe", "yes"), "multi_label": ("no", "maybe", "yes"), "regression": None}
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of folders is copied to a place of this test."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE", 1)
+
+
+def exported(
+    loaded: Any, directory: Path, kind: str, paired: bool, reading: Reading | None = None, temperature: float = 1.0
+) -> tuple[Path, Any]:
+    """The folder, and [n, K] scores of ``TEXTS`` or ``PAIRS`` as regft gives them."""
+    torch.manual_seed(0)
+    for parameter in loaded.model.parameters():
+        parameter.data.add_(0.05 * torch.randn(parameter.shape))
+    rows = PAIRS if paired else [(text, None) for text in TEXTS]
+    examples = [Example(str(index), text, pair, 0) for index, (text, pair) in enumerate(rows)]
+    separate = getattr(loaded.model, "rows_per_example", 1)
+    encoded = encode(examples, loaded.tokenizer, LENGTH, rows_per_example=separate, reading=reading)
+    padding = padding_of(loaded.tokenizer)
+    names = {"pad_id": padding.pad_id, "pad_token_type_id": padding.pad_token_type_id, "padding_side": padding.side}
+    logits = predict(loaded.model, encoded, kind=kind, **names) / temperature
+    frame = {} if reading is None else {"instruction": reading.instruction}
+    windows = {} if reading is None else {"windows": reading.windows, "stride": reading.stride}
+    served = Served(
+        text="text",
+        text_pair="other" if paired else None,
+        kind=kind,
+        max_length=LENGTH,
+        rows_per_example=separate,
+        labels=LABELS[kind],
+        **frame,
+        **windows,
+    )
+    batch = collate(encoded, [0, 1], padding.pad_id, padding.pad_token_type_id, padding.side, kind).model_inputs()
+    options = {"card": "# card\n", "check_batch": batch, "max_length": LENGTH, "served": served}
+    export_model(loaded.model, loaded.tokenizer, directory, **options, temperature=temperature)
+    count = logits.shape[1]
+    return directory, find(kind).scores(logits.astype(np.float64), np.arange(count), count)
+
+
+def answered(directory: Path, rows: list[Any], **options: Any) -> Any:
+    """[n, K] of a pipeline over texts or pairs, in the order of the labels."""
+    serve = pipeline("text-classification", model=str(directory), top_k=None, truncation=True, **options)
+    inputs = [row if isinstance(row, str) else {"text": row[0], "text_pair": row[1]} for row in rows]
+    found = [{one["label"]: one["score"] for one in serve([row])[0]} for row in inputs]
+    return np.array([[answer[label] for label in serve.model.config.id2label.values()] for answer in found])
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_familys_own_head_answers_in_the_pipeline(architecture, kind, paired, load, tmp_path):
+    loaded = load(architecture, kind=kind, labels=LABELS[kind])
+    directory, expected = exported(loaded, tmp_path / "out", kind, paired)
+    assert not list(directory.glob("*.py"))
+    assert answered(directory, PAIRS if paired else TEXTS) == pytest.approx(expected, abs=2e-6)
+
+
+POOLED = [*((name, "mean") for name in ARCHITECTURES), *EMBEDDERS.items(), ("bert", "unit_mean"), ("xlnet", "cls")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [("classification", 0), ("classification", 1), ("classification", 2), ("multi_label", 0), ("regression", 2)],
+)
+@pytest.mark.parametrize(("architecture", "pooling"), POOLED)
+def test_a_pooled_model_answers_with_its_code_and_is_refused_without(architecture, pooling, kind, rows, load, tmp_path):
+    """``rows``: 0 for single texts, 1 and 2 for pairs in as many rows."""
+    if rows == 2 and architecture == "qwen3":
+        pytest.skip("nothing stands between its texts")
+    loaded = load(architecture, pooling=pooling, rows_per_example=max(1, rows), kind=kind, labels=LABELS[kind])
+    directory, expected = exported(loaded, tmp_path / "out", kind, rows > 0)
+    given = PAIRS if rows else TEXTS
+    assert answered(directory, given, trust_remote_code=True) == pytest.approx(expected, abs=2e-6)
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        AutoModelForSequenceClassification.from_pretrained(directory)
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        pipeline("text-classification", model=str(directory))
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean", "unit_mean"])
+def test_a_temperature_is_in_the_weights(pooling, load, tmp_path):
+    directory, expected = exported(
+        load("roberta", pooling=pooling), tmp_path / "out", "classification", False, None, 2.5
+    )
+    assert answered(directory, TEXTS, trust_remote_code=True) == pytest.approx(expected, abs=2e-6)
+
+
+READINGS = [Reading("", 3, 4), Reading("query: ", 1, 0), Reading("query: ", 2, 3)]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "rows"),
+    [("bert", "mean", 0), ("roberta", "unit_mean", 2), ("xlnet", "cls", 0), ("qwen3", "last", 0), ("bert", "head", 0)],
+)
+def test_windows_and_an_instruction_are_read_as_in_training(architecture, pooling, rows, reading, load, tmp_path):
+    if pooling == "head" and reading.windows > 1:
+        pytest.skip("windows average pooled vectors")
+    loaded = load(architecture, pooling=pooling, rows_per_example=max(1, rows))
+    directory, expected = exported(loaded, tmp_path / "out", "classification", rows > 0, reading)
+    begun = reading.instruction
+    given = [(begun + one, begun + two) for one, two in PAIRS] if rows else [begun + text for text in TEXTS]
+    assert answered(directory, given, trust_remote_code=True) == pytest.approx(expected, abs=2e-6)
+    if begun:
+        with pytest.raises(ValueError, match="query"):
+            answered(directory, [PAIRS[1]] if rows else TEXTS[:1], trust_remote_code=True)
+
+
+def test_inputs_that_were_not_trained_on_are_refused(load, tmp_path):
+    """Never an answer to something else: a single text for a pair, and a pair in one row that is not truncated."""
+    separate, _ = exported(load("bert", pooling="mean", rows_per_example=2), tmp_path / "one", "classification", True)
+    with pytest.raises(ValueError, match="two texts"):
+        answered(separate, TEXTS[:1], trust_remote_code=True)
+    joint, _ = exported(load("bert", pooling="mean"), tmp_path / "two", "classification", True)
+    model = AutoModelForSequenceClassification.from_pretrained(joint, trust_remote_code=True)
+    with pytest.raises(ValueError, match="tokens"):
+        model(**AutoTokenizer.from_pretrained(joint)(*PAIRS[3], return_tensors="pt"))
+    single, expected = exported(load("bert", pooling="mean"), tmp_path / "three", "classification", False)
+    model = AutoModelForSequenceClassification.from_pretrained(single, trust_remote_code=True)
+    with torch.no_grad():  # a long text is cut as in training, truncated or not
+        logits = model(**AutoTokenizer.from_pretrained(single)(LONG, return_tensors="pt")).logits
+    assert logits.softmax(-1)[0].numpy() == pytest.approx(expected[3], abs=2e-6)
+
+
+# ---------------------------------------------------------------------------------- damaged folders
+
+
+def edited(file: Path, **changes: Any) -> None:
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | changes))
+
+
+def test_every_file_has_the_rights_of_the_umask(load, tmp_path):
+    before = os.umask(0o022)
+    try:
+        for number, pooling in enumerate(("head", "mean")):
+            directory, _ = exported(load("bert", pooling=pooling), tmp_path / str(number), "classification", False)
+            assert {path.stat().st_mode & 0o777 for path in directory.rglob("*") if path.is_file()} == {0o644}
+    finally:
+        os.umask(before)
+
+
+def damage_weights(directory: Path, change: Any) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    save_file(change(dict(tensors)), directory / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean"])
+def test_weights_that_the_configuration_does_not_use_are_refused(pooling, load, tmp_path):
+    directory, _ = exported(load("bert", pooling=pooling), tmp_path / "out", "classification", False)
+    whole = (directory / "model.safetensors").read_bytes()
+    damage_weights(directory, lambda tensors: tensors | {"bert.encoder.layer.7.weight": torch.zeros(2)})
+    with raises_code(ModelError, "weights-do-not-fit", "layer.7"):
+        load_served(directory, "cpu")
+    (directory / "model.safetensors").write_bytes(whole)
+    damage_weights(directory, lambda tensors: {n: t for n, t in tensors.items() if not n.startswith("classifier")})
+    with raises_code(ModelError, "weights-missing", "classifier"):
+        load_served(directory, "cpu")
+    (directory / "model.safetensors").write_bytes(whole[:-40])
+    with raises_code(ModelError, "cannot-load"):
+        load_served(directory, "cpu")
+
+
+@pytest.mark.parametrize("pooling", ["head", "mean"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"num_hidden_layers": 1_000_000}, {"num_hidden_layers": 10_000_000_000}, {"vocab_size": 10**9}),
+        *({"hidden_size": 2**20}, {"intermediate_size": 10**8}, {"max_position_embeddings": 10**9}),
+        *({"type_vocab_size": 10**9}, {"num_labels": 10**9}),
+    ],
+    ids=str,
+)
+def test_a_configuration_of_another_size_is_refused_at_once(pooling, change, load, tmp_path):
+    directory, _ = exported(load("bert", pooling=pooling), tmp_path / "out", "classification", False)
+    file = directory / "config.json"
+    changed = {"encoder": json.loads(file.read_text())["encoder"] | change} if pooling == "mean" else change
+    edited(file, **changed)
+    started = time.monotonic()
+    with raises_code(ModelError, "weights-do-not-fit"):
+        load_served(directory, "cpu")
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("name", ["config.json", "regft.json", "tokenizer_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["deep", "link", "half", "nan"])
+def test_damaged_json_is_one_error(name, damage, load, tmp_path):
+    directory, _ = exported(load("bert", pooling="mean"), tmp_path / "out", "classification", False)
+    file = directory / name
+    if damage == "link":
+        file.unlink()
+        file.symlink_to(name)
+    elif damage == "deep":
+        file.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    elif damage == "half":
+        edited(file, id2label={"0": "\ud800", "1": "b", "2": "c"}, labels=["\ud800", "b", "c"])
+    else:
+        edited(file, max_length=float("nan"))
+    with pytest.raises(ModelError) as caught:
+        load_served(directory, "cpu")
+    assert str(caught.value).encode()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_embedding_is_refused(load, tmp_path):
+    directory, _ = exported(load("bert"), tmp_path / "out", "classification", False)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.save_pretrained(directory)
+    with raises_code(ModelError, "weights-do-not-fit", "zebra"):
+        load_served(directory, "cpu")

@@ -11,8 +11,10 @@ plug-in that is not used does is in no other key.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.metadata
+import json
 import os
 import re
 import sys
@@ -23,9 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import regft_core
-from regft_core.errors import ConfigError, Problem
-from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.errors import ConfigError, Problem, StoreError
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.file_states import FileState, content_sha256, file_state, folder_state, settled
+from regft_core.io.files import write_json
+from regft_core.io.host_cache import cache_folder
 from regft_core.runs.scopes import Scope
 
 #: Stand-ins for packages that are imported when they are used.
@@ -103,16 +107,45 @@ def _source(state: FileState, module: str) -> _Source:
 
 @lru_cache(maxsize=4096)
 def _parsed(state: FileState, module: str) -> _Source:
+    content = Path(state.path).read_bytes()
+    named = hashlib.sha256(f"{module} {os.path.basename(state.path)} ".encode() + content).hexdigest()
+    if named not in _cached():
+        _cached()[named] = _parse(state.path, content, module)
+    return _cached()[named]
+
+
+@cache
+def _cached() -> dict[str, _Source]:
+    """Hash of a file's bytes -> what was parsed from them, by this process or before: parsing all takes a second."""
+    with suppress(OSError, ValueError, TypeError):
+        return {name: _Source(sha256, tuple(names)) for name, sha256, names in json.loads(_cache_file().read_bytes())}
+    return {}
+
+
+@cache
+def _cache_file() -> Path:
+    return cache_folder() / f"code-{sha256_file(__file__)[:16]}.json"
+
+
+def _write_cache(known: int) -> None:
+    """Write what this process has parsed beyond the ``known``; without a cache, files are parsed each time."""
+    if len(_cached()) > known:
+        with suppress(OSError, StoreError):
+            # No more than a few versions of all files: the earliest go.
+            write_json(_cache_file(), [[name, *one] for name, one in list(_cached().items())[-2000:]])
+
+
+def _parse(path: str, content: bytes, module: str) -> _Source:
     try:
-        tree = ast.parse(Path(state.path).read_bytes(), filename=state.path)
+        tree = ast.parse(content, filename=path)
     except (SyntaxError, ValueError) as error:
         line, message = getattr(error, "lineno", None) or 0, getattr(error, "msg", None) or str(error)
-        where = os.path.relpath(state.path, package_root())
+        where = os.path.relpath(path, package_root())
         problem = Problem("bad-python", where, line, "", f"is not valid Python: {message}", "correct that line")
         raise ConfigError([problem]) from error
     parts: list[str] = []
     _text([one for one in tree.body if not _does_nothing(one)], parts)
-    package = module.split(".") if state.path.endswith("__init__.py") else module.split(".")[:-1]
+    package = module.split(".") if path.endswith("__init__.py") else module.split(".")[:-1]
     return _Source(sha256_text("\n".join(parts)), tuple(_imported(tree.body, package)))
 
 
@@ -248,6 +281,7 @@ def code_now(scope: Scope) -> Code:
         same = all(one is None or (file_state(one.path) or folder_state(one.path)) == one for one in states)
         if same and installed(code.packages) == code.packages:
             return code
+    parsed = len(_cached())
     states, hashes, packages = dict[str, FileState](), dict[str, str](), set[str]()
     waiting = list(scope.entries)
     while waiting:
@@ -271,6 +305,7 @@ def code_now(scope: Scope) -> Code:
         hashes[module], imports = _source(state, module)
         for name in imports:  # a package's own file runs before its modules
             waiting += [name[:end] for end, letter in enumerate(name) if letter == "."] + [name]
+    _write_cache(parsed)
     data, looked = _data_files(state.path for state in states.values())
     content = sorted([os.path.basename(module), sha256] for module, sha256 in hashes.items())
     for path, name in data.items():

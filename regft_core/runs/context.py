@@ -81,7 +81,7 @@ class Context:
         else:
             self._start = self.shared
         self.task_config = self.project.tasks[job.task]
-        self.registry = discover()
+        self.registry = once(("methods", self.root), discover)
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
         #: Whether vectors of a frozen encoder are read where they are kept, and kept.

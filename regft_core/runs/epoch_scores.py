@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.data.batches import padding_of
-from regft_core.evaluate.predict import predict
-from regft_core.evaluate.score import SetInfo, evaluate_run
 from regft_core.schema.training import CheckpointRule
 
 if TYPE_CHECKING:
@@ -30,6 +27,10 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
     Args:
         task: content of ``task.json``.
     """
+    from regft_core.data.batches import padding_of
+    from regft_core.evaluate.predict import predict
+    from regft_core.evaluate.score import SetInfo, evaluate_run
+
     primary = task["primary"]
     padding = padding_of(tokenizer)
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0

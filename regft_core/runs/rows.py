@@ -53,6 +53,8 @@ def rows_of(path: Path, sha256: str | None = None) -> list[Example]:
     return list(rows)
 
 
+#: In a prepared task: the groups of its rows.
+GROUPS = "groups.json"
 #: Sets up to this size stay in memory.
 KEPT_BYTES = 4_000_000
 
@@ -87,7 +89,8 @@ class PhaseData:
     @cached_property
     def groups(self) -> list[str] | None:
         """The group of each row, which no draw among them splits; None where the task names no column of groups."""
-        return groups_of(self.dataset, self.examples)
+        # Rows without groups are not read for them: planning asks for the groups of every run.
+        return groups_of(self.dataset, self.examples) if (self.dataset / GROUPS).is_file() else None
 
     @property
     def examples(self) -> list[Example]:
@@ -183,7 +186,7 @@ def read_phase_data(
 
 def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
     """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
-    path = dataset / "groups.json"
+    path = dataset / GROUPS
     known = read_json(path).get("train") if path.is_file() else None
     return None if known is None else [known[row.idx] for row in rows]
 
@@ -211,7 +214,7 @@ def without_units(data: PhaseData, held_out: Sequence[Example], drawn: tuple[Any
             return [row for row in rows if row.idx not in hidden]
         return [row for row, group in zip(rows, groups, strict=True) if group not in theirs]
 
-    state = file_state(str(data.dataset / "groups.json"))
+    state = file_state(str(data.dataset / GROUPS))
     return replace(data, read=read, source=(*data.source, *drawn, state))
 
 

@@ -69,7 +69,7 @@ STAGES: Mapping[StageName, Scope] = {
     # The weights that training leaves are hashed by content.
     "evaluate": Scope(
         ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),
-        (READING, "regft_core.training"),
+        (READING, "regft_core.training", "regft_core.data.splits"),
     ),
     # One evaluation beyond the scores; its own file is added.
     "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.findings", JUDGING)),

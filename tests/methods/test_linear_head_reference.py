@@ -109,7 +109,9 @@ def test_a_pooled_head_is_the_exact_fit_of_the_pooled_features() -> None:
 
 def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     outcome = solve(**POOLED, kind="regression")
-    features, values = pooled_features(outcome), np.asarray(outcome.encoded.labels, dtype=np.float64)
+    features, scale = pooled_features(outcome), outcome.trained.trainee.scale
+    assert scale is not None  # the model's outputs are those of scaled targets
+    values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
     solution = regress_linearly(features, values, parts=4)
     assert logits(outcome) == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()

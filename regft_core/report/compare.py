@@ -5,37 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.report.costs import declared
+from regft_core.report.inputs import MethodMeta
 from regft_core.report.interim import Looked, Looks
 from regft_core.report.model import Block, Comparison, Opponents, Role
 from regft_core.report.read_grid import BlockData
-from regft_core.schema.methods import MethodConfig
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
-from regft_core.statistics.sequential import shares
+from regft_core.statistics.power import shares
 from regft_core.statistics.verdict import Verdict, judge
-
-
-class MethodMeta(Protocol):
-    """What the report reads of a method; ``config.method.Method`` has it."""
-
-    @property
-    def config(self) -> MethodConfig:
-        """Its YAML."""
-
-    @property
-    def phases(self) -> Sequence[Any]:
-        """All phases; the last one is fine-tuning."""
-
-    @property
-    def earlier(self) -> Sequence[Any]:
-        """The phases before fine-tuning."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from regft_core.report.model import Cost
 from regft_core.report.read_grid import CellData, Run
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method cost, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
+
+    #: Passes of all phases.
+    declared: float | None
+    #: Seconds of all training (search included), over the seeds of both.
+    measured: float | None
+    #: Seconds of one fine-tuning step.
+    per_step: float | None
+    train_seconds: float | None
+    search_seconds: float | None
+    seconds_per_step: float | None
+    forward_passes: float | None
+    backward_passes: float | None
+    #: Share of processed tokens that are not padding.
+    token_share: float | None
+    #: Largest peak of all phases and seeds.
+    peak_memory_bytes: int | None
+    #: That as a ratio, over the seeds of both.
+    memory: float | None
+    devices: tuple[str, ...]
+    #: Why a ratio is missing or doubtful.
+    note: str
+    #: Smallest and largest of the seeds' own ratios; how much they differ is how much a busy
+    #: machine blurs ``measured``.
+    spread: tuple[float, float] | None = None
 
 
 def _mean(runs: Sequence[Run], name: str) -> float | None:

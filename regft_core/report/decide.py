@@ -174,17 +174,22 @@ def _taken(found: Decision, where: str) -> list[str]:
         f"On {where}, take {pick.method}: {found.metric} {score(pick.score.mean, found.metric)}{bounds}, "
         f"mean of {plural(pick.score.n, 'seed')}."
     )
+    if k == 1 and pick.same:
+        return [text]
     if k == 1:
         return [text, "No other method finished every seed." if found.left_out else "The grid has no other method."]
-    basis = "" if found.judges == ("dev",) else f", judged by {some(list(found.judges))}"
+    basis = "" if found.judges == ("dev",) else f", by {some(list(found.judges))}"
     sentences = [
         text,
-        f"Expected on new data: {score(pick.belief.expected, found.metric)}{basis}. "
-        f"Probability of being the best of {k}: {number(100 * pick.belief.best, 0)}%.",
+        f"Expect about {score(pick.belief.expected, found.metric)} on new data{basis}: the best of several is usually "
+        f"a little lucky. With a probability of {number(100 * pick.belief.best, 0)}% it is the best of {k}.",
     ]
     if pick.score.n == 1:
         assumed = number(ASSUMED_SPREAD, 0)
-        sentences.append(f"One seed shows no spread; {assumed} points are assumed. Add seeds before you rely on it.")
+        sentences.append(
+            f"One seed shows no spread; a standard deviation of {assumed} points is assumed. "
+            "Add seeds before you rely on it."
+        )
     leader = found.choices[0]
     if leader.method != pick.method:
         sentences.append(
@@ -240,16 +245,16 @@ def _claimed(found: Decision, against: Mapping[str, Comparison]) -> list[str]:
     role = "the best method that does not train the encoder" if found.baseline_frozen else "the reference"
     first = next(iter(against.values()))
     if all(c.verdict.word == NONE for c in against.values()):
-        return [f"Not established: that any method beats {found.baseline}, {role} ({first.verdict.why})."]
+        return [f"No method is shown to beat {found.baseline}, {role} ({first.verdict.why})."]
     level = f"{number(100 * found.confidence, 0)}%"
     if first.verdict.comparisons > 1:
         level += f", corrected for {first.verdict.comparisons} comparisons"
     if first.look is not None and first.look.number > 1:
         level += f" and {first.look.number} looks"
     if not found.beating:
-        return [f"Not established: that any method beats {found.baseline}, {role} ({level})."]
+        return [f"No method is shown to beat {found.baseline}, {role} ({level})."]
     verb = "beats" if len(found.beating) == 1 else "beat"
-    return [f"Established: {some(list(found.beating), 3)} {verb} {found.baseline}, {role} ({level})."]
+    return [f"{some(list(found.beating), 3)} {verb} {found.baseline}, {role} ({level})."]
 
 
 def _against_controls(block: Block) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from regft_core.report.model import Block, Comparison, Report, Row, Score
-from regft_core.report.numbers import ROLES, verdict_numbers
+from regft_core.report.results import ROLES, verdict_numbers
 from regft_core.report.terminal import show
 from regft_core.statistics.verdict import overall
 
@@ -31,8 +31,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
 
     Columns:
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
-        primary: whether the task is judged by this metric. Verdicts are about it; other metrics have none.
-        vs_reference, vs_control: the report's word; against several controls that against all of them.
+        primary: whether it is the task's main metric. Verdicts are about it; other metrics have none.
+        vs_reference, vs_control: the verdict; against several controls that against all of them.
         no_better_than_constant: whether the mean is no better than the score of a constant answer.
         declared_cost, measured_cost: of training; plain fine-tuning is 1.
         failed: number of seeds that did not finish.
@@ -61,8 +61,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
     def verdicts(self) -> pd.DataFrame:
         """One row for each compared pair (``method`` minus ``other``) on each set, by the primary metric.
 
-        ``low`` and ``high`` are the interval that gives the ``verdict``: it holds together with those of all
-        ``comparisons`` of the ``family``. ``detectable`` is the smallest true difference shown four times in five.
+        ``low`` and ``high`` are the interval that gives the ``verdict``, corrected for the ``comparisons`` of the
+        ``family``. ``detectable`` is the smallest true difference that is detected 80% of the time.
         """
         lines = [
             {"task": block.task, "size": block.size, **_pair(c)}

@@ -1,44 +1,52 @@
-"""The methods of one block by score, a line each: what page and terminal show first."""
+"""The methods of one block by score, a line each, in the columns that page, terminal and notebook show.
+
+A column is declared once, in ``_columns``: its head and a cell for each line.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.model import Block, Comparison, Report, Role, Row
-from regft_core.report.page.formatting import listed, score, some
+from regft_core.report.model import Block, Report, Role, Row
+from regft_core.report.page.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
 from regft_core.report.sentences import looked_at
-from regft_core.statistics.verdict import BELOW, BELOW_MARK, SYMBOLS, Word, overall
+from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
 #: A method this many times farther from the best than the median is does not stretch the scale.
 FAR = 3.0
+#: How a mark or a text is coloured.
+UP, DOWN = "up", "down"
 
 
 @dataclass(frozen=True)
-class Against:
-    """A method against its controls, or against the reference, on the development set."""
+class Cell:
+    """What a column says of one method."""
 
-    word: Word
-    #: The comparison with the smallest gain.
-    closest: Comparison
-    #: What it is compared with, and the differences with their intervals, in words.
-    text: str
+    text: str = ""
+    #: What sorts the column; None stands last.
+    value: float | None = None
+    #: Beside the text, less prominent.
+    small: str = ""
+    #: After both, coloured by ``style``; of a cell without a mark the text is.
+    mark: str = ""
+    style: str = ""
+    #: More, where a pointer rests on it.
+    title: str = ""
 
-    @property
-    def symbol(self) -> str:
-        """The mark of the word."""
-        return SYMBOLS[self.word]
 
-    @property
-    def shown(self) -> str:
-        """The difference and the mark."""
-        c = self.closest
-        return f"{score(c.estimate.mean, c.metric, signed=True)} {self.symbol}"
+@dataclass(frozen=True)
+class Column:
+    """A head, what explains it, and a cell for each line."""
+
+    head: str
+    small: str
+    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,6 @@ class Line:
     #: 1 is the best mean; equal means share it. None without a finished run.
     rank: int | None
     row: Row
-    control: Against | None
-    reference: Against | None
 
 
 @dataclass(frozen=True)
@@ -58,16 +64,10 @@ class Board:
 
     block: Block
     lines: tuple[Line, ...]
+    columns: tuple[Column, ...]
     #: Scale of the drawn intervals, in the metric's unit.
     low: float
     high: float
-
-    @property
-    def sets(self) -> list[str]:
-        """Sets beside the development set."""
-        return [
-            name for name in self.block.sets if name != "dev" and any(name in line.row.scores for line in self.lines)
-        ]
 
     def at(self, value: float) -> float:
         """Place of ``value`` on the scale, from 0 to 1; what is beyond stands at the end."""
@@ -78,29 +78,71 @@ class Board:
         return int(value > self.high) - int(value < self.low)
 
 
-def leaderboard(block: Block) -> Board:
+def leaderboard(block: Block, reference: str | None = None) -> Board:
     """Sort and rank the methods of ``block``."""
-    upwards = metrics.higher_is_better(block.primary)
+    sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
     means = {row.method: _mean(row, block.primary) for row in block.rows}
-    sign = -1.0 if upwards else 1.0
     rows = sorted(block.rows, key=lambda row: math.inf if math.isnan(means[row.method]) else sign * means[row.method])
     order = [round(means[row.method], 12) for row in rows]
-    lines = [
-        Line(
-            None if math.isnan(means[row.method]) else 1 + order.index(round(means[row.method], 12)),
-            row,
-            _against(row, "control", upwards),
-            _against(row, "reference", upwards),
-        )
-        for row in rows
-    ]
-    return Board(block, tuple(lines), *_scale(rows, block.primary, sign))
+    ranks = [None if math.isnan(mean) else 1 + order.index(mean) for mean in order]
+    lines = tuple(Line(rank, row) for rank, row in zip(ranks, rows, strict=True))
+    return Board(block, lines, tuple(_columns(block, rows, reference)), *_scale(rows, block.primary, sign))
 
 
-def _seeds_of(block: Block, count: Callable[[Row], int]) -> str:
-    """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
-    found = [(row, count(row)) for row in block.rows]
-    return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in found if number])
+def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
+    """The columns beside the methods' names, in their order."""
+
+    def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
+        return Column(head, small, tuple(cell(row) for row in rows))
+
+    for name in block.sets:
+        if any(name in row.scores for row in rows):
+            bounds = name == "dev"
+            small = block.primary if bounds else "OOD"
+            yield column(name, small, lambda row, name=name, bounds=bounds: _score(block, row, name, bounds))  # type: ignore[misc]
+    roles: tuple[tuple[Role, str], ...] = (("control", "vs control"), ("reference", f"vs {reference}"))
+    for role, head in roles:
+        if any(row.against(role) for row in rows):
+            yield column(head, "", lambda row, role=role: _against(row, role))  # type: ignore[misc]
+    yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
+    yield column("measured", "seconds", _measured)
+    yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{row.n_expected}", row.n_ok, style=DOWN * bool(row.failed)))
+
+
+def _score(block: Block, row: Row, name: str, bounds: bool) -> Cell:
+    found = row.scores.get(name, {}).get(block.primary)
+    if found is None or not found.estimate.n:
+        return Cell(NOT_AVAILABLE)
+    by = row.no_better(block.primary).get(name)
+    span = interval(found.interval, block.primary)
+    return Cell(
+        score(found.estimate.mean, block.primary),
+        found.estimate.mean,
+        span if bounds else "",
+        BELOW_MARK if by else "",
+        DOWN if by else "",
+        (BELOW if block.primary in by else f"{BELOW} (by {listed(by)})") if by else "" if bounds else span,
+    )
+
+
+def _against(row: Row, role: Role) -> Cell:
+    """The smallest gain over what ``row`` is compared with, and the verdict on all of them."""
+    found = row.against(role)
+    word = overall(c.verdict.word for c in found)
+    if word is None:
+        return Cell()
+    sign = 1.0 if metrics.higher_is_better(found[0].metric) else -1.0
+    closest = min([c for c in found if c.estimate.n] or found, key=lambda c: sign * c.estimate.mean)
+    texts = [f"{c.other} {score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol}" for c in found]
+    style = {GAIN: UP, LOSS: DOWN}.get(word, "none")
+    shown = score(closest.estimate.mean, closest.metric, signed=True)
+    return Cell(shown, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")
+
+
+def _measured(row: Row) -> Cell:
+    spread = row.cost.spread
+    title = f"{ratio(spread[0])} to {ratio(spread[1])} over the seeds" if spread else ""
+    return Cell(measured(row.cost.measured, spread), row.cost.measured, title=title)
 
 
 def alerts(report: Report, block: Block) -> list[str]:
@@ -121,6 +163,12 @@ def alerts(report: Report, block: Block) -> list[str]:
     return found + list(looked_at([block]))
 
 
+def _seeds_of(block: Block, count: Callable[[Row], int]) -> str:
+    """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
+    found = [(row, count(row)) for row in block.rows]
+    return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in found if number])
+
+
 def legend() -> str:
     """What the marks mean."""
     return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
@@ -129,18 +177,6 @@ def legend() -> str:
 def _mean(row: Row, metric: str) -> float:
     found = row.scores.get("dev", {}).get(metric)
     return found.estimate.mean if found is not None and found.estimate.n else math.nan
-
-
-def _against(row: Row, role: Role, upwards: bool) -> Against | None:
-    found = row.against(role)
-    if not found:
-        return None
-    sign = 1.0 if upwards else -1.0
-    known = [c for c in found if c.estimate.n] or found
-    word = overall(c.verdict.word for c in found)
-    assert word is not None
-    texts = [f"{c.other} {score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol}" for c in found]
-    return Against(word, min(known, key=lambda c: sign * c.estimate.mean), listed(texts))
 
 
 def _scale(rows: Sequence[Row], metric: str, sign: float) -> tuple[float, float]:

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from regft_core import metrics
+from regft_core.report.costs import Cost
 from regft_core.report.evaluations import EvaluationSection
+from regft_core.report.facts import TunedArm
 from regft_core.report.interim import Looked
 from regft_core.report.published.model import PublishedTable
+from regft_core.report.read_grid import block_title
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
-from regft_core.statistics.failed import FailureRate
-from regft_core.statistics.iqm import Interval
 from regft_core.statistics.learning_curve import Gain
+from regft_core.statistics.over_tasks import FailureRate, Interval
 from regft_core.statistics.ranks import RankSet
 from regft_core.statistics.verdict import Verdict
 
@@ -75,35 +77,6 @@ class Comparison:
     def pointwise(self) -> tuple[float, float] | None:
         """The interval of this difference alone, as ``Score.interval``; it is drawn and has no word."""
         return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a method cost, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
-
-    #: Passes of all phases.
-    declared: float | None
-    #: Seconds of all training (search included), over the seeds of both.
-    measured: float | None
-    #: Seconds of one fine-tuning step.
-    per_step: float | None
-    train_seconds: float | None
-    search_seconds: float | None
-    seconds_per_step: float | None
-    forward_passes: float | None
-    backward_passes: float | None
-    #: Share of processed tokens that are not padding.
-    token_share: float | None
-    #: Largest peak of all phases and seeds.
-    peak_memory_bytes: int | None
-    #: That as a ratio, over the seeds of both.
-    memory: float | None
-    devices: tuple[str, ...]
-    #: Why a ratio is missing or doubtful.
-    note: str
-    #: Smallest and largest of the seeds' own ratios; how much they differ is how much a busy
-    #: machine blurs ``measured``.
-    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +219,7 @@ class Block:
     @property
     def title(self) -> str:
         """For headings and sentences."""
-        return f"{self.task} at full size" if self.size == "full" else f"{self.task} at {self.size} rows"
+        return block_title(self.task, self.size)
 
     def row(self, method: str) -> Row | None:
         """The row of ``method``, or None."""
@@ -330,32 +303,6 @@ class Average:
     #: Metric of each part.
     metrics: tuple[str, ...]
     lines: tuple[AverageLine, ...]
-
-
-@dataclass(frozen=True)
-class TunedArm:
-    """The trials of one arm in one block."""
-
-    block: str
-    method: str
-    #: Trials of every seed; 0 for an arm of which nothing was tuned.
-    trials: int
-    failed: int
-    #: ``split`` or ``dev_as_published``; empty without trials.
-    selection: str
-    per: str
-    metric: str
-    #: (settings in words, seeds that took them), the most frequent first.
-    chosen: tuple[tuple[str, int], ...]
-    #: (k, expected best score of k trials, mean over seeds), without bias; on the rows that chose.
-    curve: tuple[tuple[int, float], ...]
-    #: Mean over seeds of the seconds that all trials took.
-    seconds: float
-
-    @property
-    def shown(self) -> list[tuple[int, float]]:
-        """Of ``curve`` what a table has room for: 1, 2, 4, ... and all trials."""
-        return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
 
 
 @dataclass(frozen=True)

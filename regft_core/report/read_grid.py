@@ -34,6 +34,11 @@ from regft_core.settings.papers.contamination import Contamination, read_contami
 Array = npt.NDArray[Any]
 
 
+def block_title(task: str, size: str) -> str:
+    """A task at a size, for headings and sentences."""
+    return f"{task} at full size" if size == "full" else f"{task} at {size} rows"
+
+
 @dataclass(frozen=True)
 class Run:
     """One seed of a cell, as evaluated."""

@@ -1,4 +1,4 @@
-"""What the comparisons say, in sentences; the words come from intervals and nothing else."""
+"""Comparisons in sentences; the verdicts come from intervals and nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from regft_core.names import plural
 from regft_core.report.model import Block, Comparison, Finding, Row
-from regft_core.report.page.formatting import interval, listed, number, score, unit
-from regft_core.statistics.verdict import BELOW, GAIN, NONE, SAME, Word, overall
+from regft_core.report.page.formatting import interval, listed, number, score, some, unit
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, Word, overall
 
 
 def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
-    """One finding per block and method; the reference and controls are what others are judged by."""
+    """One finding per block and method; the reference, controls and constants are what others are compared with."""
     return tuple(
         _finding(block, row)
         for block in blocks
@@ -21,7 +21,7 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
 
 
 def detectable(c: Comparison) -> str:
-    """The true difference that these seeds and rows show four times in five, or why there is no such number."""
+    """The true difference that these seeds and rows detect 80% of the time, or why there is no such number."""
     if c.identical:
         return f"identical answers to all {c.n_examples} rows"
     return score(c.verdict.detectable, c.metric)
@@ -108,7 +108,7 @@ def _sentence(row: Row, c: Comparison, role: str) -> str:
         return f"{against} ({detectable(c)} of {c.set})."
     if c.verdict.word == SAME:
         shown = f"{detectable(c)} {unit(c.metric)}"
-        return f"{against} ({_numbers(c)}). These seeds show a true difference of {shown} four times in five."
+        return f"{against} ({_numbers(c)}). With these seeds, a true difference of {shown} is detected 80% of the time."
     return f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})."
 
 
@@ -137,3 +137,30 @@ def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], w
 def _costs(judged: Sequence[Comparison]) -> list[str]:
     unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
     return [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]
+
+
+def unbeaten(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """One sentence per block and finding: which arms train the encoder without beating the best that does not."""
+    return tuple(text for block in blocks for text in _unbeaten(block))
+
+
+def _unbeaten(block: Block) -> list[str]:
+    if block.opponents is None:
+        return []
+    best, n = block.opponents.best, block.opponents.n
+    what = f"{best}, which does not train it" if n == 1 else f"{best}, the best of {n} methods that do not train it"
+    found = []
+    for word in (SAME, LOSS):
+        arms = [c for c in block.opponents.on("dev") if c.verdict.word == word]
+        if arms:
+            verb = "trains" if len(arms) == 1 else "train"
+            found.append(
+                f"On {block.title}, {some([_arm(c) for c in arms])} {verb} the encoder; {word} "
+                f"{'than' if word == LOSS else 'to'} {what}."
+            )
+    return found
+
+
+def _arm(c: Comparison) -> str:
+    bounds = interval(c.verdict.interval, c.metric, signed=True)
+    return f"{c.method} ({score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds})"

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from regft_core.report import learning
-from regft_core.report.leaderboard import Against, Board, Line, alerts, leaderboard, legend
+from regft_core.report.averages import more_rows_sentence
+from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.model import Block, Decision, Report
-from regft_core.report.page.formatting import NOT_AVAILABLE, interval, measured, ratio, score
-from regft_core.report.published.terminal import PaperTable
+from regft_core.report.page.formatting import score
+from regft_core.report.published.terminal import claims
 from regft_core.report.published.words import RULE
-from regft_core.statistics.verdict import BELOW_MARK, GAIN, LOSS
 
-STYLES = {GAIN: "green", LOSS: "red"}
+STYLES = {UP: "green", DOWN: "red"}
 #: Characters of a drawn interval.
 DRAWN = 21
 #: A leaderboard of more lines has the decision below it once more.
 SCREEN = 20
-Column = tuple[str, list[Text]]
+#: A head and a text for each line.
+TextColumn = tuple[str, list[Text]]
 
 
 def show(report: Report, console: Console) -> None:
@@ -29,21 +29,18 @@ def show(report: Report, console: Console) -> None:
 
 
 def summary_table(report: Report) -> RenderableType:
-    """The decision, what needs action, and the leaderboard of every block.
-
-    Cost is what the method declares and what was measured, plain fine-tuning = 1.
-    """
+    """The decision, what needs action, and the leaderboard of every block."""
     parts: list[RenderableType] = [Text(report.mark, style="bold red")] if report.mark else []
     for block in report.blocks:
         parts += [Text(), *_block(report, block)]
     warned = {text.split(":")[0] for text in report.cut_warnings}
     parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
     parts += [Text(text, style="yellow") for text in report.left_out]
-    parts += [Text(learning.sentence(found)) for found in report.more_rows if found.taken]
+    parts += [Text(more_rows_sentence(found)) for found in report.more_rows if found.taken]
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
-    parts += [PaperTable(table, report.confidence) for table in report.published]
+    parts += [text for table in report.published for text in claims(table, report.confidence)]
     if any(table.claims for table in report.published):
         parts.append(Text(f"Verdicts on claims: {RULE}.", style="dim"))
     if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen
@@ -65,7 +62,7 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
         yield Text(text, style="yellow")
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
     yield from _commands(found)
-    yield BoardTable(leaderboard(block), report)
+    yield BoardTable(leaderboard(block, report.reference), report.confidence)
 
 
 def _commands(found: Decision) -> list[Text]:
@@ -76,28 +73,30 @@ def _commands(found: Decision) -> list[Text]:
 class BoardTable:
     """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
 
-    def __init__(self, board: Board, report: Report) -> None:
-        self._board, self._confidence, self._reference = board, report.confidence, report.reference
+    def __init__(self, board: Board, confidence: float) -> None:
+        self._board, self._confidence = board, confidence
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table within the console's width."""
-        block, lines = self._board.block, self._board.lines
-        names = [Text(line_name(line)) for line in lines]
-        first: Column = ("method", names)
-        yield Text(heading(block, self._confidence), style="bold")
-        columns, drawn = text_columns(self._board, self._reference), self._drawn()
+        block = self._board.block
+        first: TextColumn = ("method", [Text(_name(line)) for line in self._board.lines])
+        yield Text(f"{block.title}: {block.primary}, mean over seeds [{self._confidence:.0%} interval]", style="bold")
+        columns: list[TextColumn] = []
+        for column in self._board.columns:
+            marked = any(cell.mark for cell in column.cells)
+            columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
         # The drawing repeats numbers: it stands where everything fits on one line with it.
-        if _width([first, *columns[:1], drawn, *columns[1:]]) <= options.max_width:
-            columns.insert(1, drawn)
+        if _width([first, *columns[:1], self._drawn(), *columns[1:]]) <= options.max_width:
+            columns.insert(1, self._drawn())
         while columns:
             count = 1
             while count < len(columns) and _width([first, *columns[: count + 1]]) <= options.max_width:
                 count += 1
             yield from _rows([first, *columns[:count]])
             columns = columns[count:]
-        yield Text(legend(), style="dim", no_wrap=True, overflow="ignore")
+        yield Text(legend(), style="dim")
 
-    def _drawn(self) -> Column:
+    def _drawn(self) -> TextColumn:
         board, cells = self._board, []
         for line in board.lines:
             found = line.row.scores.get("dev", {}).get(board.block.primary)
@@ -112,65 +111,33 @@ class BoardTable:
         return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
 
 
-def heading(block: Block, confidence: float) -> str:
-    """What the scores of a leaderboard are."""
-    return f"{block.title}: {block.primary}, mean over seeds [{confidence:.0%} interval]"
-
-
-def text_columns(board: Board, reference: str | None) -> list[Column]:
-    """The leaderboard's columns beside the methods' names, a text for each line."""
-    lines = board.lines
-    found = [_scores(board, "dev", bounds=True), *(_scores(board, name, bounds=False) for name in board.sets)]
-    if any(line.control for line in lines):
-        found.append(("vs control", [_against(line.control) for line in lines]))
-    if any(line.reference for line in lines):
-        found.append((f"vs {reference}", [_against(line.reference) for line in lines]))
-    found.append(("cost", [Text(ratio(line.row.cost.declared)) for line in lines]))
-    found.append(("measured", [Text(measured(line.row.cost.measured, line.row.cost.spread)) for line in lines]))
-    found.append(("seeds", [_seeds(line) for line in lines]))
-    return found
-
-
-def _scores(board: Board, name: str, *, bounds: bool) -> Column:
-    metric, cells = board.block.primary, []
-    for line in board.lines:
-        found = line.row.scores.get(name, {}).get(metric)
-        if found is None or not found.estimate.n:
-            cells.append(Text(NOT_AVAILABLE))
-            continue
-        text = Text(score(found.estimate.mean, metric))
-        if bounds:
-            text.append(f" {interval(found.interval, metric)}", style="dim")
-        text.append(f" {BELOW_MARK}" if name in line.row.no_better(metric) else "  ", style="red")
-        cells.append(text)
-    return name, cells
-
-
-def line_name(line: Line) -> str:
+def _name(line: Line) -> str:
     """Rank and method; controls stand in."""
     rank = "-" if line.rank is None else str(line.rank)
     same = f" (same runs as {line.row.same_runs_as})" if line.row.same_runs_as else ""
-    return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}"
+    constant = " (constant)" if line.row.constant else ""
+    return f"{rank:>3} {'  ' if line.row.control_for else ''}{line.row.method}{same}{constant}"
 
 
-def _against(found: Against | None) -> Text:
-    return Text() if found is None else Text(found.shown, style=STYLES.get(found.word, ""))
+def _text(cell: Cell, marked: bool) -> Text:
+    """One cell; ``marked``: whether some cell of the column has a mark, for which room is left in all of them."""
+    text = Text(cell.text, style="" if cell.mark else STYLES.get(cell.style, ""))
+    if cell.small:
+        text.append(f" {cell.small}", style="dim")
+    if marked and cell.text:
+        text.append(f" {cell.mark or ' '}", style=STYLES.get(cell.style, ""))
+    return text
 
 
-def _seeds(line: Line) -> Text:
-    row = line.row
-    return Text(f"{row.n_ok}/{row.n_expected}", style="red" if row.failed else "")
-
-
-def _widths(columns: Sequence[Column]) -> list[int]:
+def _widths(columns: Sequence[TextColumn]) -> list[int]:
     return [max(len(head), *(cell.cell_len for cell in cells)) for head, cells in columns]
 
 
-def _width(columns: Sequence[Column]) -> int:
+def _width(columns: Sequence[TextColumn]) -> int:
     return sum(_widths(columns)) + 2 * (len(columns) - 1)
 
 
-def _rows(columns: Sequence[Column]) -> Iterator[Text]:
+def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:
     """Head and lines; names stand left, all else right."""
     widths = _widths(columns)
     heads = [Text(head, style="dim") for head, _ in columns]

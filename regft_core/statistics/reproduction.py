@@ -1,9 +1,9 @@
-"""Whether a run bears out a printed gain: one of five words, read off intervals and nothing else."""
+"""Whether a run bears out a printed gain: one of five words, read off intervals, and the intervals of printed gains."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -99,3 +99,61 @@ def step_down(
             break
         left = undecided
     return found
+
+
+def welch_interval(value: float, parts: Sequence[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the t-interval around ``value`` with Satterthwaite's degrees of freedom (Welch, Biometrika 1947).
+
+    ``parts`` are (variance of the mean, number of runs) of everything that ``value`` is made of. NaN without
+    parts, with a part of fewer than two runs, and without any spread: nobody knows how much ``value`` varies then.
+
+    Raises:
+        ValueError: a negative variance.
+    """
+    if any(variance < 0 for variance, _ in parts):
+        raise ValueError("a variance is negative")
+    total = sum(variance for variance, _ in parts)
+    if not parts or total == 0 or min(n for _, n in parts) < 2:
+        return math.nan, math.nan
+    from scipy.stats import t
+
+    freedom = total**2 / sum(variance**2 / (n - 1) for variance, n in parts)
+    half = float(t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    return value - half, value + half
+
+
+def log_ratio(
+    first: float, second: float, n_first: int, n_second: int, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Return ln(first / second) of two standard deviations over seeds with its interval (Fisher's F).
+
+    NaN bounds below two seeds. The seeds' scores count as normal and independent; heavy tails, such as those of
+    runs that collapse, make the interval too short.
+
+    Raises:
+        ValueError: a deviation is not positive.
+    """
+    if first <= 0 or second <= 0:
+        raise ValueError(f"deviations {first} and {second} have no ratio; both must be positive")
+    value = math.log(first / second)
+    if min(n_first, n_second) < 2:
+        return value, math.nan, math.nan
+    from scipy.stats import f
+
+    upper = (1 + confidence) / 2
+    low = value - 0.5 * math.log(float(f.ppf(upper, n_first - 1, n_second - 1)))
+    high = value + 0.5 * math.log(float(f.ppf(upper, n_second - 1, n_first - 1)))
+    return value, low, high
+
+
+def detectable_log_ratio(n_first: int, n_second: int, *, power: float = 0.8, confidence: float = 0.95) -> float:
+    """Return the smallest true ln(first / second) that the interval finds with probability ``power``.
+
+    Infinite below two seeds.
+    """
+    if min(n_first, n_second) < 2:
+        return math.inf
+    from scipy.stats import f
+
+    critical = float(f.ppf((1 + confidence) / 2, n_first - 1, n_second - 1))
+    return 0.5 * math.log(critical / float(f.ppf(1 - power, n_first - 1, n_second - 1)))

@@ -1,8 +1,8 @@
-"""The words of verdict, and the one rule that gives them.
+"""Verdicts on differences, and the one rule that gives them.
 
-A word comes from an interval that holds together with all others of its family (a named list of comparisons: methods
-against the reference, methods against their controls, trained methods against the best frozen encoder). Reports, files
-and tables print these words and make none of their own.
+A verdict comes from an interval that is corrected for all comparisons of its family: methods against the reference,
+methods against their controls, trained methods against the best frozen encoder. Reports, files and tables print these
+verdicts and make none of their own.
 
 The mean difference D of S seeds varies with the rows and with the seeds:
 
@@ -59,7 +59,6 @@ _USUAL, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
 #: Most seeds that are planned for.
-LIMIT = 200
 #: Power of what is called detectable.
 POWER = 0.8
 _TINY = 1e-6
@@ -153,7 +152,7 @@ def judge(
     """
     open_ = [i for i, sample in enumerate(samples) if sample.judged]
     error = (1 - confidence) / shares
-    spreads = {i: _Error.of(samples[i], point) for i in open_}
+    spreads = {i: Error.of(samples[i], point) for i in open_}
     level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error, rng_seed)
     found = []
     for i, sample in enumerate(samples):
@@ -184,7 +183,7 @@ def _normal(share: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Error:
+class Error:
     """What a mean difference may be wrong by: a mixture of normal deviations."""
 
     rows: float
@@ -195,12 +194,12 @@ class _Error:
     seeds: Array
 
     @classmethod
-    def of(cls, sample: Sample, point: float) -> _Error:
+    def of(cls, sample: Sample, point: float) -> Error:
         n = len(sample.values)
         return cls.known(float(np.var(sample.values, ddof=1)), float(np.var(sample.rows)), n, sample, point)
 
     @classmethod
-    def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float) -> _Error:
+    def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float) -> Error:
         """From the ``variance`` over ``n`` seeds and the variance of their mean over ``rows``."""
         grid = (SPREADS * point) ** 2
         total = np.maximum(sample.inner, (_TINY * point) ** 2) + grid
@@ -237,7 +236,7 @@ class _Error:
         return float(brentq(lambda x: float(self.log_tail(np.array([x]))[0]) - level, 0.0, most, xtol=most * 1e-9))
 
 
-def _level(errors: Sequence[_Error], samples: Sequence[Sample], error: float, rng_seed: int) -> float:
+def _level(errors: Sequence[Error], samples: Sequence[Sample], error: float, rng_seed: int) -> float:
     """The log p below which fewer than ``error`` of the families have one by chance."""
     if not errors:
         return math.log(error)
@@ -251,40 +250,3 @@ def _level(errors: Sequence[_Error], samples: Sequence[Sample], error: float, rn
         smallest = np.minimum(smallest, np.interp(np.abs(rows + spread * rng.standard_normal(draws)), *one.table()))
     level = float(np.quantile(smallest, error))
     return min(max(level, math.log(error / len(errors))), math.log(error))
-
-
-# ------------------------------------------------------------------------------------ planning
-
-
-def detectable_with(
-    seeds: int, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
-) -> float:
-    """Return the true difference that ``seeds`` seeds show four times in five in a family of ``comparisons``.
-
-    ``sample`` is the pilot (two seeds or more); its spread over seeds is taken ``factor`` times as large. Bonferroni's
-    level, so the report promises no less. Infinite below two seeds.
-    """
-    if seeds < 2:
-        return math.inf
-    pilot = len(sample.values)
-    skill = factor**2 * max(0.0, float(np.var(sample.values, ddof=1)) - sample.inner)
-    shared = max(0.0, float(np.var(sample.rows)) - sample.inner / pilot)
-    found = _Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point)
-    truth = math.sqrt(found.rows**2 + sample.repeats * skill / seeds)
-    return found.half_width(math.log(error / max(1, comparisons))) + truth * _normal(POWER)
-
-
-def seeds_for(
-    difference: float, sample: Sample, comparisons: int, error: float, point: float, factor: float = 1
-) -> int | None:
-    """Return the fewest seeds with which ``difference`` is detectable; None when ``LIMIT`` do not suffice."""
-    if detectable_with(LIMIT, sample, comparisons, error, point, factor) > difference:
-        return None
-    low, high = 1, LIMIT
-    while high - low > 1:
-        middle = (low + high) // 2
-        if detectable_with(middle, sample, comparisons, error, point, factor) <= difference:
-            high = middle
-        else:
-            low = middle
-    return high

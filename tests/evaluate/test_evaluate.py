@@ -97,6 +97,19 @@ def test_a_collapsed_run_and_swapped_labels_are_said():
     assert (constant.collapsed, constant.sets["dev"]["warning"]) == ("constant", None)
     swapped = evaluate_run({"dev": confident(1 - np.array(gold), 2)}, info, task)
     assert "'no' -> 'yes'" in swapped.sets["dev"]["warning"]
+    # What is declared is expected: a set that is built as reversed, an answer that is constant on purpose.
+    turned = {"dev": SetInfo(gold, ids(120), reversed=True)}
+    assert evaluate_run({"dev": confident(1 - np.array(gold), 2)}, turned, task).sets["dev"]["warning"] is None
+    assert evaluate_run({"dev": confident([1] * 120, 2)}, info, task, reads_text=False).collapsed is None
+
+
+@pytest.mark.parametrize(("rows", "collapsed"), [(20, None), (120, "majority")])
+def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str | None) -> None:
+    gold = [0, 1] * (rows // 2)
+    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
+    predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
+    found = evaluate_run({"dev": confident(predicted, 2)}, {"dev": SetInfo(gold, ids(rows))}, task)
+    assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)
 
 
 def test_default_positive_label_is_the_last():

@@ -22,7 +22,7 @@ from regft_core.grid.paper_table import MINIATURES, miniature_state, settings_ha
 from regft_core.grid.small import lay_out_small
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
-from regft_core.report import Report, write_report
+from regft_core.report import Inputs, Report, write_report
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
@@ -94,14 +94,16 @@ def run(root: Path) -> Report:
         assert failed == {}, f"stage {stage}: {failed}"
     params = project.params
     return write_report(
-        root,
-        cells(project),
-        params.grid.seeds,
-        params.report,
-        project.methods,
-        training=params.training,
-        small_scale=params.small_scale,
-        left_out=project.left_out,
+        Inputs(
+            root,
+            cells(project),
+            params.grid.seeds,
+            params.report,
+            project.methods,
+            training=params.training,
+            small_scale=params.small_scale,
+            left_out=project.left_out,
+        )
     )
 
 

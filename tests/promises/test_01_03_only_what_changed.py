@@ -46,8 +46,10 @@ def test_everything_from_nothing(reproduced: Path) -> None:
         "report.html",
         "metrics/own-16.json",
         "results.json",
-        "plots/curves.csv",
-        "plots/leaderboard.csv",
+        "tables/scores.csv",
+        "tables/costs.csv",
+        "tables/runs.csv",
+        "tables/curves.csv",
         "plots/leaderboard/own-16.svg",
         "plots/loss/own-16.svg",
     ):

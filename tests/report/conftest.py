@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.report import Report, write_report
+from regft_core.report import Inputs, Report, write_report
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.grid import Cell
 
@@ -43,8 +43,9 @@ class Built:
 
     def again(self, **changes: Any) -> Report:
         """Write the report once more, for instance of another grid."""
-        arguments = {"cells": self.cells, "seeds": self.seeds, "report_config": self.config} | changes
-        return write_report(self.root, methods_meta=self.methods, **arguments)
+        out = changes.pop("out", Path("reports"))
+        arguments = {"cells": self.cells, "seeds": self.seeds, "config": self.config} | changes
+        return write_report(Inputs(self.root, methods=self.methods, **arguments), out)
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +63,7 @@ def make(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Any
         cells = synthetic.build(root, arms, tasks, sizes, seeds)
         methods = synthetic.methods_of(arms)
         config = ReportConfig(bootstrap_samples=500)
-        report = write_report(root, cells, tuple(seeds), config, methods, training=synthetic.TRAINING)
+        report = write_report(Inputs(root, cells, tuple(seeds), config, methods, training=synthetic.TRAINING))
         return Built(root, cells, tuple(seeds), methods, config, report)
 
     return _make

@@ -1,28 +1,25 @@
-"""Simulated grids of 1, 6, 34 and 62 methods, and of several tasks, with the texts of their views.
+"""Simulated grids of 1, 6, 34 and 62 methods, and of several tasks.
 
-``python -m tests.report.grids`` writes the golden files anew. With a folder it writes pages and terminals there.
+``python -m tests.report.grids`` writes the golden text anew; with a folder also all pages and terminals there.
 """
 
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from html import unescape
 from pathlib import Path
 from tempfile import mkdtemp
 
 from rich.console import Console
 
-from regft_core.report import Report, show, write_report
+from regft_core.report import Inputs, Report, show, write_report
 from regft_core.schema.report import ReportConfig
 from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "terminal.txt"
 COMMAND = "python -m tests.report.grids"
-WIDTHS = (80, 120, 200)
 ROOTS = ("hype", "tdt", "pats", "weight_mixup", "mask_tuning", "r_drop", "mixout", "child_tuning")
 CUES = Task(metrics=("accuracy",), n=128, ood=("no_cue", "reversed"))
 
@@ -75,7 +72,7 @@ def report(name: str) -> Report:
     root = Path(mkdtemp(prefix=f"regft-{name}-"))
     cells = build(root, arms, tasks, (300,), range(seeds))
     config = ReportConfig(bootstrap_samples=200)
-    return write_report(root, cells, range(seeds), config, methods_of(arms), training=TRAINING)
+    return write_report(Inputs(root, cells, range(seeds), config, methods_of(arms), training=TRAINING))
 
 
 def terminal(found: Report, width: int) -> str:
@@ -85,36 +82,9 @@ def terminal(found: Report, width: int) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def page_text(found: Report) -> str:
-    """The page's text up to the claims, a line per row of a table; of the rest the headings."""
-    body = found.html.split("<body>")[1].split("<script>")[0]
-    top, rest = body.split("<nav ")
-    lines = re.sub(r"\s+", " ", re.sub(r"<wbr>|<svg.*?</svg>", "", top, flags=re.DOTALL))
-    lines = re.sub(r"</(?:tr|p|li|h\d|pre|div|summary)>", "\n", lines)
-    lines = re.sub(r"</t[dh]>", " | ", lines)
-    heads = [f"[{text}]" for text in re.findall(r"<h[23][^>]*>(.*?)</h[23]>", rest, re.DOTALL)]
-    shown = [re.sub(r"<[^>]*>", " ", line) for line in [*lines.splitlines(), *heads]]
-    return "".join(f"{text}\n" for line in shown if (text := " ".join(unescape(line).split()).strip(" |")))
-
-
-def golden(name: str) -> str:
-    """Text of the golden file of one grid."""
-    found = report(name)
-    parts = [f"==== terminal, {width} columns\n{terminal(found, width)}" for width in WIDTHS]
-    return "\n".join([*parts, f"==== page\n{page_text(found)}"])
-
-
-def golden_file(name: str) -> Path:
-    """Where it is kept."""
-    return GOLDEN / f"views-{name}.txt"
-
-
 if __name__ == "__main__":
-    for grid in GRIDS:
-        if len(sys.argv) > 1:
-            folder = Path(sys.argv[1])
+    GOLDEN.write_text(terminal(report("3-tasks"), 80), encoding="utf-8")
+    for folder in map(Path, sys.argv[1:]):
+        for grid in GRIDS:
             (folder / f"{grid}.html").write_text(report(grid).html, encoding="utf-8")
             (folder / f"{grid}.txt").write_text(terminal(report(grid), 80), encoding="utf-8")
-        else:
-            golden_file(grid).write_text(golden(grid), encoding="utf-8")
-            print(golden_file(grid))

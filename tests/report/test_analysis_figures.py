@@ -7,21 +7,16 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from regft_core.evaluate.findings import Plot
 from regft_core.report.evaluations import ShownTable
-from regft_core.report.figures.averages import average_bars
-from regft_core.report.figures.evaluations import plotted
-from regft_core.report.figures.lines import Panel, Point, drawn
-from regft_core.report.model import Average, AverageLine
-from regft_core.report.page.emphasis import MOST, chosen
+from regft_core.report.figures.analyses import plotted
+from regft_core.report.figures.panels import Panel, Point, lines
 from regft_core.report.page.formatting import quantity, signed_quantity
 from regft_core.statistics.bootstrap import seed_interval
-from regft_core.statistics.iqm import Interval
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
 
@@ -95,7 +90,7 @@ def test_figures_name_their_arms_and_differ_by_more_than_colour(sizes: Any) -> N
     svg = figure(report.html, "toy: curve on sst2 at 300 rows")
     for word in ("vanilla", "tdt", "off", "dev, mask", "dev, sampled", "rate", "accuracy"):
         assert f">{word}<" in svg
-    assert "other arm" not in svg
+    assert "not drawn" not in svg
     assert "stroke-dasharray" in svg
     apart = figure(report.html, "toy: curve, minus vanilla on sst2 at 300 rows")
     assert ">difference<" in apart
@@ -117,7 +112,7 @@ def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     assert "over the training rows" not in one.html
 
 
-def test_of_many_arms_a_few_are_named_and_the_rest_is_grey(make: Any, synthetic: Any) -> None:
+def test_of_many_arms_the_reference_and_the_best_are_lines(make: Any, synthetic: Any) -> None:
     arms = {"vanilla": synthetic.Arm(0.6, curves=False)}
     arms |= {f"m{i}": synthetic.Arm(0.5 + 0.005 * i, curves=False) for i in range(56)}
     arms["best"] = synthetic.Arm(0.97, curves=False)
@@ -127,32 +122,15 @@ def test_of_many_arms_a_few_are_named_and_the_rest_is_grey(make: Any, synthetic:
         write(built.root, method, 300, [0, 1], 0.01 * i, remarks=["nothing is known"])
     report = built.again()
     svg = figure(report.html, "toy: curve on sst2 at 300 rows")
-    assert all(f">{name}<" in svg for name in ("vanilla", "best", "off"))
-    assert f">{59 - MOST} other arms<" in svg
+    assert all(f">{name}<" in svg for name in ("vanilla", "best"))
+    assert ">51 not drawn<" in svg
     assert ">m3<" not in svg
     section = report.html[
         report.html.index('<section id="evaluations">') : report.html.index('<section id="failures">')
     ]
-    assert '<details class="figures"><summary>sst2 at 300 rows, 59 arms</summary>' in section
+    assert '<details class="figures"><summary>sst2 at 300 rows, 59 methods</summary>' in section
     assert "and 53 more: nothing is known" in section.replace("\n", " ")
     assert len(svg) < 150_000
-
-
-def test_who_is_picked() -> None:
-    def row(method: str, control_for: str | None = None, mean: float = 0.5) -> Any:
-        estimate = SimpleNamespace(mean=mean)
-        return SimpleNamespace(
-            method=method, control_for=control_for, scores={"dev": {"accuracy": SimpleNamespace(estimate=estimate)}}
-        )
-
-    rows = [row("vanilla"), row("a"), row("b", mean=0.9), row("b_off", "b", 0.4), *(row(f"x{i}") for i in range(20))]
-    best = SimpleNamespace(pick=SimpleNamespace(method="b"))
-    block: Any = SimpleNamespace(rows=rows, primary="accuracy", decision=best)
-    names = [one.method for one in rows]
-    assert chosen(block, "vanilla", names)[:3] == ["vanilla", "b", "b_off"]
-    assert len(chosen(block, "vanilla", names)) == MOST
-    assert chosen(block, "vanilla", ["a", "b", "vanilla"]) == ["vanilla", "a", "b"]
-    assert chosen(block, "vanilla", [name for name in names if name != "vanilla"])[:2] == ["b", "b_off"]
 
 
 def test_a_panel_per_arm_has_points_by_group_and_with_many_arms_only_the_picked() -> None:
@@ -190,17 +168,6 @@ def test_a_marker_is_a_view_and_a_colour_a_class() -> None:
     assert ">original, label yes<" not in plain
 
 
-def test_of_many_classes_the_most_frequent_have_a_colour() -> None:
-    rows = [(f"r{i}", "original", f"c{i % 9}", float(i), 0.0) for i in range(18)]
-    rows += [(f"s{i}", "original", "c8", float(i), 1.0) for i in range(5)]
-    plot = Plot("x", "y", points=True, group="view", colour="label")
-    table = ShownTable("tdt", ("idx", "view", "label", "x", "y"), tuple(rows), "seed 0", plot, {}, False)
-    svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
-    assert ">original, label c8<" in svg
-    assert ">original, label c7<" not in svg
-    assert ">original, others<" in svg
-
-
 def test_panels_of_arms_share_a_scale_where_they_are_compared() -> None:
     tables = [
         ShownTable(f"m{i}", ("order", "share", "accuracy"), rows, "seed 0", None)
@@ -234,7 +201,7 @@ def test_copies_are_violins_side_by_side() -> None:
     ]  # fmt: skip
     svg = plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
     assert svg == plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
-    for word in ("vanilla", "tdt", "dev, mixed", "rate", "accuracy", "0.1", "0.3", "1 not drawn"):
+    for word in ("vanilla", "tdt", "dev, mixed", "rate", "accuracy", "0.1", "0.3"):
         assert f">{word}<" in svg
     assert ">other<" not in svg
     assert len(re.findall(r'id="copies-(?:Fill|Poly)[^"]*"', svg)) == 4  # two arms at two rates
@@ -242,34 +209,12 @@ def test_copies_are_violins_side_by_side() -> None:
     assert plotted("copies", "copies", {"dev": tables}, []) == ""
 
 
-def test_averages_are_bars_by_size() -> None:
-    def average(size: str, **means: float | None) -> Average:
-        lines = tuple(
-            AverageLine(arm, None if mean is None else Interval(mean, mean - 0.05, mean + 0.05), None, ())
-            for arm, mean in means.items()
-        )
-        return Average("four", size, ("cola", "rte"), "accuracy", ("accuracy", "accuracy"), lines)
-
-    both = [average("500", vanilla=0.62, lora=0.66, weight_mixup=0.70), average("1000", vanilla=0.7, lora=None)]
-    svg = average_bars(both, "vanilla")
-    for word in ("500 rows", "1000 rows", "vanilla", "lora", "weight_mixup", "mean × 100"):
-        assert f">{word}<" in svg
-    # Three bars and one: an arm without a mean has none, and the page's colours are in all of them.
-    assert not re.findall(r"#[0-9a-fA-F]{6}\b", svg)
-    assert len(re.findall(r'id="average-four-patch_[^"]*">\s*<path [^>]*style="fill: [^"]*opacity', svg)) >= 4
-    assert average_bars([replace(both[0], metric=None)], "vanilla") == ""
-    many = average("full", vanilla=0.1, **{f"m{i}": 0.2 + i / 100 for i in range(20)})
-    svg = average_bars([many], "vanilla")
-    assert all(f">{arm}<" in svg for arm in ("vanilla", "m19", "m13", "all rows"))
-    assert ">m12<" not in svg
-
-
 def test_a_baseline_is_dotted_once_and_zero_is_marked() -> None:
     panel = Panel("dev", {"a": [Point(0, 1), Point(1, 2)]}, [Point(0, 1), Point(1, 1)])
-    svg = drawn("base", "base", [panel, Panel("empty", {"a": []})], ["a"], x="layer", y="score", baseline="pretrained")
+    svg = lines("base", "base", [panel, Panel("empty", {"a": []})], ["a"], x="layer", y="score", baseline="pretrained")
     assert ">pretrained<" in svg
     assert ">empty<" not in svg
-    assert drawn("none", "none", [Panel("dev", {"a": []})], ["a"], x="x", y="y") == ""
+    assert lines("none", "none", [Panel("dev", {"a": []})], ["a"], x="x", y="y") == ""
 
 
 def test_losses_of_a_search_are_drawn_with_the_outer_one(make: Any, synthetic: Any) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from regft_core.report.costs import overrides
-from regft_core.report.figures.epochs import _lines, _mean, epoch_curves, epoch_note
+from regft_core.report.figures.block import _epochs, epoch_curves, epoch_note
 from regft_core.report.read_grid import BlockData, read_grid
 from regft_core.runs.results.records import EpochScore, EpochScores
 
@@ -67,13 +65,12 @@ def test_one_panel_for_each_arm_that_was_scored(built: Any, data: BlockData) -> 
     assert len(re.findall(r"stroke-width: 1\.4[^0-9]", svg)) >= 3
 
 
-def test_the_mean_is_that_of_the_seeds(data: BlockData) -> None:
-    lines = _lines(scored(data, {"vanilla": ("last", ("dev",))}).cells["vanilla"], "accuracy")["dev"]
-    assert len(lines) == 6
-    epochs, mean = _mean(lines)
-    assert epochs.tolist() == [1.0, 3.0]  # the second gave no number
-    np.testing.assert_allclose(mean, [0.625, 0.825])
-    assert _lines(scored(data, {"vanilla": ("last", ("dev",))}).cells["vanilla"], "f1") == {}
+def test_a_score_that_was_not_taken_is_left_out(data: BlockData) -> None:
+    curves = _epochs(scored(data, {"vanilla": ("last", ("dev",))}).cells["vanilla"], "accuracy")["dev"]
+    assert len(curves) == 6
+    assert [list(epochs) for epochs, _ in curves] == [[1.0, 3.0]] * 6  # the second gave no number
+    np.testing.assert_allclose(np.mean([scores for _, scores in curves], axis=0), [62.5, 82.5])
+    assert _epochs(scored(data, {"vanilla": ("last", ("dev",))}).cells["vanilla"], "f1") == {}
 
 
 def test_it_is_said_what_the_scores_were_for(built: Any, data: BlockData) -> None:
@@ -87,22 +84,9 @@ def test_it_is_said_what_the_scores_were_for(built: Any, data: BlockData) -> Non
         "weight_mixup": ("best_on_split", ("held_out",)),
     }
     every = epoch_note(block, scored(data, rules))
-    assert "on the development set of vanilla are shown only" in every
-    assert "The development set chose the epoch of hype_n, as published." in every
+    assert "on the validation set of vanilla are shown only" in every
+    assert "The validation set chose the epoch of hype_n, as published." in every
     assert "training rows set aside, which chose the epoch of weight_mixup" in every
-
-
-def test_the_page_shows_it(make: Any, synthetic: Any) -> None:
-    arms = {"vanilla": synthetic.Arm(0.7), "hype_n": synthetic.Arm(0.8)}
-    built = make(arms, {"sst2": synthetic.Task()}, seeds=range(2))
-    path: Path = built.root / "work" / "finetune" / "vanilla" / "sst2" / "300" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    for run in manifest["runs"]:
-        run["epoch_scores"] = {"metric": "accuracy", "scores": rows(run["seed"])}
-    path.write_text(json.dumps(manifest))
-    page = built.again().html
-    assert "Score by epoch on" in page
-    assert "shown only: no epoch was chosen by them" in page
 
 
 def test_the_switch_is_no_setting_that_an_arm_trains_under() -> None:

@@ -134,9 +134,9 @@ def test_the_data_frame(seen: Any) -> None:
 
 def test_the_plan(seen: Any) -> None:
     needs = planner.needs(seen.project, [], lambda cell: None, 5.0)
-    assert {(need.method, need.other): need.word for need in needs} == WORDS
+    assert {(need.pair.method, need.pair.other): need.word for need in needs} == WORDS
     table = planner.table(needs, 5.0)
     for need in needs:
-        verdict = seen.results[need.method][f"versus_{need.role}"][need.other]["dev"]
+        verdict = seen.results[need.pair.method][f"versus_{need.pair.role}"][need.pair.other]["dev"]
         assert (need.comparisons, need.confidence) == (verdict["comparisons"], verdict["confidence"])
-        assert re.search(rf"^{need.method} - {need.other} .* {need.word}  ", table, re.MULTILINE)
+        assert re.search(rf"^{need.pair.method} - {need.pair.other} .* {need.word}  ", table, re.MULTILINE)

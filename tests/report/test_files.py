@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from regft_core.errors import StoreError
-from regft_core.report import numbers, summary_table
-from regft_core.report.figures.curves import thinned
+from regft_core.report import results as numbers
+from regft_core.report.figures.block import thinned
 from regft_core.report.page import formatting
 from regft_core.runs.results.logs import CurvePoint
 from tests.errors import raises_code
@@ -32,7 +31,7 @@ def leaves(value: Any) -> int:
 
 
 def test_leaderboard_has_a_row_per_finished_seed(built: Any) -> None:
-    found = rows(built.root / "reports" / "plots" / "leaderboard.csv")
+    found = rows(built.root / "reports" / "tables" / "scores.csv")
     own = [
         float(row["value"])
         for row in found
@@ -43,8 +42,19 @@ def test_leaderboard_has_a_row_per_finished_seed(built: Any) -> None:
     assert sum(own) / 5 == pytest.approx(metrics["dev"]["accuracy"]["mean"])
 
 
+def test_costs_and_runs_have_a_row_per_run(built: Any) -> None:
+    runs = rows(built.root / "reports" / "tables" / "runs.csv")
+    assert len(runs) == 2 * 6 * 6
+    (failed,) = [row for row in runs if row["status"] == "failed" and row["task"] == "sst2"]
+    assert (failed["method"], failed["seed"]) == ("weight_mixup", "3")
+    assert [row["collapsed"] for row in runs if row["method"] == "weight_mixup_soup"].count("constant") == 2
+    costs = rows(built.root / "reports" / "tables" / "costs.csv")
+    declared = [float(row["value"]) for row in costs if row["quantity"] == "declared_ratio"]
+    assert set(declared) == {1.0, 2.0, 3.8, 4.0}
+
+
 def test_curves_hold_every_phase(built: Any) -> None:
-    found = rows(built.root / "reports" / "plots" / "curves.csv")
+    found = rows(built.root / "reports" / "tables" / "curves.csv")
     assert {row["phase"] for row in found if row["method"] == "weight_mixup"} == {"search-0", "finetune"}
     assert {row["method"] for row in found} == {method for method in built.methods if method != "r_drop"}
     assert len([r for r in found if (r["method"], r["task"], r["seed"]) == ("vanilla", "sst2", "0")]) == 57
@@ -108,38 +118,10 @@ def test_dvc_shows_tens_of_columns_whatever_the_grid(built: Any, tasks: int, met
     assert ("dev" in found["task0-300"]) == (tasks * (methods + 2) <= numbers.COLUMNS)
 
 
-def test_nothing_temporary_stays(built: Any) -> None:
-    names = {path.relative_to(built.root / "reports").as_posix() for path in (built.root / "reports").rglob("*")}
-    assert names == {
-        "metrics",
-        *(f"metrics/{block}.json" for block in built.report.metrics),
-        *(f"plots/{kind}/{block}.svg" for kind in ("leaderboard", "loss") for block in built.report.metrics),
-        "plots/leaderboard",
-        "plots/loss",
-        "results.json",
-        "report.html",
-        "plots",
-        "plots/curves.csv",
-        "plots/leaderboard.csv",
-    }
-
-
 def test_unwritable_place_is_explained(built: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with raises_code(StoreError, "cannot-write"):
         built.again(out=tmp_path / "file")
-
-
-def test_terminal_table(built: Any) -> None:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(summary_table(built.report))
-    text = console.export_text()
-    score = built.report.blocks[0].row("hype_n").scores["dev"]["accuracy"]
-    assert formatting.score(score.estimate.mean, "accuracy") in text
-    assert "5/6" in text
-    assert "At most as good as a constant answer: weight_mixup_soup (1 of 6 seeds)." in " ".join(text.split())
-    assert "no difference shown" in text
-    assert "see reports/report.html" in text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(0, 4), st.booleans())
@@ -169,19 +151,12 @@ def test_thinning_keeps_the_range_and_the_mean(n: int, most: int) -> None:
     assert all(p.learning_rate is None for p in found)
 
 
-def test_thinning_keeps_runs_and_phases_apart() -> None:
-    points = [CurvePoint(s, p, i, float(s), None, None) for s in (0, 1) for p in ("a", "b") for i in range(10)]
-    found = thinned(points, 3)
-    assert [(p.seed, p.phase) for p in found] == [(s, p) for s in (0, 1) for p in ("a", "b") for _ in range(3)]
-    assert all(p.loss == p.seed for p in found)
-
-
 def test_the_verdict_for_programs_is_that_of_the_development_set(make: Any, synthetic: Any) -> None:
     """Out of distribution the arm is worse, which has a verdict of its own and changes none of dev."""
     arms = {"vanilla": synthetic.Arm(0.7, shift=0.2), "good": synthetic.Arm(0.9, shift=-0.6)}
     arms["good_control"] = synthetic.Arm(0.7, shift=0.2, control_for="good")
     built = make(arms, {"sst2": synthetic.Task(n=200)})
-    found = numbers.results(built.report.blocks)["sst2-300"]["good"]
+    found = built.report.results["sst2-300"]["good"]
     for role, other in (("reference", "vanilla"), ("control", "good_control")):
         assert {name: one["verdict"] for name, one in found[f"versus_{role}"][other].items()} == {
             "dev": "better",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.report import summary_table, write_report
+from regft_core.report import Inputs, summary_table, write_report
 from regft_core.report.interim import Looks
 from regft_core.schema.report import ReportConfig
 from tests.errors import raises_code
@@ -30,7 +30,7 @@ def project(make: Any, synthetic: Any) -> Any:
 def report(project: Any, n: int, file: Path, **config: Any) -> Any:
     settings = ReportConfig(bootstrap_samples=500, **config)
     arguments = (project.cells, tuple(range(n)), settings, project.methods)
-    return write_report(project.root, *arguments, out=Path(f"reports-{n}"), looks=file)
+    return write_report(Inputs(project.root, *arguments, looks=file), Path(f"reports-{n}"))
 
 
 def against(found: Any, role: str = "reference") -> Any:
@@ -128,7 +128,7 @@ def test_swapped_seeds_are_a_look(project: Any, tmp_path: Path) -> None:
     file = tmp_path / "looks.jsonl"
     report(project, 3, file)
     config = ReportConfig(bootstrap_samples=500)
-    found = write_report(project.root, project.cells, (0, 1, 5), config, project.methods, out=Path("r"), looks=file)
+    found = write_report(Inputs(project.root, project.cells, (0, 1, 5), config, project.methods, looks=file), Path("r"))
     assert against(found).look.seeds == (3, 3)
 
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from regft_core.report.families import GROUPED_ABOVE, family, grouped
 
 VOID = {"meta", "br", "link"}
 
@@ -81,52 +76,3 @@ def test_every_table_scrolls_inside_the_page(many: Any, built: Any) -> None:
     assert re.search(r"td\.method:first-child, th:first-child \{ position: sticky; left: 0;", style)
     assert re.search(r"td\.method:first-child \{[^}]*max-width: min\(22rem, 45vw\)", style)
     assert re.search(r"thead th \{ position: sticky; top: 0;", style)
-
-
-def test_long_figures_and_sentences_are_folded(many: Any, built: Any) -> None:
-    assert "<summary>All seeds of 61 arms</summary>" in section(many)
-    assert "as a figure</summary>" in section(many)
-    assert '<details class="figures" open>' not in section(many)
-    assert '<details class="figures" open>' in built.report.html
-    verdicts = many.report.html[many.report.html.index('id="verdicts"') : many.report.html.index('id="figures"')]
-    assert "<details open>" not in verdicts
-
-
-def test_small_pages_keep_the_order_of_the_grid(built: Any) -> None:
-    block = built.report.blocks[0]
-    assert len(block.rows) <= GROUPED_ABOVE
-    assert grouped(block) == [(None, list(block.rows))]
-
-
-def test_an_arm_without_a_score_comes_last(many: Any) -> None:
-    block = many.report.blocks[0]
-    failed = SimpleNamespace(method="tdt_failed", control_for=None, scores={})
-    changed: Any = SimpleNamespace(rows=(failed, *block.rows), primary="accuracy")
-    groups = dict(grouped(changed))
-    assert groups["tdt"][-1] is failed
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("tdt_hard", "tdt"),
-        ("tdt-hard-2", "tdt"),
-        ("tdtx", "tdtx"),
-        ("vanilla", "vanilla"),
-        ("vanilla_steps_3x", "tdt"),
-        ("tdt_hard_off", "tdt"),
-        ("first", "second"),
-    ],
-)
-def test_families(name: str, expected: str) -> None:
-    targets = {
-        "tdt": None, "tdt_hard": None, "tdt-hard-2": None, "tdtx": None, "vanilla": None,
-        "vanilla_steps_3x": "tdt", "tdt_hard_off": "tdt_hard", "first": "second", "second": "first",
-    }  # fmt: skip
-    assert family(name, targets, targets) == expected
-
-
-@given(st.lists(st.sampled_from(["a", "a_b", "a_b_c", "b", "b-c", "c"]), unique=True, min_size=1), st.data())
-def test_every_arm_is_in_one_family_that_exists(names: list[str], data: st.DataObject) -> None:
-    targets = {name: data.draw(st.none() | st.sampled_from(names)) for name in names}
-    assert {family(name, names, targets) for name in names} <= set(names)

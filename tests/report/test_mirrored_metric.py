@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import METRICS
-from regft_core.report.families import grouped
-from regft_core.report.tuned_values import _curve
+from regft_core.report.facts import _best_of_k
 
 ERROR_RATE = '''\
 """The share of examples whose prediction is wrong."""
@@ -86,13 +85,6 @@ def test_the_decision_is_the_same(mirrored: tuple[Any, Any]) -> None:
         assert one.commands == other.commands
 
 
-def test_groups_of_many_arms_come_in_the_same_order(mirrored: tuple[Any, Any]) -> None:
-    for up, down in zip(*(built.report.blocks for built in mirrored), strict=True):
-        found = [[(name, [row.method for row in rows]) for name, rows in grouped(block)] for block in (up, down)]
-        assert found[0] == found[1]
-        assert found[0][0][0] in ("good", "alike")
-
-
 def test_ranks_and_chances_over_tasks_are_the_same_and_means_are_turned_around(mirrored: tuple[Any, Any]) -> None:
     for up, down in zip(*(built.report.across for built in mirrored), strict=True):
         assert up.method == down.method
@@ -118,7 +110,7 @@ def test_what_is_said_of_the_arms_is_the_same(mirrored: tuple[Any, Any]) -> None
 def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:
     def curve(metric: str, *scores: float) -> dict[int, float]:
         tuned: Any = SimpleNamespace(trials=[SimpleNamespace(score=score) for score in scores])
-        return dict(_curve([tuned], metric))
+        return dict(_best_of_k([tuned], metric))
 
     up, down = curve("accuracy", 0.5, 0.7, 0.9), curve("error_rate", 0.5, 0.3, 0.1)
     assert down == pytest.approx({k: 1 - value for k, value in up.items()})

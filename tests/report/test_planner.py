@@ -36,7 +36,7 @@ def two_seconds(cell: Any) -> float:
 
 def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
     found = needs(project, rows(project), two_seconds, 1.0)
-    assert [(need.method, need.other, need.role) for need in found] == [
+    assert [(need.pair.method, need.pair.other, need.pair.role) for need in found] == [
         ("good", "vanilla", "reference"),
         ("good", "good_control", "control"),
         ("good_control", "vanilla", "reference"),
@@ -44,7 +44,7 @@ def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
     for need in found:
         assert need.estimate.n == 6
         assert need.plan.floor < need.plan.shown
-        assert need.comparisons == (2 if need.role == "reference" else 1)
+        assert need.comparisons == (2 if need.pair.role == "reference" else 1)
         assert need.confidence == 0.95
 
 
@@ -59,15 +59,15 @@ def test_what_it_costs(project: Any) -> None:
 
 
 def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: Path) -> None:
-    from regft_core.report import write_report
+    from regft_core.report import Inputs, write_report
 
     file = tmp_path / "looks.jsonl"
     config = ReportConfig(bootstrap_samples=100)
-    write_report(project.root, project.cells, range(6), config, project.methods, out=tmp_path / "r", looks=file)
+    write_report(Inputs(project.root, project.cells, range(6), config, project.methods, looks=file), tmp_path / "r")
     (need, *_) = needs(project, rows(project), two_seconds, 4.0, file)
     assert (need.looks, need.confidence) == (1, pytest.approx(1 - 0.05 / 6))
     assert need.plan.seeds >= needs(project, rows(project), two_seconds, 4.0)[0].plan.seeds
-    assert "looked at before (up to 1 time)" in table([need], 4.0)
+    assert "1 of these pairs were looked at before" in table([need], 4.0)
 
 
 def test_the_table(project: Any) -> None:
@@ -93,7 +93,7 @@ def test_arms_without_results_do_not_hide_the_others(project: Any, synthetic: An
     methods = {**project.methods, **synthetic.methods_of({"new": synthetic.Arm()})}
     more = SimpleNamespace(**{**vars(project), "methods": methods})
     found = needs(more, rows(project), two_seconds, 2.0)
-    assert {need.method for need in found if need.plan is None} == {"new"}
+    assert {need.pair.method for need in found if need.plan is None} == {"new"}
     assert "no spread seen yet for new - vanilla" in table(found, 2.0)
 
 

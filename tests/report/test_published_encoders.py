@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.report import write_report
+from regft_core.report import Inputs, write_report
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.papers.encoders import KNOWN
 from tests.report.test_published import cell
@@ -57,7 +57,7 @@ def report(synthetic: Any, root: Path, model: dict[str, Any], phases: dict[str, 
                 manifest["method"]["phases"] = phases
             path.write_text(json.dumps(manifest))
     config = ReportConfig(bootstrap_samples=100, published=["p"])
-    return write_report(root, cells, range(3), config, synthetic.methods_of(arms), training=synthetic.TRAINING)
+    return write_report(Inputs(root, cells, range(3), config, synthetic.methods_of(arms), training=synthetic.TRAINING))
 
 
 @pytest.mark.parametrize(

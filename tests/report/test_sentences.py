@@ -42,13 +42,6 @@ def test_a_gain_that_the_control_has_too_is_not_credited(built: Any) -> None:
     assert "on contrast" in said
 
 
-def test_every_sentence_starts_as_one(make: Any, synthetic: Any) -> None:
-    arms = {name: synthetic.Arm(control_for="pats" if name != "pats" else None) for name in ("pats", "adamax", "noise")}
-    said = text(make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[0, 1, 2, 3, 4, 5]), "pats")
-    assert said.count("against its control") == 2
-    assert "On sst2 at 300 rows, pats against its control" in said
-
-
 def test_a_gain_over_the_control(built: Any) -> None:
     said = text(built, "weight_mixup")
     assert "weight_mixup is better than its control weight_mixup_soup (+" in said
@@ -62,28 +55,6 @@ def test_without_control_the_cause_stays_open(built: Any) -> None:
     assert "r_drop is worse than the reference vanilla" in said
     assert "no control in this grid" in said
     assert "declares 2.0 times the compute of vanilla" in said
-
-
-def test_controls_and_the_reference_are_not_judged(built: Any) -> None:
-    assert {f.method for f in built.report.findings} == {"hype_n", "weight_mixup", "r_drop"}
-
-
-def test_one_seed_allows_no_conclusion(make: Any, synthetic: Any) -> None:
-    arms = {"vanilla": synthetic.Arm(0.5), "huge": synthetic.Arm(0.95)}
-    built = make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[4])
-    assert "huge against the reference vanilla: no verdict (+" in text(built, "huge")
-    assert {f.word for f in built.report.findings} == {"no verdict"}
-    assert any("1 seed: it shows no spread" in warning for warning in built.report.warnings)
-
-
-def test_nothing_is_said_of_a_method_that_never_finished(make: Any, synthetic: Any) -> None:
-    arms = {"vanilla": synthetic.Arm(), "broken": synthetic.Arm(failed={0: "NaN", 1: "NaN"})}
-    built = make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[0, 1])
-    assert "no seed of broken ran to the end" in text(built, "broken")
-    assert built.report.results["sst2-300"]["broken"]["failed"] == 2
-    assert built.report.results["sst2-300"]["broken"]["dev"]["accuracy"] == {
-        "mean": None, "low": None, "high": None, "n": 0,
-    }  # fmt: skip
 
 
 def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any, synthetic: Any) -> None:
@@ -123,7 +94,7 @@ def test_identical_arms_are_called_that_and_no_power_is_claimed(make: Any, synth
     said = "twin against the reference vanilla: no difference shown (identical answers to all 60 rows of dev)."
     assert said in text(built, "twin")
     assert ">identical answers to all 60 rows<" in built.report.html
-    assert "four times in five" not in text(built, "twin")
+    assert "is detected 80%" not in text(built, "twin")
 
 
 def test_a_method_that_answers_alike_under_every_seed_counts_once(make: Any, synthetic: Any) -> None:

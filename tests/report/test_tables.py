@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
@@ -15,15 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from regft_core.errors import DataError
-from regft_core.report import summary_table, write_report
-from regft_core.report.costs import overrides
-from regft_core.report.page.formatting import measured
-from regft_core.report.tables import ordered
+from regft_core.report import Inputs, write_report
+from regft_core.report.scores import ordered
 from regft_core.schema.report import ReportConfig
-from regft_core.statistics.iqm import Interval
+from regft_core.statistics.over_tasks import Interval
 from tests.errors import raises_code
 from tests.statistics.single import one_arm, paired_difference
 
@@ -153,26 +149,6 @@ def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> 
     assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
 
 
-def test_seconds_of_a_busy_machine_are_marked(built: Any, tmp_path: Path) -> None:
-    """The terminal used to print a mean of seconds to two digits whatever else the machine did."""
-    shutil.copytree(built.root / "work", tmp_path / "work")
-    path = tmp_path / "work/evaluate/hype_n/sst2/300/result.json"
-    result = json.loads(path.read_text())
-    slow = next(run for run in result["runs"] if run["sets"])
-    slow["cost"]["train_seconds"] *= 2
-    path.write_text(json.dumps(result))
-    report = write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
-    before, after = block(built).row("hype_n").cost, report.blocks[0].row("hype_n").cost
-    assert before.spread == pytest.approx((1.2, 1.2))
-    assert measured(before.measured, before.spread) == "1.20×"
-    assert after.spread == pytest.approx((1.2, 2.4))
-    assert measured(after.measured, after.spread) == "~1.40×"
-    assert measured(None, None) == "n/a"
-    console = Console(width=250, record=True, file=io.StringIO())
-    console.print(summary_table(report))
-    assert re.search(r"hype_n .*1\.00×  +~1\.40×  +6/6$", console.export_text(), re.MULTILINE)
-
-
 def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:
     """One forward pass over the rows is little, and not nothing: the other arms are told as multiples of it."""
     probe = synthetic.Arm(0.7, trains_encoder=False, declared=1 / 12, seconds=0.0, fit_seconds=2.0)
@@ -182,7 +158,7 @@ def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> 
         "majority": synthetic.Arm(0.5, declared=0.0, seconds=0.0, trains_encoder=False, control_for="linear_probe"),
     }
     built = make(arms, {"sst2": synthetic.Task(n=60, ood=())}, range(3))
-    report = built.again(report_config=ReportConfig(bootstrap_samples=200, reference="linear_probe"))
+    report = built.again(config=ReportConfig(bootstrap_samples=200, reference="linear_probe"))
     (found,) = report.blocks
     costs = {row.method: (row.cost.declared, row.cost.measured) for row in found.rows}
     # Whatever the reference is, plain fine-tuning is 1.
@@ -212,7 +188,7 @@ def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> N
             run["environment"] = {"device": "cuda:0" if "r_drop" in path.parts else "cpu", "name": "a machine"}
         path.write_text(json.dumps(manifest))
     config = built.config.model_copy(update={"mixed_environments": "mark"})
-    report = write_report(tmp_path, built.cells, built.seeds, config, built.methods)
+    report = write_report(Inputs(tmp_path, built.cells, built.seeds, config, built.methods))
     rows = report.blocks[0]
     assert rows.row("vanilla").cost.devices == ("cpu",)
     cost = rows.row("r_drop").cost
@@ -222,13 +198,6 @@ def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> N
     assert any(re.search(r"runs come from \d environments", text) for text in report.warnings)
 
 
-def test_overrides_of_the_shared_protocol(built: Any) -> None:
-    found = block(built)
-    assert found.row("hype_n").overrides == {"dropout.hidden": ("keep", 0.0)}
-    assert found.row("vanilla").overrides == {}
-    assert overrides({"a": 1, "b": [1, 2]}, {"a": 1, "b": (1, 2)}) == {}
-
-
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
     path = tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl"
@@ -236,7 +205,7 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     rows[7]["prediction"] = 1 - rows[7]["prediction"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with raises_code(DataError, "scores-differ", "vanilla", "sst2-300"):
-        write_report(tmp_path, built.cells, built.seeds, built.config, built.methods)
+        write_report(Inputs(tmp_path, built.cells, built.seeds, built.config, built.methods))
     assert not (tmp_path / "reports").exists()
 
 
@@ -251,7 +220,7 @@ def test_removed_seeds_and_methods_leave_the_report(built: Any) -> None:
 
 
 def test_without_the_reference(built: Any) -> None:
-    report = built.again(report_config=ReportConfig(reference="absent", bootstrap_samples=200), out=Path("other"))
+    report = built.again(config=ReportConfig(reference="absent", bootstrap_samples=200), out=Path("other"))
     assert any("The reference absent is not a method of the grid" in text for text in report.warnings)
     assert all(c.role == "control" for b in report.blocks for row in b.rows for c in row.comparisons)
 

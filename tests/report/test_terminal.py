@@ -66,10 +66,3 @@ def test_the_best_stands_first_and_the_drawing_is_to_scale(long: Any) -> None:
     assert board.low < board.lines[0].row.scores["dev"]["accuracy"].estimate.mean < board.high
     drawn = [line for line in printed(long, 220) if re.search(r"-o-", line)]
     assert [line.index("o-") for line in drawn] == sorted((line.index("o-") for line in drawn), reverse=True)
-
-
-def test_without_colours_there_are_no_codes(long: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert any("\x1b[32m" in line for line in printed(long, 120, force_terminal=True, color_system="standard"))
-    assert not any("\x1b" in line for line in printed(long, 120))
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not any("\x1b[32m" in line for line in printed(long, 120, force_terminal=True))

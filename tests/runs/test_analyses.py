@@ -12,7 +12,7 @@ from regft_core.evaluate.analyses import enabled
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import write_plan
 from regft_core.methods import tdt
-from regft_core.report import write_report
+from regft_core.report import Inputs, write_report
 from regft_core.runs.findings import finding_scope
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
@@ -80,7 +80,7 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     # All of it is shown.
     loaded = open_project(project)
     params = loaded.params
-    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [section.name for section in report.evaluations] == sorted(ALL)
     for name in ("robustness", "deletion", "views", "token_similarity", "layer_probes", "sensitivity", "attention"):
         assert f'aria-label="{name}: ' in report.html

@@ -15,7 +15,7 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import write_plan
-from regft_core.report import write_report
+from regft_core.report import Inputs, write_report
 from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
 from regft_core.runs.project import open_project
@@ -117,7 +117,7 @@ def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> Non
     # Reported.
     loaded = open_project(project)
     params = loaded.params
-    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert '<section id="evaluations">' in report.html
     assert "Words of what is right." in report.html
     assert "&lt;text&gt;" in report.html
@@ -215,7 +215,7 @@ def test_an_evaluation_that_raises_costs_its_own_panel(
     assert re.search(r"\(\w+\.py:\d+\)$", failed["error"])
     loaded = open_project(project)
     params = loaded.params
-    report = write_report(project, cells(loaded), params.grid.seeds, params.report, loaded.methods)
+    report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [text for text in report.warnings if "Evaluation toy failed" in text]
     assert fine["scalars"]["dev"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.improvement import probability_of_improvement
+from regft_core.statistics.over_tasks import probability_of_improvement
+from regft_core.statistics.power import shares
 from regft_core.statistics.ranks import rank_sets
-from regft_core.statistics.sequential import shares
+from regft_core.statistics.reproduction import welch_interval
 from regft_core.statistics.verdict import judge
-from regft_core.statistics.welch import welch_interval
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from regft_core.statistics.improvement import _variance, probability_of_improvement
+from regft_core.statistics.over_tasks import _variance, probability_of_improvement
 
 
 def test_probability_of_improvement_by_hand() -> None:

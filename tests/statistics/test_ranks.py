@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.power import shares
 from regft_core.statistics.ranks import RankSet, Simultaneous, against_all, rank_sets
-from regft_core.statistics.sequential import shares
 
 
 def arms_of(rng: np.random.Generator, shifts: list[float], seeds: int = 5, n: int = 100) -> Arms:

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from regft_core.statistics.detectable import detectable_difference
-from regft_core.statistics.expected_max import expected_max, expected_max_curve
-from regft_core.statistics.failed import failure_rate
-from regft_core.statistics.iqm import interquartile_mean
+from regft_core.statistics.learning_curve import expected_max, expected_max_curve
+from regft_core.statistics.over_tasks import failure_rate, interquartile_mean
+from regft_core.statistics.power import detectable_difference
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from regft_core.statistics.detectable import detectable_difference, detectable_gain
-from regft_core.statistics.spread import detectable_log_ratio, log_ratio
+from regft_core.statistics.power import detectable_difference, detectable_gain
+from regft_core.statistics.reproduction import detectable_log_ratio, log_ratio
 
 
 def test_the_interval_of_a_ratio_by_hand() -> None:

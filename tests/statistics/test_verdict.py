@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.power import detectable_with, seeds_for
 from regft_core.statistics.verdict import (
     FAMILIES,
     SYMBOLS,
     Sample,
     Verdict,
-    detectable_with,
     judge,
     overall,
-    seeds_for,
 )
 
 N = 200

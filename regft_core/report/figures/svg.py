@@ -74,9 +74,10 @@ def text_width(texts: Sequence[str], size: float = 9.0) -> float:
     return max(map(len, texts), default=0) * size * 0.62 / 72
 
 
-def panels(
+def canvas(
     columns: int,
     rows: int,
+    used: int,
     *,
     width: float,
     height: float,
@@ -86,41 +87,31 @@ def panels(
     row_gap: float = 0.75,
     top: float = 0.35,
     bottom: float = 0.5,
+    legend: tuple[Sequence[Any], Sequence[str]] | None = None,
 ) -> tuple[Figure, list[Any]]:
-    """Return a figure and ``rows * columns`` axes, row by row, each ``width`` by ``height`` inches."""
+    """Return a figure and ``used`` axes, row by row, each ``width`` by ``height`` inches.
+
+    Args:
+        legend: handles and labels, in the margin of ``right`` inches.
+    """
     total_width = left + columns * width + (columns - 1) * gap + right
     total_height = top + rows * height + (rows - 1) * row_gap + bottom
     figure = Figure(figsize=(total_width, total_height))
     axes = []
-    for row in range(rows):
-        for column in range(columns):
-            x = left + column * (width + gap)
-            y = total_height - top - (row + 1) * height - row * row_gap
-            axes.append(
-                figure.add_axes((x / total_width, y / total_height, width / total_width, height / total_height))
-            )
+    for place in range(used):
+        row, column = divmod(place, columns)
+        x = left + column * (width + gap)
+        y = total_height - top - (row + 1) * height - row * row_gap
+        axis = figure.add_axes((x / total_width, y / total_height, width / total_width, height / total_height))
+        axis.tick_params(length=0)
+        axes.append(axis)
+    if legend is not None:
+        place_of_legend = (1 - (right - 0.1) / total_width, 1 - 0.25 / total_height)
+        figure.legend(
+            *legend, loc="upper left", bbox_to_anchor=place_of_legend, frameon=False, fontsize=8, borderaxespad=0,
+            borderpad=0, handlelength=2.2,
+        )  # fmt: skip
     return figure, axes
-
-
-def legend_beside(
-    figure: Figure, unused: Sequence[Any], handles: Sequence[Any], labels: Sequence[str], right: float, **looks: Any
-) -> None:
-    """Hide the ``unused`` axes and put the legend into the margin of ``right`` inches."""
-    for axis in unused:
-        axis.set_visible(False)
-    edge = 1 - (right - 0.1) / figure.get_figwidth()
-    figure.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(edge, 1 - 0.25 / figure.get_figheight()), frameon=False,
-        fontsize=8, borderaxespad=0, borderpad=0, **{"handlelength": 2.2} | looks,
-    )  # fmt: skip
-
-
-def _said_once(group: re.Match[str]) -> str:
-    styles = set(re.findall(r' style="[^"]*"', group[2]))
-    if len(styles) != 1 or group[2].count(" style=") != group[2].count("<use "):
-        return group[0]
-    (style,) = styles
-    return f"<g{group[1] or ''}{style}>{group[2].replace(style, '')}</g>"
 
 
 def to_svg(figure: Figure, name: str, label: str) -> str:
@@ -138,9 +129,7 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
-    # Points of one kind have one style, which their group can say once.
     text = re.sub(r">\s+<", "><", text)
-    text = re.sub(r"<g( clip-path=[^>]*)?>((?:<use [^>]*/>)+)</g>", _said_once, text)
     # A hundredth of a point is invisible; the default six decimals are half of the file.
     text = re.sub(r'\b(d|x|y|transform)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
     width = re.search(r'<svg[^>]*\bwidth="([\d.]+)pt"', text)

@@ -16,9 +16,15 @@ from regft_core.report.published.model import ClaimVerdict, Tested
 from regft_core.report.published.ours import Ours, Places
 from regft_core.report.published.paper import Paper
 from regft_core.settings.papers.claims import ALL, Claim, row_of
-from regft_core.statistics.reproduction import Bounds, outcome, step_down, together
-from regft_core.statistics.spread import detectable_log_ratio, log_ratio
-from regft_core.statistics.welch import welch_interval
+from regft_core.statistics.reproduction import (
+    Bounds,
+    detectable_log_ratio,
+    log_ratio,
+    outcome,
+    step_down,
+    together,
+    welch_interval,
+)
 
 #: Judges one column against one opponent by intervals of a confidence.
 Test = Callable[[float], Tested]

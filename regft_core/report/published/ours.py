@@ -12,7 +12,7 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.models.aliases import ALIASES
-from regft_core.report import tables
+from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.model import Block
 from regft_core.report.published.model import Mean
@@ -22,7 +22,7 @@ from regft_core.settings.checks.report_sets import split_part
 from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
-from regft_core.statistics.detectable import detectable_gain
+from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import Bounds
 
 
@@ -214,7 +214,7 @@ class Ours:
         if key not in self._pairs:
             names = (place.arm, over.arm)
             data = self._data[place.block]
-            self._pairs[key] = tables.arms_of(data, place.set, place.metric, self.config, self._seeds, names)
+            self._pairs[key] = scores.arms_of(data, place.set, place.metric, self.config, self._seeds, names)
         return self._pairs[key]
 
 

@@ -13,8 +13,7 @@ from regft_core.report.published.ours import Ours, Place
 from regft_core.settings.checks.report_sets import leaves
 from regft_core.settings.papers.encoders import Encoder, named
 from regft_core.settings.papers.published import PublishedConfig, PublishedRow
-from regft_core.statistics.reproduction import Bounds
-from regft_core.statistics.welch import welch_interval
+from regft_core.statistics.reproduction import Bounds, welch_interval
 
 
 @dataclass(frozen=True)

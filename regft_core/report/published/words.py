@@ -134,5 +134,5 @@ def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
     count = sum(one.word != "not tested here" for one in verdicts)
     if count == 0:
         return ""
-    shared = "" if count == 1 else f"; the words of all {count} hold together (Holm), so intervals may be wider"
+    shared = "" if count == 1 else f"; corrected for {count} claims (Holm)"
     return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "."

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from regft_core import metrics as known_metrics
 from regft_core.errors import DataError
 from regft_core.hooks.exports import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.report.compare import (
-    MethodMeta,
     compared,
     controlled_methods,
     opponents,
@@ -21,6 +19,7 @@ from regft_core.report.compare import (
 )
 from regft_core.report.costs import cost_of, overrides, plain_cell
 from regft_core.report.decide import decide
+from regft_core.report.inputs import Inputs, MethodMeta
 from regft_core.report.interim import Looks
 from regft_core.report.model import Block, Row, Score
 from regft_core.report.read_grid import BlockData, CellData
@@ -56,21 +55,14 @@ def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: 
     return found
 
 
-def build_block(
-    data: BlockData,
-    methods: Mapping[str, MethodMeta],
-    config: ReportConfig,
-    seeds: Sequence[int],
-    shared_training: Mapping[str, Any] | None,
-    *,
-    looks: Looks | None = None,
-    blocks: int = 1,
-) -> Block:
+def build_block(data: BlockData, inputs: Inputs, *, looks: Looks | None = None, blocks: int = 1) -> Block:
     """Compute one block of ``blocks``; ``looks`` counts how often its comparisons were looked at.
 
     Raises:
         DataError: predictions do not give the recorded metrics.
     """
+    methods, config, seeds = inputs.methods, inputs.config, inputs.seeds
+    shared_training = inputs.on_tasks.get(data.task, inputs.shared)
     described = data.described
     sets = {name: described.sets[name].n for name in ["dev", *described.sets]}
     metrics = tuple(described.metrics)

@@ -1,15 +1,12 @@
-"""What a reader sees of grids of 1 to 62 methods and of several tasks stays as it is in the golden files."""
+"""What a reader sees at the terminal stays as it is in the golden text; the numbers are those of the promises."""
 
 from __future__ import annotations
-
-import pytest
 
 from tests.report import grids
 
 
-@pytest.mark.parametrize("name", list(grids.GRIDS))
-def test_views_are_those_of_the_golden_files(name: str) -> None:
-    found, golden = grids.golden(name), grids.golden_file(name).read_text(encoding="utf-8")
+def test_the_terminal_is_that_of_the_golden_text() -> None:
+    found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
     assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
 
 

@@ -1,0 +1,199 @@
+"""What a reader looks up beside the scores: data, token lengths, tuning, what methods logged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regft_core import metrics
+from regft_core.data import lengths
+from regft_core.data.splits import split_line
+from regft_core.report.read_grid import BlockData, CellData
+from regft_core.runs.results.records import Tuned
+from regft_core.settings.provenance import described
+from regft_core.statistics.learning_curve import expected_max_curve
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One quantity that a method logged, over the seeds of a cell."""
+
+    block: str
+    method: str
+    phase: str
+    name: str
+    n: int
+    #: Mean over seeds of the value at the last step.
+    last: float
+    smallest: float
+    largest: float
+
+
+def diagnostics(block: BlockData) -> list[Diagnostic]:
+    """Last, smallest and largest value of what each method logged, per phase."""
+    found = []
+    for cell in block.cells.values():
+        series: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = {}
+        for seed, phase, step, name, value in cell.diagnostics:
+            series.setdefault((phase, name), {}).setdefault(seed, []).append((step, value))
+        for (phase, name), by_seed in series.items():
+            values = [value for points in by_seed.values() for _, value in points]
+            last = [max(points, key=lambda point: point[0])[1] for points in by_seed.values()]
+            mean, n = sum(last) / len(last), len(by_seed)
+            found.append(Diagnostic(block.name, cell.method, phase, name, n, mean, min(values), max(values)))
+    return found
+
+
+def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
+    """Rows of the table about data: one per set of a task, and the draws of each size."""
+    found: list[dict[str, Any]] = []
+    for task in dict.fromkeys(block.task for block in blocks):
+        own = [block for block in blocks if block.task == task]
+        found.append(
+            {
+                "task": task,
+                "described": own[0].described,
+                "validation": split_line(own[0].described.model_dump()),
+                "draws": [_draws(block) for block in own],
+                "max_length": own[0].lengths["max_length"],
+                "windows": own[0].lengths.get("windows", 1),
+                "lengths": _length_rows(own[0].lengths),
+            }
+        )
+    return found
+
+
+def _draws(block: BlockData) -> dict[str, Any]:
+    entries = list(block.subsample.seeds.values())
+    labels: dict[str, tuple[int, int]] = {}
+    for label in (entries[0].label_counts or {}) if entries else {}:
+        counts = [(entry.label_counts or {})[label] for entry in entries]
+        labels[label] = (min(counts), max(counts))
+    sets = list(entries[0].duplicates_with) if entries else []
+    overlap = {name: max(entry.duplicates_with[name] for entry in entries) for name in sets}
+    return {
+        "size": block.size,
+        "n": block.subsample.n,
+        "stratified": block.subsample.stratified,
+        "labels": labels,
+        "overlap": {name: count for name, count in overlap.items() if count},
+    }
+
+
+def distinct(cells: Sequence[CellData], key: str) -> list[Any]:
+    """The different values of one part of the fine-tuning manifests, in order of appearance."""
+    found: list[Any] = []
+    for cell in cells:
+        value = getattr(cell.finetune, key)
+        if value and value not in found:
+            found.append(value)
+    return found
+
+
+# -------------------------------------------------------------------------------------- token lengths
+
+
+def lengths_by_task(blocks: Sequence[BlockData]) -> dict[str, tuple[Mapping[str, Any], list[str]]]:
+    """Task -> its lengths, and how the methods of all its blocks read pairs."""
+    found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for block in blocks:
+        modes = found[block.task][1] if block.task in found else []
+        found[block.task] = (block.lengths, list(dict.fromkeys([*modes, *block.modes])))
+    return found
+
+
+def truncated(blocks: Sequence[BlockData]) -> tuple[str, ...]:
+    """One sentence per task: the share of cut rows of the training split and of the worst evaluation set."""
+    texts = []
+    for task, (found, modes) in lengths_by_task(blocks).items():
+        sets = {name: lengths.in_use(measured, modes) for name, measured in lengths.in_order(found["sets"]).items()}
+        train = max(sets["train"].values(), key=lambda one: one["cut"])
+        cut = {name: max(one["cut"] for one in readings.values()) for name, readings in sets.items()}
+        worst = max((name for name in cut if name != "train"), key=lambda name: cut[name])
+        texts.append(
+            f"{task}: {lengths.setting(found)} cuts {lengths.share(train['cut'])} of the training rows "
+            f"(median {train['median']} tokens, 95% have at most {train['p95']}, longest {train['longest']}) "
+            f"and {lengths.share(cut[worst])} of {worst}."
+        )
+    return tuple(texts)
+
+
+def _length_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Lines of the page's table: one per set and way of reading."""
+    return [
+        {"set": name, "pairs": mode if "separately" in measured else "", "share": lengths.share(measured[mode]["cut"])}
+        | {"rows": measured["rows"], "measured": measured["measured"]}
+        | dict(measured[mode])
+        for name, measured in lengths.in_order(found["sets"]).items()
+        for mode in ("jointly", "separately")
+        if mode in measured
+    ]
+
+
+# --------------------------------------------------------------------------------------------- tuning
+
+
+@dataclass(frozen=True)
+class TunedArm:
+    """The trials of one arm in one block."""
+
+    block: str
+    method: str
+    #: Trials of every seed; 0 for an arm of which nothing was tuned.
+    trials: int
+    failed: int
+    #: ``split`` or ``dev_as_published``; empty without trials.
+    selection: str
+    per: str
+    metric: str
+    #: (settings in words, seeds that took them), the most frequent first.
+    chosen: tuple[tuple[str, int], ...]
+    #: (k, expected best score of k trials, mean over seeds), without bias; on the rows that chose.
+    curve: tuple[tuple[int, float], ...]
+    #: Mean over seeds of the seconds that all trials took.
+    seconds: float
+
+    @property
+    def shown(self) -> list[tuple[int, float]]:
+        """Of ``curve`` what a table has room for: 1, 2, 4, ... and all trials."""
+        return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
+
+
+def tuned_arms(data: Sequence[BlockData]) -> tuple[TunedArm, ...]:
+    """Every method of the blocks in which anything was tuned; empty when nothing was."""
+    found: list[TunedArm] = []
+    for block in data:
+        arms = [_tuned(block, cell) for cell in block.cells.values()]
+        found += arms if any(arm.trials for arm in arms) else []
+    return tuple(found)
+
+
+def _tuned(block: BlockData, cell: CellData) -> TunedArm:
+    primary = block.described.primary
+    tuned = [run.tuned for run in cell.finetune.runs if run.tuned]
+    if not tuned:
+        return TunedArm(block.name, cell.method, 0, 0, "", "", primary, (), (), 0.0)
+    first = tuned[0]
+    return TunedArm(
+        block=block.name,
+        method=cell.method,
+        trials=len(first.trials),
+        failed=sum(trial.score is None for one in tuned for trial in one.trials),
+        selection=first.selection,
+        per=first.per,
+        metric=primary,
+        chosen=tuple(Counter(described(one.values) for one in tuned).most_common()),
+        curve=_best_of_k(tuned, primary),
+        seconds=sum(one.seconds for one in tuned) / len(tuned),
+    )
+
+
+def _best_of_k(tuned: Sequence[Tuned], metric: str) -> tuple[tuple[int, float], ...]:
+    """Expected best of 1 to all trials; only up to the number that finished for every seed."""
+    sign = 1.0 if metrics.higher_is_better(metric) else -1.0
+    scores = [[sign * trial.score for trial in one.trials if trial.score is not None] for one in tuned]
+    most = min(map(len, scores))
+    curves = [expected_max_curve(values) for values in scores] if most else []
+    return tuple((k, sign * sum(curve[k - 1] for curve in curves) / len(curves)) for k in range(1, most + 1))

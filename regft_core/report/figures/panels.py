@@ -1,0 +1,227 @@
+"""Figures of several panels: lines of named methods, and the runs of one method beside their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.lines import Line2D
+
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, canvas, style, text_width, to_svg
+from regft_core.report.leaderboard import leaderboard
+from regft_core.report.model import Block
+
+COLUMNS = 4
+#: Points of a curve; ``curves.csv`` has more.
+CURVE_POINTS = 60
+#: With more lines than this only the first few have their interval shaded: more would hide each other.
+SHADED = 3
+#: Colour, marker and dashes of the methods of a figure; all three differ, so that no meaning is in the colour alone.
+LOOKS: tuple[tuple[str, str, Any], ...] = (
+    (INK, "o", "-"),
+    (ACCENT, "^", "-"),
+    (WORSE, "s", (0, (5, 2))),
+    (BETTER, "v", (0, (1, 1.2))),
+    (MUTED, "D", (0, (5, 1.5, 1, 1.5))),
+    (ACCENT, "P", (0, (1, 1.2))),
+    (WORSE, "X", (0, (1, 1.2))),
+    (BETTER, "<", (0, (5, 2))),
+)
+_BASELINE: dict[str, Any] = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (1, 2))}
+
+Array = npt.NDArray[np.float64]
+#: Steps (or epochs) and values of one run.
+Curve = tuple[Sequence[float] | Array, Sequence[float] | Array]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a line; ``low`` and ``high`` bound what is shaded around it."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel: method -> points in their order; ``baseline``: what is dotted for comparison."""
+
+    title: str
+    lines: Mapping[str, Sequence[Point]]
+    baseline: Sequence[Point] = field(default_factory=tuple)
+
+
+def named(block: Block, reference: str | None, present: Iterable[str]) -> list[str]:
+    """Return the methods among ``present`` that a figure shows: all, or of many the reference and the best."""
+    there = set(present)
+    ranked = [line.row.method for line in leaderboard(block).lines if line.row.method in there]
+    if len(ranked) <= len(LOOKS):
+        return [row.method for row in block.rows if row.method in there]
+    return sorted(ranked, key=lambda name: name != reference)[: len(LOOKS)]
+
+
+def grid(count: int) -> tuple[int, int]:
+    """Columns and rows of so many panels."""
+    columns = min(count, COLUMNS)
+    return columns, math.ceil(count / columns)
+
+
+def lines(
+    name: str,
+    title: str,
+    shown: Sequence[Panel],
+    methods: Sequence[str],
+    *,
+    x: str,
+    y: str,
+    baseline: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    zero: bool = False,
+) -> str:
+    """Return panels with a line per method as SVG; nothing when no panel has a point.
+
+    Args:
+        methods: those that are drawn; the legend counts the others.
+        x, y: what the axes are; ``baseline``: what the dotted line is.
+        zero: a line at 0, for differences.
+    """
+    shown = [panel for panel in shown if any(panel.lines.get(method) for method in methods)]
+    if not shown:
+        return ""
+    looks = {method: look for method, look in zip(methods, LOOKS) if any(panel.lines.get(method) for panel in shown)}
+    handles = [
+        Line2D([], [], color=color, marker=marker, linestyle=dashes, linewidth=1.3, markersize=3.5)
+        for color, marker, dashes in looks.values()
+    ]
+    labels = list(looks)
+    if baseline and any(panel.baseline for panel in shown):
+        handles.append(Line2D([], [], **_BASELINE))
+        labels.append(baseline)
+    if others := len({method for panel in shown for method, points in panel.lines.items() if points} - looks.keys()):
+        handles.append(Line2D([], [], linestyle="none"))
+        labels.append(f"{others} not drawn")
+    columns, rows = grid(len(shown))
+    width = {1: 4.0, 2: 3.0, 3: 2.4}.get(columns, 1.9)
+    with style(name):
+        figure, axes = canvas(
+            columns, rows, len(shown), width=width, height=max(1.6, 0.75 * width), left=0.85,
+            right=text_width(labels) + 0.6, gap=0.65, row_gap=0.6, legend=(handles, labels),
+        )  # fmt: skip
+        for i, (axis, panel) in enumerate(zip(axes, shown)):
+            axis.set_title(panel.title, loc="left")
+            axis.grid()
+            if log_x:
+                axis.set_xscale("log")
+            if log_y:
+                axis.set_yscale("log")
+            else:
+                axis.set_ylim(*_limits(panel, looks, zero))
+                axis.locator_params(axis="y", nbins=5)
+            if zero:
+                axis.axhline(0, color=MUTED, linewidth=0.8)
+            _draw(axis, panel, looks)
+            if not log_x:
+                whole = all(float(p.x).is_integer() for points in panel.lines.values() for p in points)
+                axis.locator_params(axis="x", nbins=5, integer=whole)
+            axis.set_xlabel(x if i >= len(shown) - columns else "")
+            axis.set_ylabel(y if i % columns == 0 else "")
+        if log_x:
+            values = sorted({p.x for panel in shown for points in panel.lines.values() for p in points})
+            for axis in axes if len(values) <= 6 else ():
+                axis.set_xticks(values, [f"{value:g}" for value in values])
+                axis.set_xticks([], minor=True)
+        return to_svg(figure, name, title)
+
+
+def _draw(axis: Any, panel: Panel, looks: Mapping[str, tuple[str, str, Any]]) -> None:
+    if panel.baseline:
+        axis.plot([p.x for p in panel.baseline], [p.y for p in panel.baseline], zorder=2, **_BASELINE)
+    shaded = list(looks)[: len(looks) if len(looks) <= SHADED + 1 else SHADED]
+    for method, (color, marker, dashes) in looks.items():
+        points = panel.lines.get(method) or ()
+        bounded = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
+        if method in shaded and len(bounded) > 1:
+            axis.fill_between(*zip(*bounded), color=color, alpha=0.12, linewidth=0, zorder=2)
+        elif method in shaded and bounded:
+            axis.vlines(*zip(*bounded), color=color, linewidth=0.8, alpha=0.5, zorder=2)
+        if points:
+            xs, ys = [p.x for p in points], [p.y for p in points]
+            axis.plot(xs, ys, color=color, marker=marker, linestyle=dashes, linewidth=1.3, markersize=3.5, zorder=3)
+
+
+def _limits(panel: Panel, looks: Iterable[str], zero: bool) -> tuple[float, float]:
+    """All drawn points, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
+    points = [*(point for method in looks for point in panel.lines.get(method, ())), *panel.baseline]
+    values = [point.y for point in points] + ([0.0] if zero else [])
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    margin = (high - low) or abs(high) or 1.0
+    lowest = min((point.low for point in points if point.low is not None), default=low)
+    highest = max((point.high for point in points if point.high is not None), default=high)
+    bottom, top = max(lowest, low - 0.6 * margin), min(highest, high + 0.6 * margin)
+    return min(low, bottom) - 0.06 * margin, max(high, top) + 0.06 * margin
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one method in one panel: thin lines, and their mean, which is thick."""
+
+    label: str
+    curves: Sequence[Curve]
+    thin: str = ACCENT
+    thick: str = INK
+    dashes: Any = "-"
+
+
+def runs(name: str, title: str, shown: Mapping[str, Sequence[Runs]], *, x: str, y: str, shared: bool = False) -> str:
+    """Return a panel per title of ``shown`` as SVG; nothing without curves. ``shared``: one scale for all panels."""
+    shown = {panel: [one for one in own if one.curves] for panel, own in shown.items()}
+    shown = {panel: own for panel, own in shown.items() if own}
+    if not shown:
+        return ""
+    columns, rows = grid(len(shown))
+    values = np.concatenate([ys for own in shown.values() for one in own for _, ys in one.curves])
+    # One run that diverged must not flatten all others.
+    top = min(float(values.max()), 1.5 * float(np.quantile(values, 0.98)) + 1e-9) if y == "loss" else values.max()
+    bottom = min(0.0, float(values.min())) if y == "loss" else values.min()
+    margin = 0.05 * float(top - bottom) or 1.0
+    with style(name):
+        figure, axes = canvas(
+            columns, rows, len(shown), width=2.15, height=1.25, left=0.55, gap=0.45, row_gap=0.55, bottom=0.45
+        )
+        for i, (axis, (panel, own)) in enumerate(zip(axes, shown.items())):
+            axis.set_title(panel, loc="left", fontsize=8.5)
+            axis.grid(axis="y")
+            axis.locator_params(nbins=4)
+            if shared:
+                axis.set_ylim(bottom - (0 if y == "loss" else margin), top + margin)
+            for one in own:
+                _with_mean(axis, one)
+            axis.set_ylabel(y if i % columns == 0 else "")
+            axis.set_xlabel(x if i >= len(shown) - columns else "")
+            if len(own) > 1:
+                axis.legend(frameon=False, fontsize=7, labelcolor=INK)
+        return to_svg(figure, name, title)
+
+
+def _with_mean(axis: Any, one: Runs) -> None:
+    """A run that stopped early counts in the mean as far as it went."""
+    for steps, values in one.curves:
+        axis.plot(steps, values, color=one.thin, alpha=0.3, linewidth=0.7)
+    first, last = max(steps[0] for steps, _ in one.curves), max(steps[-1] for steps, _ in one.curves)
+    common = np.unique(np.concatenate([np.asarray(steps, dtype=float) for steps, _ in one.curves]))
+    common = common[common >= first]
+    if len(common) > CURVE_POINTS:
+        common = np.linspace(first, last, CURVE_POINTS)
+    means = np.nanmean([np.interp(common, steps, values, right=np.nan) for steps, values in one.curves], axis=0)
+    marker = "o" if len(common) == 1 else ""  # a line of one point would not be seen
+    axis.plot(
+        common, means, color=one.thick, linewidth=1.4, linestyle=one.dashes, marker=marker, markersize=4,
+        label=one.label,
+    )  # fmt: skip

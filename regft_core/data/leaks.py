@@ -1,4 +1,4 @@
-"""Rows that judge although training rows nearly hold them: near-duplicates, and pairs that share one of their texts.
+"""Evaluated rows that training rows nearly hold: near-duplicates, and pairs that share one of their texts.
 
 Near-duplicates are found with MinHash and banding (Broder, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining of
 Massive Datasets, section 3.4) over the runs of ``SHINGLE`` characters of normalised texts, then checked by the Jaccard
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example, text_key
@@ -31,8 +32,8 @@ SHINGLE = 5
 READ = 1_000
 #: Bands of a signature and hashes of a band: a pair at ``NEAR`` is found with probability 1 - (1 - 0.8**4)**16 > 0.999.
 BANDS, HASHES = 16, 4
-#: Neighbours in a bucket that a row is compared with, and examples that are shown.
-NEIGHBOURS, SHOWN = 3, 3
+#: Rows of a bucket that a row may be compared with in vain, and examples that are shown.
+UNLIKE, SHOWN = 20, 3
 #: Characters of a text that a warning shows.
 WIDTH = 70
 _CHUNK = 1_000_000
@@ -41,12 +42,12 @@ _CHUNK = 1_000_000
 def leaks_between(train: Split, dev: Split) -> dict[str, Any]:
     """Count rows of ``dev`` that resemble a row of ``train`` without repeating it.
 
-    Returns ``{"rows": rows that judge, "near": {...}, "text": {...}, "text_pair": {...}, "groups": {...}}``: for pairs
+    Returns ``{"rows": rows of dev, "near": {...}, "text": {...}, "text_pair": {...}, "groups": {...}}``: for pairs
     the texts, where both sets have groups these. Each has ``rows`` (how many) and ``examples`` (up to ``SHOWN`` pairs
-    of texts: judging, training).
+    of texts: evaluated, training).
     """
-    judged = [False] * len(train.examples) + [True] * len(dev.examples)
-    found = _find([*train.examples, *dev.examples], [str(one) for one in judged], judged)
+    evaluated = [False] * len(train.examples) + [True] * len(dev.examples)
+    found = _find([*train.examples, *dev.examples], [str(one) for one in evaluated], evaluated)
     if train.groups is not None and dev.groups is not None:
         known = set(train.groups)
         found["groups"] = {"rows": sum(group in known for group in dev.groups), "examples": []}
@@ -54,17 +55,17 @@ def leaks_between(train: Split, dev: Split) -> dict[str, Any]:
 
 
 def leaks_of_folds(rows: Split) -> dict[str, Any]:
-    """As ``leaks_between``, where each row judges models that rows of other groups (else: other texts) have trained."""
+    """As ``leaks_between``, for folds: each row meets the rows of other groups (else: of other texts)."""
     return _find(rows.examples, rows.groups or [text_key(row) for row in rows.examples], None)
 
 
-def _find(rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None) -> dict[str, Any]:
-    """``units``: rows of one unit never meet; ``judged``: whether each row judges the others, None where all do."""
-    found: dict[str, Any] = {"rows": len(rows) if judged is None else sum(judged)}
-    found["near"] = _listed(rows, _near(rows, units, judged), "near")
+def _find(rows: Sequence[Example], units: Sequence[str], evaluated: Sequence[bool] | None) -> dict[str, Any]:
+    """``units``: rows of one unit never meet; ``evaluated``: whether each row is of dev; None: all train, too."""
+    found: dict[str, Any] = {"rows": len(rows) if evaluated is None else sum(evaluated)}
+    found["near"] = _listed(rows, _near(rows, units, evaluated), "near")
     if rows[0].text_pair is not None:
         for side in ("text", "text_pair"):
-            found[side] = _listed(rows, _one_sided(rows, units, judged, side), side)
+            found[side] = _listed(rows, _one_sided(rows, units, evaluated, side), side)
     return found
 
 
@@ -85,19 +86,19 @@ def normalised(text: str) -> str:
 
 
 def _one_sided(
-    rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None, side: str
+    rows: Sequence[Example], units: Sequence[str], evaluated: Sequence[bool] | None, side: str
 ) -> dict[int, int]:
-    """Judging row -> a training row of another unit that has this text on either side."""
+    """Return evaluated row -> a training row of another unit that has this text on either side."""
     where: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        if judged is None or not judged[index]:
+        if evaluated is None or not evaluated[index]:
             for text in {normalised(row.text), normalised(row.text_pair or "")}:
                 # Rows of two units are enough: one of them is of another unit than any row that asks.
                 if len(where[text]) < 2 and all(units[other] != units[index] for other in where[text]):
                     where[text].append(index)
     met = {}
     for index, row in enumerate(rows):
-        if judged is None or judged[index]:
+        if evaluated is None or evaluated[index]:
             text = normalised((row.text_pair if side == "text_pair" else row.text) or "")
             other = next((one for one in where.get(text, ()) if units[one] != units[index]), None)
             if other is not None:
@@ -105,29 +106,50 @@ def _one_sided(
     return met
 
 
-def _near(rows: Sequence[Example], units: Sequence[str], judged: Sequence[bool] | None) -> dict[int, int]:
-    """Judging row -> a training row of another unit that is nearly the same, though not exactly."""
+def _near(rows: Sequence[Example], units: Sequence[str], evaluated: Sequence[bool] | None) -> dict[int, int]:
+    """Return evaluated row -> a training row of another unit that is nearly the same, though not exactly."""
     texts = [
         f"{normalised(row.text)} | {normalised(row.text_pair)}" if row.text_pair else normalised(row.text)
         for row in rows
     ]
     hashes, starts = _shingles(texts)
-    signatures = _signatures(hashes, starts)
-    names = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
-    unit = np.array([names[one] for one in units])
-    judges = np.ones(len(rows), dtype=bool) if judged is None else np.asarray(judged)
-    trains = np.ones(len(rows), dtype=bool) if judged is None else ~judges
+    keys = np.ascontiguousarray(_signatures(hashes, starts)).view(np.dtype((np.void, 4 * HASHES)))
+
+    def shingles(index: int) -> set[int]:
+        return set(hashes[starts[index] : starts[index + 1]].tolist())
+
+    def alike(one: int, other: int) -> bool:
+        # Between train and dev, rows of one text are counted as duplicates.
+        if evaluated is not None and text_key(rows[one]) == text_key(rows[other]):
+            return False
+        return len(shingles(one) & shingles(other)) >= NEAR * len(shingles(one) | shingles(other))
+
+    # (band, its hashes) -> unit -> evaluated rows that have met no training row yet.
+    waiting: dict[tuple[int, bytes], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, unit in enumerate(units):
+        if evaluated is None or evaluated[index]:
+            for band in enumerate(keys[index].tolist()):
+                waiting[band][unit].append(index)
     met: dict[int, int] = {}
-    for one, other in _candidates(signatures, unit):
-        for left, right in ((one, other), (other, one)):
-            fits = judges[left] & trains[right]
-            for index, beside in zip(left[fits].tolist(), right[fits].tolist(), strict=True):
-                # Between train and dev, rows of one text are counted as duplicates.
-                if index not in met and (judged is None or text_key(rows[index]) != text_key(rows[beside])):
-                    mine = set(hashes[starts[index] : starts[index + 1]].tolist())
-                    theirs = set(hashes[starts[beside] : starts[beside + 1]].tolist())
-                    if len(mine & theirs) >= NEAR * len(mine | theirs):
+    for beside, unit in enumerate(units):
+        if evaluated is not None and evaluated[beside]:
+            continue
+        for band in enumerate(keys[beside].tolist()):
+            bucket = waiting.get(band, {})
+            unlike = 0
+            for other in [other for other in islice(bucket, UNLIKE + 1) if other != unit]:
+                rest = []
+                for index in bucket[other]:
+                    if index in met:
+                        continue
+                    if unlike < UNLIKE and alike(index, beside):
                         met[index] = beside
+                    else:
+                        unlike += 1
+                        rest.append(index)
+                bucket[other] = rest
+                if not rest:
+                    del bucket[other]
     return met
 
 
@@ -160,37 +182,10 @@ def _signatures(hashes: Array, starts: Array) -> Array:
     return signatures
 
 
-def _candidates(signatures: Array, unit: Array) -> Iterator[tuple[Array, Array]]:
-    """Rows of two units that agree in a band and look alike, as two arrays of row numbers.
-
-    A bucket may hold many rows. Each meets its neighbours, the first row, and the first row of another unit than that
-    one's, so that none that has a row of another unit beside it meets only its own.
-    """
-    positions = np.arange(len(unit))
-    for band in range(BANDS):
-        own = np.ascontiguousarray(signatures[:, band * HASHES : (band + 1) * HASHES])
-        keys = own.view([("", own.dtype)] * HASHES).ravel()
-        order = np.argsort(keys, kind="stable")
-        begins = np.r_[True, keys[order][1:] != keys[order][:-1]]
-        bucket, starts = np.cumsum(begins) - 1, np.flatnonzero(begins)
-        foreign = np.where(unit[order] != unit[order[starts]][bucket], positions, len(unit))
-        foreign = np.minimum.reduceat(foreign, starts)[bucket]
-        met = foreign < len(unit)
-        pairs = [(order, order[starts][bucket]), (order[met], order[foreign[met]])]
-        for distance in range(1, NEIGHBOURS + 1):
-            same = bucket[distance:] == bucket[:-distance]
-            pairs.append((order[distance:][same], order[:-distance][same]))
-        for one, other in pairs:
-            apart = unit[one] != unit[other]
-            one, other = one[apart], other[apart]
-            alike = (signatures[one] == signatures[other]).mean(axis=1) >= NEAR - 0.2
-            yield one[alike], other[alike]
-
-
 def leak_warning(task: str, described: Mapping[str, Any]) -> str | None:
-    """What ``task.json`` says of leaks, with examples and the remedy; None where nothing leaks."""
+    """Return a warning of the leaks in ``task.json``, with examples and the remedy; None where nothing leaks."""
     leaks, drawn = described.get("leaks") or {}, described.get("drawn") or {}
-    other = "a row that trains their judge" if "folds" in drawn else "a training row"
+    other = "a row of another fold" if "folds" in drawn else "a training row"
     words = {
         "near": f"nearly repeat {other}",
         "text": f"share their text with {other}",
@@ -204,12 +199,12 @@ def leak_warning(task: str, described: Mapping[str, Any]) -> str | None:
     pairs = [pair for kind in counts for pair in leaks[kind]["examples"]][:SHOWN]
     shown = "; ".join(f"'{one}'" if one == two else f"'{one}' and '{two}'" for one, two in pairs)
     if not drawn:
-        remedy = "Remove them from dev, or let regft draw dev by groups: dev: {folds: 5} and columns: {group: ...}"
+        remedy = "Remove them from dev, or let regft split off dev by groups: dev: {folds: 5} and columns: {group: ...}"
     elif drawn.get("group"):
         remedy = "Remove the duplicates, or group the rows by what they share (columns.group)"
     else:
         remedy = "Name the column that such rows share (columns.group), or remove the duplicates"
     return (
-        f"{task}: of the {plural(leaks['rows'], 'row')} that judge, {what}. Scores on dev may be too high. "
+        f"{task}: of the {plural(leaks['rows'], 'row')} that are evaluated on, {what}. Scores on dev may be too high. "
         f"{f'Examples: {shown}. ' if shown else ''}{remedy}."
     )

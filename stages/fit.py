@@ -7,9 +7,8 @@ regft fit pairs.csv --text one --pair other --group product --label verdict --mi
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ from regft_core.fit.folder import RECORD, beside, encoders_here, folder_state, m
 from regft_core.fit.project import Draft, described
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import read_preset
+from regft_core.grid.refit import refit
 from regft_core.io.reading import read_json
 from regft_core.runs.code import package_root
-from regft_core.runs.project import open_project
+from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS
 
 from .common import DECIMAL, FORMAT, Argument, format_of, run
-from .run import environment, run_and_show
+from .run import run_and_show
 
 #: Where projects are made without ``--out``.
 FOLDER = "fits"
@@ -46,10 +46,10 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     run_and_show(here / folder)
     task = read_json(here / folder / RECORD)["task"]
     taken = _decided(here / folder, task)
-    exported = folder / _export(here / folder, task, taken)
+    exported = os.path.relpath(export(refit(here / folder, taken, task)), here)
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {exported}. Predict new texts:")
-    print(f"  regft predict --model {shlex.quote(str(exported))} --data new.csv --out predictions.csv")
+    print(f"  regft predict --model {shlex.quote(exported)} --data new.csv --out predictions.csv")
 
 
 def _project(here: Path) -> Path:
@@ -93,30 +93,6 @@ def _decided(folder: Path, task: str) -> str:
     raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
 
 
-def _export(folder: Path, task: str, method: str) -> str:
-    """Train the method on all rows and export it; returns its folder below ``folder``."""
-    seed = open_project(folder).params.grid.seeds[0]
-    command = [
-        sys.executable,
-        "-m",
-        "regft_core.stages.export",
-        "--refit",
-        "--method",
-        method,
-        "--task",
-        task,
-        "--size",
-        "full",
-    ]
-    done = subprocess.run(
-        [*command, "--seed", str(seed)], cwd=folder, env=environment(), check=False, stdout=subprocess.PIPE
-    )
-    if done.returncode:
-        sys.stdout.buffer.write(done.stdout)
-        sys.exit(done.returncode)
-    return f"exports/{method}-{task}-full-refit-seed-{seed}"
-
-
 if __name__ == "__main__":
     run(
         main,
@@ -133,5 +109,5 @@ if __name__ == "__main__":
         ),
         Argument("out", f"folder to make; {FOLDER}/NAME OF THE FILE when absent", required=False),
         Argument("model", "encoder: an alias or a directory; the strongest that fits when absent", required=False),
-        Argument("seed", "another number deals other folds", default=0, kind=int),
+        Argument("seed", "another number splits into other folds", default=0, kind=int),
     )

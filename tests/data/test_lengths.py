@@ -13,6 +13,8 @@ from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, share, table, warnings
 from tests.tiny import ARCHITECTURES, tiny_tokenizer
 
+#: A set all of whose words the vocabulary has.
+READ = {"rows": 5, "unknown": 0.0, "alike": 0}
 TEXTS = ["a film", "the plot was not good, but the actor was great!", "yes", "is it a bad story? no. " * 12]
 
 
@@ -29,7 +31,7 @@ def reading(cut: float = 0.0, p95: int = 40, longest: int = 60, rest: float = 0.
 
 
 def found(limit: int | None = 512, max_length: int = 128, **sets: dict[str, Any]) -> dict[str, Any]:
-    return {"max_length": max_length, "limit": limit, "sets": {k: {"jointly": v, "rows": 5} for k, v in sets.items()}}
+    return {"max_length": max_length, "limit": limit, "sets": {k: {"jointly": v, **READ} for k, v in sets.items()}}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -79,7 +81,7 @@ def test_the_advice_ends_where_the_positions_end() -> None:
 
 
 def test_only_ways_of_reading_that_some_method_uses_are_warned_of() -> None:
-    both = {"max_length": 64, "limit": 512, "sets": {"dev": {"rows": 9, "jointly": reading(0.5)}}}
+    both = {"max_length": 64, "limit": 512, "sets": {"dev": {**READ, "jointly": reading(0.5)}}}
     both["sets"]["dev"]["separately"] = reading(0.0)
     assert warnings("t", both, ["separately"]) == []
     assert "50.0% of dev (pairs jointly)" in warnings("t", both, ["separately", "jointly"])[0]
@@ -87,7 +89,7 @@ def test_only_ways_of_reading_that_some_method_uses_are_warned_of() -> None:
 
 
 def test_both_ways_of_reading_make_one_warning_with_one_length_to_set() -> None:
-    both = {"max_length": 64, "limit": 512, "sets": {"dev": {"rows": 9, "jointly": reading(0.5, 200, 300)}}}
+    both = {"max_length": 64, "limit": 512, "sets": {"dev": {**READ, "jointly": reading(0.5, 200, 300)}}}
     both["sets"]["dev"]["separately"] = reading(0.2, 100, 150)
     assert warnings("t", both, ["jointly", "separately"]) == [
         "t: max_length 64 cuts 50.0% of dev (pairs jointly) and 20.0% of dev (pairs separately); 95 of 100 rows have "
@@ -98,10 +100,26 @@ def test_both_ways_of_reading_make_one_warning_with_one_length_to_set() -> None:
 
 def test_the_table_and_shares_never_round_to_nothing() -> None:
     lines = table({"t": found(train=reading(0.0004), dev=reading(1.0))}).splitlines()
-    assert lines[1].split() == ["t", "train", "-", "5", "20", "40", "60", "under", "0.1%"]
-    assert lines[2].split()[-1] == "100.0%"
+    assert lines[1].split() == ["t", "train", "-", "5", "20", "40", "60", "under", "0.1%", "0.0%"]
+    assert lines[2].split()[-2] == "100.0%"
     assert share(0.9999) == "over 99.9%"
     assert share(0.0) == "0.0%"
+
+
+def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
+    core = tiny_tokenizer("bert").backend_tokenizer
+    amharic = ["ወንበር ተሰበረ", "መብራት ወድጄዋለሁ", "ማሰሮ አልወደድኩትም ወንበር", "ማሰሮ አልወደድኩትም"]
+    one = measure(singles(*amharic), core, 62, None)
+    assert one["unknown"] == 1.0
+    assert one["alike"] == 3  # three texts of two unknown words
+    assert measure(singles("good film", "Good film"), core, 62, None)["alike"] == 0
+    known = {**READ, "jointly": reading()}
+    described = {"max_length": 128, "limit": 512, "sets": {"train": {**known, "unknown": 0.03}, "dev": known}}
+    assert warnings("t", described, ["jointly"]) == []
+    described["sets"]["train"] = {**known, "unknown": 0.38, "alike": 41}
+    (text,) = warnings("t", described, ["jointly"])
+    for words in ("38.0% of train", "41 different texts", "xlm-roberta"):
+        assert words in text
 
 
 def test_an_empty_set_has_no_length() -> None:

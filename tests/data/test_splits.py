@@ -1,4 +1,4 @@
-"""A development set drawn from the training rows: every row judges once per repeat, and never its own model."""
+"""A development set split off the training rows: each row is evaluated once per repeat, never by its own model."""
 
 from __future__ import annotations
 
@@ -19,23 +19,14 @@ from regft_core.errors import DataError
 from regft_core.schema.tasks import TaskConfig
 from tests.errors import raises_code
 
-WORDS = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "epsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "iota",
-    "kappa",
-    "mu",
-    "nu",
-    "xi",
-    "pi",
-    "rho",
-]
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "mu", "nu", "xi", "pi"]
+DECLARED: dict[str, Any] = {
+    "source": {"kind": "files"},
+    "columns": {"text": "text"},
+    "labels": ["bad", "good"],
+    "metrics": ["accuracy"],
+    "primary": "accuracy",
+}
 
 
 def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
@@ -59,15 +50,8 @@ def prepare(
         writer = csv.DictWriter(file, list(content[0]))
         writer.writeheader()
         writer.writerows(content)
-    declared = {
-        "source": {"kind": "files"},
-        "splits": {"train": "rows.csv", "dev": dev},
-        "columns": {"text": "text", "group": group},
-        "labels": ["bad", "good"],
-        "metrics": ["accuracy"],
-        "primary": "accuracy",
-        **changes,
-    }
+    declared = DECLARED | {"splits": {"train": "rows.csv", "dev": dev}, "columns": {"text": "text", "group": group}}
+    declared |= changes
     folder = prepare_dataset(root, "mine", {"mine": TaskConfig.model_validate(declared)})
     return folder, json.loads((folder / "task.json").read_text())
 
@@ -101,7 +85,7 @@ def test_each_row_judges_once_per_repeat_a_model_that_has_not_seen_it(tmp_path: 
     assert dealt[:4] != dealt[4:]
     assert described["counts"] == {"train": 45, "dev": 60}
     assert (folder / "groups.json").is_file() == bool(group)
-    assert split_line(described).startswith("4 folds x 2 repeats of 60 rows, 15 rows a fold")
+    assert "4 folds x 2 repeats of 60 rows, 15 rows a fold" in split_line(described)
     assert "fold 1 of repeat 1" in (fold_line(of_seed(described, 5), 5) or "")
     with raises_code(DataError, "no-such-fold", "seed 8", "0 to 7"):
         of_seed(described, 8)
@@ -130,7 +114,7 @@ def test_a_share_is_drawn_once_for_all_seeds(tmp_path: Path, group: str | None) 
     if group:
         assert {content[int(idx)]["product"] for idx in dev}.isdisjoint(content[int(idx)]["product"] for idx in train)
         assert set(json.loads((folder / "groups.json").read_text())["dev"]) == set(dev)
-    assert "15 rows drawn from 60" in split_line(described)
+    assert "15 of 60 rows" in split_line(described)
 
 
 def test_sizes_are_drawn_from_the_rows_that_train_the_fold(tmp_path: Path) -> None:
@@ -148,35 +132,23 @@ def test_sizes_are_drawn_from_the_rows_that_train_the_fold(tmp_path: Path) -> No
         write_subsamples(tmp_path, "mine", [50], [0])
 
 
-def test_what_cannot_be_dealt_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_what_cannot_be_split_is_refused_with_its_place(tmp_path: Path) -> None:
     few = [row | {"label": "bad" if number < 3 else "good"} for number, row in enumerate(rows())]
-    with raises_code(DataError, "class-missing", "one of 5 folds", "class 'bad', which has 3 of 60", "fewer folds"):
-        prepare(tmp_path, {"folds": 5}, few)
-    with raises_code(DataError, "class-missing", "share 0.1", "class 'bad'", "another share"):
-        prepare(tmp_path, 0.1, few)
-    with raises_code(DataError, "too-few-groups", "'product' has 1 group", "2 parts"):
-        prepare(tmp_path, {"folds": 2}, rows(groups=1), "product")
-    with raises_code(DataError, "too-few-groups", "3 groups", "5 parts"):
-        prepare(tmp_path, {"folds": 5}, rows(groups=3), "product")
     large = [row | {"product": "p" if number < 40 else str(number)} for number, row in enumerate(rows())]
-    with raises_code(DataError, "group-too-large", "group 'p'", "40 of 60"):
-        prepare(tmp_path, {"folds": 3}, large, "product")
-    with raises_code(DataError, "rows-do-not-match", "column 'product' has no group", "row 2"):
-        prepare(
-            tmp_path,
-            {"folds": 2},
-            [{**row, "product": "p" if n != 1 else ""} for n, row in enumerate(rows())],
-            "product",
-        )
-
-
-def test_the_place_in_the_yaml_is_named(tmp_path: Path) -> None:
-    (tmp_path / "pipelines" / "tasks").mkdir(parents=True)
-    (tmp_path / "pipelines" / "tasks" / "mine.yaml").write_text(
-        "# a task\nsplits:\n  train: rows.csv\n  dev: {folds: 5}\n"
-    )
-    with raises_code(DataError, "too-few-groups", "pipelines/tasks/mine.yaml:4"):
-        prepare(tmp_path, {"folds": 5}, rows(groups=3), "product")
+    without = [row | {"product": "p" if number != 1 else ""} for number, row in enumerate(rows())]
+    for dev, content, group, code, words in (
+        ({"folds": 5}, few, None, "class-missing", "'bad' (3 rows in all)"),
+        (0.1, few, None, "class-missing", "'bad'"),
+        ({"folds": 2}, rows(groups=1), "product", "too-few-groups", "1 group for 2 parts"),
+        ({"folds": 5}, rows(groups=3), "product", "too-few-groups", "3 groups for 5 parts"),
+        ({"folds": 3}, large, "product", "group-too-large", "'p' holds 40 of 60"),
+        ({"folds": 2}, without, "product", "rows-do-not-match", "row 2"),
+    ):
+        with raises_code(DataError, code, words):
+            prepare(tmp_path, dev, content, group)
+    task = TaskConfig.model_validate({**DECLARED, "splits": {"train": "rows.csv", "dev": {"folds": 70}}})
+    with raises_code(DataError, "class-missing", "mine.yaml:4"):
+        prepare_dataset(tmp_path, "mine", {"mine": task}, place=lambda split: "mine.yaml:4")
 
 
 def test_values_are_spread_over_the_folds(tmp_path: Path) -> None:
@@ -190,15 +162,8 @@ def test_values_are_spread_over_the_folds(tmp_path: Path) -> None:
 
 def test_a_drawn_task_judges_others_with_all_of_its_rows(tmp_path: Path) -> None:
     prepare(tmp_path, {"folds": 3})
-    common = {
-        "source": {"kind": "files"},
-        "columns": {"text": "text"},
-        "labels": ["bad", "good"],
-        "metrics": ["accuracy"],
-        "primary": "accuracy",
-    }
-    other = {**common, "splits": {"train": "other.csv", "dev": 0.5}, "ood": {"mine": {}}}
-    mine = {**common, "splits": {"train": "rows.csv", "dev": {"folds": 3}}}
+    other = {**DECLARED, "splits": {"train": "other.csv", "dev": 0.5}, "ood": {"mine": {}}}
+    mine = {**DECLARED, "splits": {"train": "rows.csv", "dev": {"folds": 3}}}
     content = "text,label\none text,bad\ntwo words,good\nthe third,bad\nand more,good\n"
     (tmp_path / "data" / "other.csv").write_text(content)
     tasks = {name: TaskConfig.model_validate(one) for name, one in {"other": other, "mine": mine}.items()}

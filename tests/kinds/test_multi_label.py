@@ -90,7 +90,7 @@ def test_other_values_and_missing_columns_are_said() -> None:
     with pytest.raises(DataError, match="column 'is_good' has '2'; 0 or 1 says whether"):
         read({"is_fast": "0", "is_cheap": "1", "is_good": "2"}, columns=FLAGS)
     declaration = Declaration("multi_label", ColumnsConfig.model_validate(FLAGS), LABELS)
-    with pytest.raises(DataError, match=r"columns\.labels: no column 'is_good', did you mean 'good'"):
+    with pytest.raises(DataError, match=r"columns\.labels: no column 'is_good'"):
         check_columns(Table(["text", "is_fast", "is_cheap", "good"], iter(())), declaration, "train.csv")
 
 

@@ -57,7 +57,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     refuse_kept(entries, job.method)
     if accuracy is not None:
         check_accuracy(context, accuracy)
-    # The tracker finds exports by the run key on their cards, one folder deep.
+    # The tracker finds exports by the run key in their regft.json, one folder deep.
     name = f"{job.method}-{job.task}-{job.size}{'-refit' if job.refit else ''}-seed-{job.seed}"
     target = out if out is not None else context.root / "exports" / name
     judged = None
@@ -69,33 +69,16 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
     answering = answers_without_encoder(entries)
     by_name = answering[0].name if answering else ""
+    if onnx:
+        _refuse_without_graph(job.method, served, by_name)
     card = model_card(card_contents(context, record, served, judged if job.refit else None, by_name))
     if answering is not None:
         cls, options = answering
-        if onnx:
-            raise ModelError(
-                "no-onnx",
-                f"export --onnx: '{cls.name}' answers without an encoder, so there is no graph of it\n"
-                "    -> leave --onnx out",
-            )
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
         served = served.model_copy(update={"answered_by": by, **plain})
         return write_answers(target, served, own, card, examples, trained.answer(examples))
-    if onnx and served.prompt is not None:
-        raise ModelError(
-            "no-onnx",
-            f"export --onnx: {job.method} answers at a mask, in a template that no graph holds\n"
-            "    -> leave --onnx out",
-        )
-    if onnx and served.windows > 1:
-        raise ModelError(
-            "no-onnx",
-            f"export --onnx: {job.method} reads texts in windows, and the graph takes one row a text\n"
-            "    -> leave --onnx out",
-        )
-    model = trained.model
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded)))
@@ -104,7 +87,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if served.prompt is None:  # it goes into the head
         served = served.model_copy(update={"temperature": None})
     export_model(
-        model,
+        trained.model,
         context.tokenizer,
         target,
         card=card,
@@ -115,6 +98,17 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         onnx=onnx,
     )
     return target
+
+
+def _refuse_without_graph(method: str, served: Served, answered_by: str) -> None:
+    """Raise ModelError where no ONNX graph holds how a model reads its inputs."""
+    reasons = {
+        f"'{answered_by}' answers without an encoder, so there is no graph of it": bool(answered_by),
+        f"{method} answers at a mask, in a template that no graph holds": served.prompt is not None,
+        f"{method} reads texts in windows, and the graph takes one row a text": served.windows > 1,
+    }
+    if reason := next((text for text, is_so in reasons.items() if is_so), None):
+        raise ModelError("no-onnx", f"export --onnx: {reason}\n    -> leave --onnx out")
 
 
 def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How far the prediction of a file is, on standard error: a bar on a terminal, a line now and then in a pipe."""
+"""How far the prediction of a file is, on standard error: a changing line on a terminal, new lines in a pipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from regft_core.output import drawing
 
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)
-_WIDTH = 24
 
 
 class Progress:
@@ -31,9 +30,7 @@ class Progress:
         left = f", about {spent * (1 - done) / here:.0f} s left" if here > 0 and done < 1 else ""
         rate = (rows - self._resumed) / spent
         text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rate:,.0f} rows/s{left}"
-        full = int(_WIDTH * done)
-        bar = "\u2588" * full + "\u2591" * (_WIDTH - full)
-        drawing(sys.stderr).write(f"\r{bar} {text}\x1b[K" if self._terminal else f"  {text}\n")
+        drawing(sys.stderr).write(f"\r{text}\x1b[K" if self._terminal else f"  {text}\n")
         sys.stderr.flush()
 
     def end(self) -> None:

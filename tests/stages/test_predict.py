@@ -343,11 +343,11 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     assert [row["id"] for row in lines(out)] == list("01234")
 
 
-def test_a_bar_on_a_terminal_and_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_progress_is_one_line_on_a_terminal_and_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(progress, "_EVERY", (0.0, 0.0))
     shares = iter([0.0, 0.5] * 2)
     table = Table([], iter(()), lambda: next(shares))
-    for terminal, expected in ((True, "\r\u2588\u2588"), (False, "  500 rows, 50% of the file")):
+    for terminal, expected in ((True, "\r500 rows, 50% of the file"), (False, "  500 rows, 50% of the file")):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal)
         progress.Progress(table)(500)
         assert capsys.readouterr().err.startswith(expected)

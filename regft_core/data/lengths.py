@@ -118,6 +118,7 @@ def _tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[list[int]]:
 def _unread(examples: Sequence[Example], tokenizer: Any) -> dict[str, Any]:
     """Return ``unknown`` and ``alike`` of ``measure``."""
     tokenizer.no_truncation()
+    tokenizer.no_padding()
     texts = dict.fromkeys(text for example in examples for text in (example.text, example.text_pair) if text)
     absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
     rows: Counter[tuple[int, ...]] = Counter()

@@ -109,6 +109,7 @@ def test_the_table_and_shares_never_round_to_nothing() -> None:
 def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
     core = tiny_tokenizer("bert").backend_tokenizer
     amharic = ["ወንበር ተሰበረ", "መብራት ወድጄዋለሁ", "ማሰሮ አልወደድኩትም ወንበር", "ማሰሮ አልወደድኩትም"]
+    core.enable_padding(length=128)  # as checkpoints are saved; padding is no word
     one = measure(singles(*amharic), core, 62, None)
     assert one["unknown"] == 1.0
     assert one["alike"] == 3  # three texts of two unknown words

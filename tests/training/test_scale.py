@@ -118,13 +118,18 @@ HEADS = [(name, "head") for name in ARCHITECTURES] + list(EMBEDDERS.items())
 HEADS += [("bert", "mean"), ("bert", "unit_mean"), ("bert", "cls"), ("bart", "last")]
 
 
+@cache
+def of_head(architecture: str, pooling: str) -> Any:
+    return answers(in_unit(runner(architecture, pooling=pooling)), [phase()])
+
+
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(("architecture", "pooling"), HEADS)
 def test_every_head_answers_in_the_unit_of_the_targets(
     architecture: str, pooling: str, unit: tuple[float, float]
 ) -> None:
     a, b = unit
-    plain = answers(in_unit(runner(architecture, pooling=pooling)), [phase()])
+    plain = of_head(architecture, pooling)
     assert plain.std() > 0
     other = answers(in_unit(runner(architecture, pooling=pooling), a, b), [phase()])
     assert other == pytest.approx(a * plain + b, abs=2e-3 * a)

@@ -1,7 +1,7 @@
 """How often a comparison was looked at with other seeds: an append-only file in the run store.
 
-A look is a report that shows the difference of two arms on a set of seeds. A second report of the same runs adds
-nothing. A look belongs to a comparison when it shares a run of both arms with it, told
+A look is a report that shows the difference of two methods on a set of seeds. A second report of the same runs adds
+nothing. A look belongs to a comparison when it shares a run of both methods with it, told
 by the runs' keys: another hyper-parameter is another comparison, seeds taken away or swapped are a look like seeds
 added. The file lies beside the runs because it must live as long as they do, and survive DVC, which deletes
 the outputs of its stages.
@@ -118,6 +118,6 @@ class Looks:
 
 
 def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, str]:
-    """seed -> digest of both runs' keys, for the seeds that both arms (seed -> key) finished."""
+    """seed -> digest of both runs' keys, for the seeds that both methods (seed -> key) finished."""
     seeds = sorted(set(first) & set(second))
     return {str(seed): sha256_text(f"{first[seed]} {second[seed]}")[:DIGEST] for seed in seeds}

@@ -63,7 +63,7 @@ class Comparison:
     estimate: Estimate
     #: Its interval holds together with those of its family; that of ``estimate`` is pointwise and has no word.
     verdict: Verdict
-    #: Examples of the set, and whether both arms predict the same on all of them for every shared seed.
+    #: Examples of the set, and whether both methods predict the same on all of them for every shared seed.
     n_examples: int
     identical: bool
     #: The difference in examples of the set, for accuracy.
@@ -102,7 +102,7 @@ class Row:
     comparisons: tuple[Comparison, ...] = ()
     #: An arm above whose runs these are: they were trained once.
     same_runs_as: str | None = None
-    #: Several seeds gave the same answers to every row of the development set: they count as one answer.
+    #: Several seeds gave the same answers to every row of the validation set: they count as one answer.
     still: bool = False
     #: It answers without reading the input: a line of reference, about which nothing is claimed.
     constant: bool = False
@@ -152,7 +152,7 @@ class Choice:
     """A method that may be taken."""
 
     method: str
-    #: On the development set, over its seeds.
+    #: On the validation set, over its seeds.
     score: Estimate
     belief: Belief
     #: Declared passes, plain fine-tuning = 1. No measured seconds: a decision is the same on every machine.
@@ -196,7 +196,7 @@ class Block:
     kind: str
     primary: str
     metrics: tuple[str, ...]
-    #: set -> number of examples, the development set first
+    #: set -> number of examples, the validation set first
     sets: Mapping[str, int]
     rows: tuple[Row, ...]
     #: Whether each seed was judged on a fold of its own.
@@ -236,7 +236,7 @@ def by_size(blocks: Sequence[Block], rows: Mapping[str, float]) -> dict[str, lis
 
 @dataclass(frozen=True)
 class AcrossTasks:
-    """One method over all blocks, on the primary metric of the development sets."""
+    """One method over all blocks, on the primary metric of the validation sets."""
 
     method: str
     #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
@@ -254,7 +254,7 @@ class AcrossTasks:
 
 @dataclass(frozen=True)
 class MoreRows:
-    """What more training rows are expected to bring to one method on one task's development set."""
+    """What more training rows are expected to bring to one method on one task's validation set."""
 
     task: str
     method: str
@@ -320,7 +320,7 @@ class Report:
     unbeaten: tuple[str, ...]
     #: What says that this is not the experiment of the paper that its preset is named after; empty otherwise.
     mark: str = ""
-    #: Declared out-of-distribution sets that do not judge, in sentences.
+    #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
     #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
     truncated: tuple[str, ...] = ()

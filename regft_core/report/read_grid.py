@@ -76,12 +76,12 @@ class CellData:
 
     @property
     def trains_encoder(self) -> bool:
-        """False for arms that leave the encoder as it is, such as a linear probe on its features."""
+        """False for methods that leave the encoder as it is, such as a linear probe on its features."""
         return self.finetune.trains_encoder
 
     @property
     def reads_encoder(self) -> bool:
-        """False for arms whose answers owe nothing to the encoder: a bag of words, a constant."""
+        """False for methods whose answers owe nothing to the encoder: a bag of words, a constant."""
         return self.finetune.reads_encoder
 
     @property
@@ -91,7 +91,7 @@ class CellData:
 
     @property
     def encoder(self) -> str | None:
-        """Hash of the content of the encoder that the runs started from; None for arms without one."""
+        """Hash of the content of the encoder that the runs started from; None for methods without one."""
         return self.finetune.model.content_sha256 if self.finetune.model else None
 
 

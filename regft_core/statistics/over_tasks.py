@@ -85,7 +85,7 @@ def probability_of_improvement(
     """Return the chance that a random run of ``a`` scores above one of ``b`` on a random task (a tie counts half).
 
     Both map the same tasks to one score per seed (larger is better); runs are not paired here: it
-    answers what to expect from one new run of each. The tasks are taken as given, as are their development sets.
+    answers what to expect from one new run of each. The tasks are taken as given, as are their validation sets.
     With a single seed in some task of some arm the bounds are NaN: nobody knows how much runs vary.
 
     Raises:

@@ -65,9 +65,9 @@ def detectable_difference(n: int, deviation: float, *, power: float = 0.8, confi
 def detectable_gain(
     n: int, deviation: float, examples_error: float, *, power: float = 0.8, confidence: float = 0.95
 ) -> float:
-    """Return the smallest true difference that ``n`` paired seeds find on this development set.
+    """Return the smallest true difference that ``n`` paired seeds find on this validation set.
 
-    As ``detectable_difference``, with the sampling error ``examples_error`` of the development set (standard error of
+    As ``detectable_difference``, with the sampling error ``examples_error`` of the validation set (standard error of
     the difference) in quadrature.
 
     Raises:

@@ -30,7 +30,7 @@ class Measured:
 def difference(published: Measured, ours: Measured, confidence: float) -> Bounds:
     """Return ours - published of one arm on one column, in points, with its interval.
 
-    The interval is Welch's over seeds; both were judged on the same development set, whose own sampling
+    The interval is Welch's over seeds; both were judged on the same validation set, whose own sampling
     error is in both. Where the paper gives no deviation or number of seeds, only the spread of ours is in it.
 
     Raises:

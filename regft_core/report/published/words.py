@@ -17,7 +17,7 @@ SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradic
 RULE = (
     "reproduced: our interval lies above zero and our gain is not below the printed one; smaller: above zero and below "
     "the printed one; contradicted: below zero, or without a shown gain and below half of the printed one; not shown: "
-    "anything else, with the gain that this run finds four times in five"
+    "anything else, with the gain that this run detects 80% of the time"
 )
 
 

@@ -184,5 +184,5 @@ def test_an_accuracy_that_no_threshold_guarantees_is_refused(trained: Path) -> N
 def test_python_of_the_card_runs(model: Path) -> None:
     card = (model / "README.md").read_text(encoding="utf-8")
     code = card.partition("```python\n")[2].partition("```")[0]
-    process = python(model, code)
+    process = python(model, code.replace("path/to/this/directory", str(model)))
     assert process.returncode == 0, process.stderr

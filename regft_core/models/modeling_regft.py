@@ -99,7 +99,7 @@ class RegftClassifier(PreTrainedModel):
             except TypeError:  # families without a pooler
                 self.encoder = AutoModel.from_config(encoder)
             parts = 4 if config.separate else 1
-            self.classifier = nn.Linear(encoder.hidden_size * parts, len(config.id2label))
+            self.classifier = nn.Linear(encoder.hidden_size * parts, len(config.id2label or ()))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

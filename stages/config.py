@@ -24,10 +24,10 @@ from regft_core.runs.project import open_project
 from regft_core.settings.controls import with_controls, write_controls
 from regft_core.settings.cost import PlanRow, table
 from regft_core.settings.grid import Cell, cells
+from regft_core.settings.layers import all_sizes
 from regft_core.settings.preset import lay_out, preset_file
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
-from regft_core.settings.settings import all_sizes
 from regft_core.settings.store_path import store_path
 from regft_core.settings.trial_values import budget_lines
 
@@ -115,8 +115,6 @@ def controls(root: Path, params_file: str, write: bool) -> str:
     """The controls that are missing; with ``write`` they are added to the params file."""
     project = open_project(root, params_file)
     found = project.controls
-    for line in found.unreadable:
-        print(f"warning: {line}", file=sys.stderr)
     without = [
         f"no control is declared for '{name}': no method tells what its ingredient does; "
         f"write a method with 'control_for: {name}'"

@@ -33,9 +33,9 @@ from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost
 from regft_core.serve.export import export
+from regft_core.settings.document import load_yaml
 from regft_core.settings.files import METHODS, find, method_file, task_file
 from regft_core.settings.preset import link
-from regft_core.settings.yaml.document import load_yaml
 
 if TYPE_CHECKING:
     from regft_core.training.loop import Loop

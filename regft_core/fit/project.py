@@ -30,12 +30,13 @@ from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
-from regft_core.runs.project import compose_check, open_project
+from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
+from regft_core.settings.checks.compositions import composition_errors
 from regft_core.settings.files import TASKS, task_file
+from regft_core.settings.laying import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
-from regft_core.settings.yaml.layers import nested
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
@@ -125,7 +126,7 @@ class Draft:
         project = open_project(self.folder, check_composition=False)
         task = project.tasks[self.task]
         for name, method in project.methods.items():
-            if problems := compose_check(method, task, project.params, project.tasks):
+            if problems := composition_errors(project.builder.registry, method, task, project.params, project.tasks):
                 self.refused[name] = problems[0]
 
     # -------------------------------------------------------------------------------- files

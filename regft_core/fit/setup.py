@@ -20,8 +20,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.schema import Name, NameList, StrictModel
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import load_yaml
+from regft_core.settings.document import load_yaml
+from regft_core.settings.validate import validate
 
 PRESET = "pipelines/own_data.yaml"
 #: Folds that are tried, and the repeats that minutes may add to files of at most so many rows.

@@ -34,8 +34,8 @@ from regft_core.runs.prepared_rows import (
 )
 from regft_core.runs.scopes import stage_scope
 from regft_core.settings.files import task_file
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-from regft_core.settings.settings import sizes_of
 
 
 def prepare(project: Project, tasks: list[str] | None = None) -> None:
@@ -78,7 +78,7 @@ def _dataset(project: Project, task: str) -> None:
         project.tasks,
         folder,
         _sealing(making),
-        lambda split: document.place(("splits", split)),
+        lambda split: str(document.place(("splits", split))),
     )
     described = read_json(folder / "task.json")
     if line := split_line(described):

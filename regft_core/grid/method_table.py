@@ -20,8 +20,8 @@ from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
 from regft_core.schema.method import Method
-from regft_core.settings.checks.methods import method_factor
 from regft_core.settings.files import METHODS, names
+from regft_core.settings.matched_compute import method_factor
 from regft_core.settings.method_sources import Setting, settings
 from regft_core.settings.project import Project
 
@@ -68,7 +68,6 @@ class Line:
 def catalogue(root: Path) -> list[Line]:
     """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
     project, registry = _project(root), discover()
-    assert project.builder is not None
     found = []
     for name, method in project.methods.items():
         own = [other for other, one in project.methods.items() if name in one.config.control_for]
@@ -192,7 +191,7 @@ def exclusive(entries: Sequence[listed.Entry]) -> list[str]:
 
 def _settings(method: Method) -> str:
     changed = sorted({key for phase in method.phases for key in phase.explicit})
-    if method.config.model is not None:
+    if method.config.model:
         changed.append("model")
     return "settings: " + ", ".join(changed) if changed else ("phases" if len(method.phases) > 1 else "nothing")
 

@@ -23,9 +23,9 @@ from regft_core.schema.tasks import FilesSource, HubSource
 from regft_core.settings.checks.params import moves
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.files import task_file
+from regft_core.settings.layers import all_sizes
 from regft_core.settings.papers.public_sizes import ENCODER_MILLIONS, published_rows
 from regft_core.settings.project import Project
-from regft_core.settings.settings import all_sizes
 from regft_core.settings.store_path import store_path
 
 #: Bytes of a weight in fp32, and of a row of text on average.

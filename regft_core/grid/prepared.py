@@ -9,8 +9,8 @@ from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.names import listing, plural
 from regft_core.settings.cost import prepared_rows
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-from regft_core.settings.settings import sizes_of, training_of
 
 #: A class with a smaller share of the training rows is called rare; of many classes, with less than that part of an
 #: equal share.
@@ -53,7 +53,7 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
             f"'{label}' {count / total:.0%}" for label, count in counts.items() if total and count < limit * total
         ]:
             remedy = "metrics: [accuracy, f1_macro] and primary: f1_macro"
-            if training_of(project.params, project.tasks, name).class_weights == "none":
+            if project.shared(name).class_weights == "none":
                 remedy += ", perhaps with training: {class_weights: balanced}"
             found.append(
                 f"task '{name}': few training rows are {listing(rare)}, and accuracy hardly counts them; set {remedy}"

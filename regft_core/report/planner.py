@@ -26,8 +26,8 @@ from regft_core.runs.results.work import Work
 from regft_core.settings.cost import PlanRow, duration
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell, parse_size
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-from regft_core.settings.settings import sizes_of
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares

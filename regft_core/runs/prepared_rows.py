@@ -22,8 +22,8 @@ from regft_core.runs.project import open_project
 from regft_core.runs.scopes import Scope, kind_modules, stage_scope
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.copies import ROWS
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-from regft_core.settings.settings import sizes_of
 
 if TYPE_CHECKING:
     pass

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from regft_core import __version__, shipped
 from regft_core.catalogue import OWN, use_project
-from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import ConfigError, Problem
-from regft_core.evaluate.analyses import find
-from regft_core.hooks import compose, listed
-from regft_core.hooks.registry import discover
 from regft_core.io.file_states import FileState, file_state, folder_state, settled
-from regft_core.models.source import encoder_problems
 from regft_core.names import suggestion
 from regft_core.runs.code import installed
-from regft_core.schema.method import Method
-from regft_core.schema.params import Params
-from regft_core.schema.tasks import TaskConfig
-from regft_core.settings.checks.builtin_tasks import Builtin
 from regft_core.settings.files import CONTAMINATION, FOLDERS
+from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
-from regft_core.settings.settings import all_sizes, sizes_of
 
 REPORTED_PACKAGES = (
     "torch",
@@ -41,17 +32,6 @@ REPORTED_PACKAGES = (
     "safetensors",
     "scipy",
 )
-
-
-def compose_check(
-    method: Method, task: TaskConfig | None, params: Params, tasks: Mapping[str, TaskConfig]
-) -> list[str]:
-    """Composition problems of one method on one task (None: on any), for the validator.
-
-    ``tasks`` holds those that phases name.
-    """
-    model = None if method.encoder_problem(params.model) else params.model  # that is a problem of its own
-    return compose.check_method(discover(), method, params.training, task, model, tasks, tf32=params.execution.tf32)
 
 
 def open_project(
@@ -130,19 +110,7 @@ def _files(root: Path, params_file: str) -> list[FileState]:
 
 
 def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:
-    return load_project(
-        root,
-        discover(),
-        compose_check if check_composition else None,
-        builtin=Builtin(BuiltinOptions, SPLITS),
-        encoder_check=encoder_problems,
-        find_evaluation=find,
-        settle=lambda phase, shared: compose.resolve_training(
-            listed.entries(discover(), phase.regularisers), phase, shared
-        )[0],
-        params_file=params_file,
-        params_text=params_text,
-    )
+    return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
 
 
 def check_listed(project: Project, **given: str | int) -> None:

@@ -19,8 +19,8 @@ from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
 from regft_core.runs.store.lookup import NotStored
 from regft_core.runs.trials import choice_of, trials_of_run
+from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-from regft_core.settings.settings import sizes_of
 
 if TYPE_CHECKING:
     from regft_core.runs.store.run_store import RunStore

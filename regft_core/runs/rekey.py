@@ -33,9 +33,9 @@ from regft_core.runs.recompute import NAMES, Made, expected, jobs_of
 from regft_core.runs.store.run_store import RunStore
 from regft_core.runs.store.stored_run import REKEYED
 from regft_core.schema import StrictModel
+from regft_core.settings.document import load_yaml
 from regft_core.settings.project import Project
 from regft_core.settings.version import PATTERN
-from regft_core.settings.yaml.document import load_yaml
 
 FILE = shipped.FOLDER / "releases.yaml"
 

@@ -30,25 +30,29 @@ class StrictModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    def known(self, *names: str) -> bool:
-        """Whether all these fields are there; false only for wrong fields of an incomplete model (``parts``)."""
-        return all(name in self.__dict__ for name in names)
-
 
 Inconsistency = tuple[tuple[str, ...], str]
+
+
+class Inconsistent(ValueError):
+    """Fields of a model that are right one by one and disagree."""
+
+    def __init__(self, found: list[Inconsistency]) -> None:
+        super().__init__("; ".join(message for _, message in found))
+        self.found = found
 
 
 class ConsistentModel(StrictModel):
     """A model whose fields must also agree with each other."""
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """What is wrong between fields: keys that lead to the place, and a sentence. Looks at ``known`` fields only."""
+        """Yield what is wrong between fields: keys that lead to the place, and a sentence."""
         yield from ()
 
     @model_validator(mode="after")
     def _consistent(self) -> ConsistentModel:
-        if wrong := list(self.inconsistencies()):
-            raise ValueError("; ".join(message for _, message in wrong))
+        if found := list(self.inconsistencies()):
+            raise Inconsistent(found)
         return self
 
 

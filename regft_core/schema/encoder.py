@@ -1,23 +1,27 @@
-"""The section ``model`` of ``params.yaml``, and what single tasks and methods change in it."""
+"""The section ``model`` of ``params.yaml``, and which of its keys single tasks and methods may change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from regft_core.schema import Override, StrictModel
+from regft_core.schema import ConsistentModel, Inconsistency
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
 Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
 
 
+#: What a task, and what a method changes in ``model``; the values are checked once they are laid over it.
+TaskModel = dict[Literal["max_length"], Any]
+MethodModel = dict[Literal["pooling", "pairs"], Any]
 #: Keys of how a text becomes rows, with their defaults.
 _READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}
 
 
-class EncoderConfig(StrictModel):
+class EncoderConfig(ConsistentModel):
     """Which pretrained encoder is fine-tuned."""
 
     name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
@@ -56,44 +60,23 @@ class EncoderConfig(StrictModel):
         """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""
         return 2 if paired and self.pairs == "separately" else 1
 
-    @model_validator(mode="after")
-    def _consistent(self) -> EncoderConfig:
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Ways to read a pair or a long text that the pooling does not allow."""
         if self.pairs == "separately" and self.pooling == "head":
-            raise ValueError(
-                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot; "
-                "set pooling: mean or pooling: cls"
+            message = (
+                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot"
             )
+            yield ("pairs",), f"{message}; set pooling: mean or pooling: cls"
         if self.pairs == "separately" and self.pooling == "mask":
-            raise ValueError("pooling: mask puts both texts of a pair into one template; set pairs: jointly")
+            yield ("pairs",), "pooling: mask puts both texts of a pair into one template; set pairs: jointly"
         if self.prompt is not None and self.pooling == "mask":
-            raise ValueError("pooling: mask reads texts in the task's template; put the words of 'prompt' there")
+            message = "pooling: mask reads texts in the task's template; put the words of 'prompt' there"
+            yield ("prompt",), message
         if self.windows > 1 and self.pooling in ("head", "mask"):
-            raise ValueError(
-                f"windows: {self.windows} averages pooled vectors, which pooling: {self.pooling} does not give; "
-                "set pooling: mean, cls or last"
-            )
+            message = f"windows: {self.windows} averages pooled vectors, which pooling: {self.pooling} does not give"
+            yield ("windows",), f"{message}; set pooling: mean, cls or last"
         if self.stride and self.windows == 1:
-            raise ValueError(f"stride: {self.stride} is what windows share, and there is one; set windows: 4")
+            yield ("stride",), f"stride: {self.stride} is what windows share, and there is one; set windows: 4"
         if 2 * self.stride >= self.max_length:
-            raise ValueError(
-                f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
-                f"; give at most {(self.max_length - 1) // 2}"
-            )
-        return self
-
-
-class TaskModel(StrictModel):
-    """What one task changes in ``model``."""
-
-    max_length: Override[MaxLength] = None
-
-    def over(self, model: EncoderConfig) -> EncoderConfig:
-        """The section ``model`` with the task's values."""
-        return model.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
-
-
-class ModelOverrides(StrictModel):
-    """What a method changes in ``model``: its opponents need not share a pooling that suits nobody."""
-
-    pooling: Override[Pooling] = None
-    pairs: Override[Pairs] = None
+            message = f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
+            yield ("stride",), f"{message}; give at most {(self.max_length - 1) // 2}"

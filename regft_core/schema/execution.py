@@ -73,19 +73,15 @@ class ExecutionConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         for name in ("tf32", "cuda_graphs"):
-            if getattr(self, name, False) and getattr(self, "device", "auto") in ("cpu", "mps"):
+            if getattr(self, name) and self.device in ("cpu", "mps"):
                 yield (
                     (name,),
                     f"{name} is for CUDA devices, but device is {self.device}; remove it, or set device: cuda",
                 )
-        if self.known("executor"):
-            for name in ("ray", "slurm"):
-                if self.known(name) and getattr(self, name) is not None and self.executor != name:
-                    yield (
-                        (name,),
-                        f"has options of executor '{name}', but the executor is '{self.executor}'"
-                        f"; remove them, or set executor: {name}",
-                    )
+        for name in ("ray", "slurm"):
+            if getattr(self, name) is not None and self.executor != name:
+                message = f"has options of executor '{name}', but the executor is '{self.executor}'"
+                yield (name,), f"{message}; remove them, or set executor: {name}"
 
     def settings(self) -> dict[str, Any]:
         """The options of the chosen executor, if it has a section of its own; defaults where that is left out."""

@@ -152,8 +152,7 @@ class Method:
         A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
         does: the encoder was trained to be read there.
         """
-        own = self.config.model
-        changes = {name: getattr(own, name) for name in own.model_fields_set} if own is not None else {}
+        changes = dict(self.config.model)
         if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
             del changes["pooling"]
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})

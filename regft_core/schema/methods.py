@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from regft_core.schema import (
     ConsistentModel,
@@ -16,9 +16,9 @@ from regft_core.schema import (
     Size,
     StrictModel,
 )
-from regft_core.schema.encoder import ModelOverrides
+from regft_core.schema.encoder import MethodModel
+from regft_core.schema.settings import Layer
 from regft_core.schema.sources import Source
-from regft_core.schema.training import TrainingOverrides
 
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
 SettingPath = Annotated[str, Field(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$")]
@@ -39,7 +39,7 @@ class DataConfig(StrictModel):
     )
 
 
-class RepeatConfig(StrictModel):
+class RepeatConfig(ConsistentModel):
     """A phase that is run several times; its members are stored one by one, then merged."""
 
     times: int = Field(ge=1, le=100)
@@ -54,11 +54,9 @@ class RepeatConfig(StrictModel):
         "noise",
     )
 
-    @model_validator(mode="after")
-    def _judged_alike(self) -> RepeatConfig:
+    def inconsistencies(self) -> Iterator[Inconsistency]:
         if self.merge == "greedy" and "split" in self.vary:
-            raise ValueError("merge: greedy compares members on one validation share; take split out of vary")
-        return self
+            yield ("vary",), "merge: greedy compares members on one validation share; take split out of vary"
 
     def settled(self) -> dict[str, Any]:
         """The values as they stand in keys: a variant that is the default one is left out of them."""
@@ -75,7 +73,7 @@ class PhaseConfig(StrictModel):
     repeat: RepeatConfig | None = None
     seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
     regularisers: Regularisers = Field({})
-    training: TrainingOverrides = TrainingOverrides()
+    training: Layer = Field({})
 
 
 class ControlPhase(StrictModel):
@@ -85,7 +83,7 @@ class ControlPhase(StrictModel):
     repeat: dict[str, Any] = Field({})
     seed: Seed | None = None
     regularisers: dict[Name, dict[str, Any] | None] = Field({}, description="null: without this regulariser")
-    training: TrainingOverrides = TrainingOverrides()
+    training: Layer = Field({})
 
 
 class ControlConfig(ControlPhase):
@@ -104,7 +102,7 @@ def _refuse_sentence(value: Any) -> Any:
 WORDS = frozenset(
     {
         *("description", "paper", "sources", "variant_of", "combines"),
-        *("controls", "control_for", "differs_in", "differs_by"),
+        *("controls", "control_for", "controlled_by", "differs_in", "differs_by"),
     }
 )
 
@@ -119,6 +117,7 @@ class MethodConfig(ConsistentModel):
     description: str = ""
     paper: str = ""
     control_for: OneOrMoreNames = Field((), description="the methods that this arm controls for")
+    controlled_by: OneOrMoreNames = Field((), description="methods with files of their own that control for it")
     differs_in: tuple[SettingPath, ...] = Field(
         (), strict=False, description="the settings in which a control written by hand differs from its methods"
     )
@@ -126,9 +125,9 @@ class MethodConfig(ConsistentModel):
     controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
     combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")
-    model: ModelOverrides | None = Field(None, description="how this method reads the encoder, shown in the report")
+    model: MethodModel = Field({}, description="how this method reads the encoder, shown in the report")
     regularisers: Regularisers = Field({})
-    training: TrainingOverrides = TrainingOverrides()
+    training: Layer = Field({})
     phases: dict[Name, PhaseConfig] | None = Field(
         None, description="in the order in which they run; the last is called finetune"
     )
@@ -138,7 +137,7 @@ class MethodConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""
-        if self.known("phases") and self.phases is not None:
+        if self.phases is not None:
             for key in ("regularisers", "training"):
                 if key in self.model_fields_set:
                     yield (key,), f"{key} stands beside phases; move it into the phase that it belongs to"
@@ -148,30 +147,24 @@ class MethodConfig(ConsistentModel):
                 yield ("phases",), f"phases must end with the phase 'finetune', {last}; name the last one so"
             for i, name in enumerate(names):
                 yield from self._phase_inconsistencies(name, self.phases[name], names[:i])
-        if self.known("control_for", "differs_in") and bool(self.control_for) != bool(self.differs_in):
+        if bool(self.control_for) != bool(self.differs_in):
             given, other = ("control_for", "differs_in") if self.control_for else ("differs_in", "control_for")
-            yield (
-                (given,),
-                f"{given} needs '{other}': the methods, and the settings in which they differ from this one"
-                f"; add {other}",
-            )
+            needs = "the methods, and the settings in which they differ from this one"
+            yield (given,), f"{given} needs '{other}': {needs}; add {other}"
 
-    def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
-        at = ("phases", name)
+    @staticmethod
+    def _phase_inconsistencies(name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
+        at, data = ("phases", name), phase.data
         if name in ("previous", "checkpoint"):
             yield at, f"'{name}' is a word of 'start'; give the phase another name"
         starts = ("previous", "checkpoint", *earlier)
-        if phase.known("start") and phase.start not in starts:
+        if phase.start not in starts:
             known = ", ".join(starts)
             message = f"'{name}' starts from '{phase.start}', which is not an earlier phase; allowed: {known}"
             yield (*at, "start"), message
-        if not phase.known("data"):
-            return
-        data, merge = phase.data, phase.repeat.merge if phase.known("repeat") and phase.repeat is not None else None
-        if merge == "greedy" and data.known("split") and data.split == 1.0:
+        if phase.repeat is not None and phase.repeat.merge == "greedy" and data.split == 1.0:
             message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
             yield (*at, "repeat", "merge"), message
-        seeded = phase.known("seed") and phase.seed is not None
-        if seeded and data.known("task", "size") and data.task is None and data.size != "full":
+        if phase.seed is not None and data.task is None and data.size != "full":
             message = f"'{name}' has one seed for all, but the rows of a cell differ by seed; "
             yield (*at, "seed"), message + "set data.size: full or another data.task, or remove seed"

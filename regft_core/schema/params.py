@@ -13,7 +13,9 @@ from regft_core.schema.report import ReportConfig
 from regft_core.schema.settings import MethodSettings, TaskSettings
 from regft_core.schema.training import TrainingConfig
 from regft_core.schema.tuning import TuningConfig
-from regft_core.settings.version import PATTERN
+
+#: A version of regft.
+PATTERN = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$"
 
 
 class GridConfig(StrictModel):

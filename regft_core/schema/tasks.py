@@ -14,7 +14,7 @@ from regft_core.schema import ConsistentModel, Inconsistency, Name, Override, St
 from regft_core.schema.encoder import TaskModel
 from regft_core.schema.file_format import FileFormat
 from regft_core.schema.prompts import PromptConfig
-from regft_core.schema.training import TaskTraining
+from regft_core.schema.settings import Layer
 
 #: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
@@ -67,8 +67,8 @@ class FilesSource(StrictModel):
 
     @property
     def written(self) -> FileFormat:
-        """How the files are written, as far as it is said, and right."""
-        return FileFormat(**{name: getattr(self, name) for name in WRITTEN if self.known(name)})
+        """How the files are written, as far as it is said."""
+        return FileFormat(**{name: getattr(self, name) for name in WRITTEN})
 
 
 class BuiltinSource(StrictModel):
@@ -203,60 +203,53 @@ class TaskConfig(ConsistentModel):
     )
     ood: dict[Name, OodConfig] = Field({})
     submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
-    training: TaskTraining = Field(TaskTraining(), description="what this task changes in the shared protocol")
-    model: TaskModel = Field(TaskModel(), description="what this task changes in the section model: max_length")
+    training: Layer = Field({}, description="what this task changes in the shared protocol")
+    model: TaskModel = Field({}, description="what this task changes in the section model: max_length")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""
-        drawn = self.known("splits") and self.splits.known("train", "dev") and not isinstance(self.splits.dev, str)
-        if drawn and self.splits.train is None:
+        labels, kind = self.labels or (), find(self.kind)
+        if not isinstance(self.splits.dev, str) and self.splits.train is None:
             yield ("splits", "dev"), "'dev' is drawn from the rows of 'train', which is missing; add splits.train"
-        if self.known("kind", "labels") and (wrong := find(self.kind).wrong_labels(self.labels)):
+        if wrong := kind.wrong_labels(self.labels):
             yield ("labels",), wrong
-        if self.known("labels") and self.labels is not None and len(set(self.labels)) != len(self.labels):
+        if len(set(labels)) != len(labels):
             yield ("labels",), "'labels' names a label twice; keep one"
-        if self.known("kind"):
-            yield from self._label_columns()
-        if self.known("primary", "metrics") and self.primary not in self.metrics:
+        yield from self._label_columns()
+        if self.primary not in self.metrics:
             yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
-        if self.known("positive_label", "labels") and self.positive_label not in (None, *(self.labels or ())):
-            message = f"positive_label '{self.positive_label}' is not a label; give one of {list(self.labels or ())}"
+        if self.positive_label not in (None, *labels):
+            message = f"positive_label '{self.positive_label}' is not a label; give one of {list(labels)}"
             yield ("positive_label",), message
-        if self.known("prompt", "labels", "columns") and self.prompt is not None and self.columns.known("text_pair"):
+        if self.prompt is not None:
             for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
                 yield ("prompt", *path), message
-        if self.known("submission", "kind") and self.submission is not None and not find(self.kind).submits:
+        if self.submission is not None and not kind.submits:
             message = f"no format of a benchmark's server has answers of kind: {self.kind}; remove 'submission'"
             yield ("submission",), message
-        if self.known("submission", "labels") and self.submission is not None and self.submission.known("labels"):
-            own, given = set(self.labels or ()), set(self.submission.labels)
-            if given and own != given:
-                message = (
-                    f"submission.labels writes {sorted(given)}, but the task's labels are {sorted(own)}; name these"
-                )
-                yield ("submission", "labels"), message
+        if self.submission is not None and self.submission.labels and set(labels) != set(self.submission.labels):
+            message = f"submission.labels writes {sorted(self.submission.labels)}, but the task's labels are "
+            yield ("submission", "labels"), f"{message}{sorted(labels)}; name these"
 
     def _label_columns(self) -> Iterator[Inconsistency]:
         """Columns of several labels where an example has one, or that do not fit the labels."""
-        places: list[tuple[tuple[str, ...], Any]] = [((), self)]
-        if self.known("ood"):
-            places += [(("ood", name), config) for name, config in self.ood.items()]
+        places: list[tuple[tuple[str, ...], ColumnsConfig | None, tuple[str, ...] | None]]
+        places = [((), self.columns, self.labels)]
+        places += [(("ood", name), own.columns, own.labels or self.labels) for name, own in self.ood.items()]
         kind = find(self.kind)
-        for path, place in places:
-            if not place.known("columns", "labels") or place.columns is None:
+        for path, columns, labels in places:
+            if columns is None:
                 continue
-            yield from _same_columns(path, place.columns)
-            columns, labels = place.columns, place.labels or (self.labels if self.known("labels") else None)
-            given = [key for key in ("labels", "label_delimiter") if columns.known(key) and getattr(columns, key)]
-            for key in given if kind.one_label or not kind.has_labels else ():
+            yield from _same_columns(path, columns)
+            several = [key for key in ("labels", "label_delimiter") if getattr(columns, key)]
+            for key in several if kind.one_label or not kind.has_labels else ():
                 message = f"'{key}' is for kind: multi_label, and an example of a {self.kind} task has one label"
                 yield (*path, "columns", key), f"{message}; remove it, or change the kind"
-            if "labels" not in given:
+            if columns.labels is None:
                 continue
-            for key in ("label", "label_delimiter"):
-                if key in columns.model_fields_set:
-                    message = f"'{key}' is for one column, and 'labels' names a column for each label; keep one"
-                    yield (*path, "columns", key), message
+            for key in {"label", "label_delimiter"} & columns.model_fields_set:
+                message = f"'{key}' is for one column, and 'labels' names a column for each label; keep one"
+                yield (*path, "columns", key), message
             if labels is not None and len(columns.labels) != len(labels):
                 counts = f"{len(columns.labels)} columns for {len(labels)} labels"
                 yield (*path, "columns", "labels"), f"{counts}; name one for each of the labels, in their order"
@@ -264,13 +257,9 @@ class TaskConfig(ConsistentModel):
 
 def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inconsistency]:
     """A column that is read as two things: the one would give away the other."""
-    if not columns.known("text", "text_pair"):
-        return
     if columns.text_pair == columns.text:
         message = f"'text_pair' is the column '{columns.text}', which is 'text' too; name another column, or remove it"
         yield (*path, "columns", "text_pair"), message
-    if not columns.known("label", "labels"):
-        return
     for key in ("text", "text_pair"):
         if getattr(columns, key) in columns.of_labels:
             message = f"'{key}' is the column '{getattr(columns, key)}', which holds labels; name the column of texts"

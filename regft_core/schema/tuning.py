@@ -56,12 +56,12 @@ class TuningConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """A choice on the dev set is one per cell; nothing to try."""
-        if self.known("selection", "per") and self.selection == "dev_as_published" and self.per == "seed":
+        if self.selection == "dev_as_published" and self.per == "seed":
             yield (
                 ("per",),
                 "per: seed with selection: dev_as_published; papers choose once for all seeds, so set per: cell",
             )
-        if self.known("selection", "folds") and self.folds is not None:
+        if self.folds is not None:
             if self.selection == "dev_as_published":
                 yield (
                     ("folds",),
@@ -69,5 +69,5 @@ class TuningConfig(ConsistentModel):
                 )
             if "split" in self.model_fields_set:
                 yield ("split",), "split beside folds; keep one of the two"
-        if self.known("values", "methods") and not self.values and not any(self.methods.values()):
+        if not self.values and not any(self.methods.values()):
             yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"

@@ -14,21 +14,15 @@ from regft_core.schema.method import Method, Registry, is_name
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
 from regft_core.schema.sources import paths
-from regft_core.settings.checks.methods import (
-    Matched,
-    SharedFor,
-    build_method,
-    check_parts,
-    incomparable,
-    method_factor,
-)
+from regft_core.schema.training import TrainingConfig
 from regft_core.settings.derived import Change, changes_of, flipped, split_name
-from regft_core.settings.difference import Settle, differences, sentence, settings_of, undeclared
-from regft_core.settings.files import METHODS, find, read
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import Document, KeyPath, dotted
-from regft_core.settings.yaml.layers import Layered, lay
-from regft_core.settings.yaml.valid_parts import parts
+from regft_core.settings.difference import differences, sentence, settings_of, undeclared
+from regft_core.settings.document import Document
+from regft_core.settings.files import METHODS, find, missing, read
+from regft_core.settings.laying import lay
+from regft_core.settings.matched_compute import incomparable, method_factor
+from regft_core.settings.phases import SharedFor, build_phases, options_problems, source_problems
+from regft_core.settings.validate import validate
 
 #: Keys of ``method_settings`` that are no part of a method's file.
 NOT_IN_FILE = ("base",)
@@ -44,37 +38,29 @@ class MethodBuilder:
         warnings: controls that differ from their methods in more than they declare.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        registry: Registry,
-        params: Document,
-        settings: Params,
-        *,
-        exact: bool = True,
-        settle: Settle = lambda phase, _: phase.training,
-    ) -> None:
+    def __init__(self, root: Path, registry: Registry, params: Document, settings: Params, shared: SharedFor) -> None:
         self.root = root
         self.registry = registry
         self.params = params
-        #: ``params.yaml``; defaults stand in it for what is wrong (for wrong values of ``training``: not ``exact``).
         self.settings = settings
-        self.exact = exact
+        self.shared = shared
         self.problems: list[Problem] = []
-        self.settle = settle
+        self.warnings: list[str] = []
         self._files: dict[str, Document | None] = {}
         self._derived: dict[str, tuple[str, Change] | None] = {}
         #: (control, task) -> in what it differs from its methods.
-        self._said: dict[tuple[str, str | None], str] = {}
-        self.warnings: list[str] = []
+        self._differences: dict[tuple[str, str | None], str] = {}
 
     # -------------------------------------------------------------------------------- documents
 
     def knows(self, name: str) -> bool:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
         own = self.settings.method_settings.get(name)
-        based = own is not None and own.known("base") and own.base is not None
-        return based or find(self.root, METHODS, name) is not None or self.derivation(name) is not None
+        return (
+            (own is not None and own.base is not None)
+            or find(self.root, METHODS, name) is not None
+            or self.derivation(name) is not None
+        )
 
     def derivation(self, name: str) -> tuple[str, Change] | None:
         """(arm, change) of a control that an arm declares; None for any other name."""
@@ -116,6 +102,14 @@ class MethodBuilder:
                         queue.append(document.data)
                         yield document.data
 
+    def behind(self, name: str) -> set[str]:
+        """Return an arm and the arms that it is a control of: what a task changes in one of them, it changes here."""
+        behind = {name}
+        while (derivation := self.derivation(self.base(name))) is not None:
+            name = derivation[0]
+            behind.add(name)
+        return behind
+
     def base(self, name: str) -> str:
         """The method whose file the listed name stands for: another one's only for an arm with ``base``."""
         own = self.settings.method_settings.get(name)
@@ -141,17 +135,14 @@ class MethodBuilder:
         Raises ConfigError when the file cannot be read.
         """
         base = self.base(name)
-        found = self.source(base, task)
-        if found is None:
+        file = self.source(base, task)
+        if file is None:
             return None
-        if name in self.settings.method_settings:
-            if base != name:
-                found = _without_family(found, base)
-            found = lay(found, self.params, ("method_settings", name), skip=NOT_IN_FILE)
-        on_task = self.settings.task_settings.get(task) if task is not None else None
-        if on_task is not None and name in on_task.methods:
-            found = lay(found, self.params, ("task_settings", str(task), "methods", name))
-        return _with_own_sources(found) if isinstance(found, Layered) else found
+        found = _without_family(file, base) if base != name else file
+        found = lay(found, self.params, ("method_settings", name), skip=NOT_IN_FILE)
+        if task is not None:
+            found = lay(found, self.params, ("task_settings", task, "methods", name))
+        return _with_own_sources(found, file)
 
     # ---------------------------------------------------------------------------------- methods
 
@@ -169,135 +160,142 @@ class MethodBuilder:
         self,
         name: str,
         document: Document,
-        shared: SharedFor,
         task: str | None = None,
         trail: tuple[str, ...] = (),
         *,
-        tuned: bool = False,
+        tuned: Document | None = None,
     ) -> Method | None:
-        """The method that ``document`` describes, or None; what is wrong goes to ``problems``.
+        """Return the method that ``document`` describes, or None; what is wrong goes to ``problems``.
 
         Args:
-            shared: the protocol that the method's own values are laid over.
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
-            tuned: whether tuned values are laid over it: a control is compared with its methods without them.
+            tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values: a
+                control is compared with its methods without them.
         """
-        config, found = validate(MethodConfig, document)
-        self.problems += found
+        config, problems = validate(MethodConfig, document)
+        self.problems += problems
         if config is None:
-            known = parts(MethodConfig, document.data)
-            self.problems += check_parts(self.root, name, known, document, self.registry, self.knows)
+            self.problems += options_problems(document, self.registry)
             return None
-        matched = self._matched(name, document, shared, task, trail)
-        method, found = build_method(
-            self.root, name, config, document, self.registry, shared, matched, self.knows, exact=self.exact
-        )
-        self.problems += found
-        if method is None or not config.control_for or trail:
-            return method
-        if not tuned or (name, task) not in self._said:
-            self._said[name, task] = self._sentences(method, document, shared, task)
-        derivation = self.derivation(self.base(name))
-        said = self._said[name, task] + (f" ({derivation[1].why})" if derivation is not None else "")
-        own = config.model_copy(update={"differs_by": said})
-        if derivation is None:
-            return replace(method, config=own)
-        return replace(method, config=own, of=derivation[0], flipped=derivation[1].settings)
 
-    def _sentences(self, control: Method, document: Document, shared: SharedFor, task: str | None) -> str:
-        """In what a control differs from its methods; a warning where that is not what it declares."""
-        said: dict[str, list[str]] = {}
-        declared = control.config.differs_in
+        def shared(rows: str | None) -> Document:
+            return self.shared(task if rows is None else rows) if rows is not None or tuned is None else tuned
+
+        phases, problems = build_phases(
+            config, document, self.registry, shared, lambda other: self._factor(other, name, document, task, trail)
+        )
+        problems += [*self._unknown_names(name, config, document), *source_problems(config, document)]
+        self.problems += problems
+        if problems or phases is None:
+            return None
+        method = Method(name, config, phases)
+        if not config.control_for or trail:
+            return method
+        if tuned is None or (name, task) not in self._differences:
+            self._differences[name, task] = self._sentences(method, document, task)
+        derivation = self.derivation(self.base(name))
+        text = self._differences[name, task] + (f" ({derivation[1].why})" if derivation is not None else "")
+        config = config.model_copy(update={"differs_by": text})
+        if derivation is None:
+            return replace(method, config=config)
+        return replace(method, config=config, of=derivation[0], flipped=derivation[1].settings)
+
+    def _unknown_names(self, name: str, config: MethodConfig, document: Document) -> Iterator[Problem]:
+        """Yield the problems of methods that a file names as its relatives."""
+        for key in ("control_for", "controlled_by", "variant_of", "combines"):
+            for i, target in enumerate(getattr(config, key)):
+                at = (key, i) if (key, i) in document.places else (key,)
+                if target == name:
+                    hint = "name the method it belongs to"
+                    yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
+                elif not self.knows(target):
+                    yield missing(self.root, METHODS, target, document, at, without=name)
+
+    def _sentences(self, control: Method, document: Document, task: str | None) -> str:
+        """Return in what a control differs from its methods; warn where that is not what it declares."""
+        sentences: dict[str, list[str]] = {}
         for name in control.config.control_for:
-            method = self._beside(name, control, shared, task)
+            with self.silent():
+                place = self.document(name, task)
+                method = self.build(name, place, task, (control.name,)) if place is not None else None
             if method is None:
-                continue
-            one, other = self.settings_of(method, shared), self.settings_of(control, shared)
-            said.setdefault(sentence(one, other), []).append(name)
-            more = undeclared(differences(one, other), declared)
+                continue  # it is wrong, which is told where it is read
+            settings, others = self.settings_of(method), self.settings_of(control)
+            sentences.setdefault(sentence(settings, others), []).append(name)
+            more = undeclared(differences(settings, others), control.config.differs_in)
             if more and task is None and name in self.settings.methods:
                 self.warnings.append(
                     f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in more "
-                    f"than {listing(declared)}: {listing(more)}; make these the same, or name them in differs_in"
+                    f"than {listing(control.config.differs_in)}: {listing(more)}; make these the same, or name them "
+                    "in differs_in"
                 )
-        if len(said) == 1:
-            return next(iter(said))
-        return "; ".join(f"for {listing(names)}: {text}" for text, names in said.items() if text)
+        if len(sentences) == 1:
+            return next(iter(sentences))
+        return "; ".join(f"for {listing(names)}: {text}" for text, names in sentences.items() if text)
 
-    def _beside(self, name: str, other: Method, shared: SharedFor, task: str | None) -> Method | None:
-        """The arm ``name``, to compare ``other`` with; None where it is wrong, which is told where it is read."""
-        with self.silent():
-            document = self.document(name, task)
-            return self.build(name, document, shared, task, (other.name,)) if document is not None else None
-        return None
-
-    def settings_of(self, method: Method, shared: SharedFor, *, acting: bool = False) -> dict[str, Any]:
+    def settings_of(self, method: Method, *, acting: bool = False) -> dict[str, Any]:
         """See :func:`difference.settings_of`."""
-        return settings_of(method, self.registry, self.settle, shared(None), acting=acting)
+        return settings_of(method, self.registry, self.settings.training, acting=acting)
 
-    def _matched(
-        self, name: str, document: Document, shared: SharedFor, task: str | None, trail: tuple[str, ...]
-    ) -> Matched:
-        def matched(other: str) -> float | None:
-            """Factor of another method's compute; that method need not be listed."""
-            if other in (name, *trail):
-                circle = " -> ".join((*trail, name, other))
-                self.problems.append(
-                    document.problem("match-in-circle", (), f"steps_factor matches in a circle: {circle}", "break it")
-                )
-                return None
-            try:
-                place = self.document(other, task)
-            except ConfigError as error:
-                self.problems += error.problems
-                return None
-            training = shared(None)
-            method = self.build(other, place, shared, task, (*trail, name)) if place is not None else None
+    def _factor(
+        self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]
+    ) -> float | None:
+        """Return the factor of another method's compute; that method need not be listed."""
+        at = next((path for path in document.places if path[-1:] == ("match",)), ())
+        try:
+            place = self.document(other, task) if other not in (name, *trail) else None
+        except ConfigError as error:
+            self.problems += error.problems
+            return None
+        if place is not None:
+            method = self.build(other, place, task, (*trail, name))
             if method is None:
                 return None
-            if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
-                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
-                self.problems.append(document.problem("match-other-rows", (), message, "give the factor as a number"))
-                return None
-            if reason := incomparable(method, training, self.registry):
+            training = TrainingConfig.model_validate(self.shared(task).data["training"])
+            reason = incomparable(method, training, self.registry)
+            if not reason and all(phase.data.task is None and phase.data.size is None for phase in method.phases):
+                return method_factor(method, training, self.registry)
+            if reason:
                 under, instead = ("", "steps") if training.max_steps is None else (" under max_steps", "epochs")
                 message = f"steps_factor cannot match '{other}'{under}: {reason}"
                 hint = f"give the factor as a number, or count {instead}"
-                self.problems.append(document.problem("match-incomparable", (), message, hint))
-                return None
-            return method_factor(method, training, self.registry)
-
-        return matched
+                problem = document.problem("match-incomparable", at, message, hint)
+            else:
+                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
+                problem = document.problem("match-other-rows", at, message, "give the factor as a number")
+        elif other == name:
+            message = "a method cannot match its own compute"
+            problem = document.problem("refers-to-itself", at, message, "name another method")
+        elif other in trail:
+            circle = " -> ".join((*trail, name, other))
+            message = f"steps_factor matches in a circle: {circle}"
+            problem = document.problem("match-in-circle", at, message, "break it")
+        else:
+            problem = missing(self.root, METHODS, other, document, at, without=name)
+        self.problems.append(problem)
+        return None
 
 
 def _without_family(file: Document, base: str) -> Document:
-    """The settings of an arm's ``base``: what that file says about itself and its relatives is not true of its arm.
+    """Return the settings of an arm's ``base``: what that file says of itself and its relatives is not true of its arm.
 
     So a control's arm is no control until it says so; it is a variant of its base, whose controls it shares.
     """
     data = {key: value for key, value in file.data.items() if key not in _OF_THE_FILE}
-    return Document(
-        {"description": f"{base} with settings of its own", **data, "variant_of": [base]}, file.lines, file.file
-    )
+    own = {"description": f"{base} with settings of its own", **data, "variant_of": [base]}
+    return Document(own, file.places, file.file)
 
 
-def _with_own_sources(found: Layered) -> Layered:
-    """``found`` with the source of every value that a layer sets; those of the file speak of the file's values."""
-    given = found.data.get("sources", {})
-    if not isinstance(given, dict):  # wrong, and told as that
-        return found
-    known = paths(found.data)
-    own = {
-        path: f"ours: {document.place(at)}"
-        for top, (document, at) in found.origins.items()
-        for path in known
-        if f"{path}.".startswith(f"{dotted(top)}.")
-    }
-    return replace(found, data={**found.data, "sources": given | own}) if own else found
-
-
-def tuned_document(document: Document, values: Mapping[str, object], source: Document, at: KeyPath) -> Layered:
-    """``document`` with tuned values (nested mappings) laid over it; problems point to ``at`` in ``source``."""
-    layer = Document({"values": dict(values)}, {("values",): source.line(at)}, source.file)
-    return lay(document, layer, ("values",))
+def _with_own_sources(document: Document, file: Document) -> Document:
+    """Return ``document`` with the source of each value that a layer sets; the file's speak of the file's values."""
+    sources = document.data.get("sources", {})
+    if not isinstance(sources, dict):  # wrong, and told as that
+        return document
+    own = {}
+    for path in paths(document.data):
+        at = tuple(path.split("."))
+        place = document.place(at)
+        if place.file != file.file and at in document.places:
+            own[path] = f"ours: {place}"
+    return replace(document, data={**document.data, "sources": sources | own}) if own else document

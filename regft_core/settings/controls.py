@@ -13,8 +13,8 @@ from ruamel.yaml import YAML, nodes
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.io.files import write_bytes
+from regft_core.settings.document import load_yaml
 from regft_core.settings.find_controls import Control
-from regft_core.settings.yaml.document import load_yaml
 
 
 def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from regft_core.schema.method import FINETUNE, Registry
 from regft_core.schema.methods import WORDS
 from regft_core.schema.sources import paths
-from regft_core.settings.yaml.document import Document
-from regft_core.settings.yaml.layers import Layered, lay
+from regft_core.settings.document import Document
+from regft_core.settings.laying import lay
 
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
@@ -82,8 +82,8 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
         data = _plain(data, arm)
     head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
     head["differs_in"] = list(_declared(change, document.data))
-    base = Layered(head | data, document.lines, document.file, getattr(document, "origins", {}))
-    layered = lay(base, Document({"control": dict(change.values)}, {}, document.file), ("control",))
+    base = Document(head | data, document.places, document.file)
+    layered = lay(base, Document(dict(change.values), {}, document.file))
     for _, part in _parts(layered.data):
         for name in [name for name, options in part.items() if options is None]:
             del part[name]

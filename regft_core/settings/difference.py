@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from regft_core.hooks import compose, listed
 from regft_core.names import listing
-from regft_core.schema.method import FINETUNE, Method, Phase, Registry
+from regft_core.schema.method import FINETUNE, Method
 from regft_core.schema.training import TrainingConfig
 
-#: The protocol that a phase runs under once its regularisers have been asked (dropout, optimiser).
-Settle = Callable[[Phase, TrainingConfig], TrainingConfig]
 #: Differences that a sentence names one by one.
 NAMED = 4
 
@@ -34,30 +33,30 @@ class Difference(NamedTuple):
 
 
 def settings_of(
-    method: Method, registry: Registry, settle: Settle, shared: TrainingConfig, *, acting: bool = False
+    method: Method, registry: Mapping[str, Any], shared: TrainingConfig, *, acting: bool = False
 ) -> dict[str, Any]:
-    """Dotted path -> value of everything that decides what an arm computes; the last phase has no prefix.
+    """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
     Args:
-        settle: see ``Settle``.
+        registry: the regularisers' classes, which are asked for the protocol that a phase runs under.
         shared: the protocol that all methods share.
         acting: whether regularisers of strength 0 are left out: arms that are equal then train the same bits.
     """
-    own = method.config.model
-    found = {f"model.{key}": getattr(own, key) for key in own.model_fields_set} if own is not None else {}
+    settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:
         start = "" if phase.name == FINETUNE else f"phases.{phase.name}."
-        parts: dict[str, Any] = {"data": phase.data, "training": settle(phase, shared), "seed": phase.seed}
+        training = compose.resolve_training(listed.entries(registry, phase.regularisers), phase, shared)[0]
+        parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat}
         for name, options in phase.regularisers:
             if not acting or registry[name].declare(options).active:
                 # Regularisers without options are there or are not.
                 parts[f"regularisers.{name}"] = options if type(options).model_fields else True
         for key, value in parts.items():
-            found |= dict(_leaves(start + key, value))
-        if found[f"{start}training.max_steps"] is not None and found[f"{start}training.epochs"]:
-            del found[f"{start}training.epochs"]  # counts for nothing then
-    return found
+            settings |= dict(_leaves(start + key, value))
+        if settings[f"{start}training.max_steps"] is not None and settings[f"{start}training.epochs"]:
+            del settings[f"{start}training.epochs"]  # counts for nothing then
+    return settings
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.settings.copies import is_copy
-from regft_core.settings.yaml.document import Document, KeyPath, load_yaml
+from regft_core.settings.document import Document, KeyPath, load_yaml
 
 TASKS = "pipelines/tasks"
 METHODS = "pipelines/methods"
@@ -108,21 +108,15 @@ def without_override(document: Document) -> Document:
 
 def missing(
     root: Path, folder: str, name: str, document: Document, at: KeyPath, more: Sequence[str] = (), without: str = ""
-) -> Problem | None:
-    """The problem of a name, at ``at`` of ``document``, that no file of ``folder`` has; None when one has it.
+) -> Problem:
+    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` has.
 
     Args:
         folder: ``TASKS`` or ``METHODS``.
         more: names that may be meant although they have no file.
         without: a name that cannot be meant although it has a file.
     """
-    if find(root, folder, name) is not None:
-        return None
     what, present = _WHAT[folder], sorted({*names(root, folder), *more} - {without})
     message = f"unknown {what} '{name}': there is no {folder}/{name}.yaml"
-    return document.problem(
-        ("unknown-task" if folder == TASKS else "unknown-method"),
-        at,
-        message,
-        suggestion(name, present, f"{what}s there"),
-    )
+    code = "unknown-task" if folder == TASKS else "unknown-method"
+    return document.problem(code, at, message, suggestion(name, present, f"{what}s there"))

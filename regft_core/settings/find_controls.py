@@ -1,8 +1,8 @@
 """Controls: the arms that separate a method's ingredient from what comes along with it.
 
-An arm has the controls that it declares (``config.derived``), those whose YAML names it (``control_for``) or what it
-is a variant of, and, as a combination (``combines``), each of its ingredients alone. A listed arm that trains the same
-as a control is that control.
+An arm has the controls that it declares (``derived``), those that its YAML names (``controlled_by``) or that of what it
+is a variant of, listed arms that are ``control_for`` it, and, as a combination (``combines``), each of its ingredients
+alone. A listed arm that trains the same as a control is that control.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from regft_core.errors import ConfigError
 from regft_core.names import listing, plural
 from regft_core.schema.method import Method, Registry, is_name
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.methods import SharedFor
-from regft_core.settings.files import METHODS, names, read
 from regft_core.settings.trial_values import trials_of
 
 
@@ -57,81 +55,67 @@ class Controls:
         present: (method, control) pairs of which both are listed.
         twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
         without: listed methods for which no control is declared at all, though they add something.
-        unreadable: files that could not be searched for controls.
     """
 
     missing: list[Control] = field(default_factory=list)
     present: list[tuple[str, str]] = field(default_factory=list)
     twins: dict[tuple[str, str], str] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
 
 
-def find_controls(builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> Controls:
+def find_controls(builder: MethodBuilder, listed: Mapping[str, Method]) -> Controls:
     """Find the controls of ``listed`` methods, and of those controls in turn."""
     controls = Controls()
-    declared: dict[str, list[Control]] = {}
-    families: dict[str, tuple[str, ...]] = {}
-    for file in filter(is_name, names(builder.root, METHODS)):
-        try:
-            document = read(builder.root, METHODS, file)
-        except ConfigError as error:
-            if file not in listed:
-                first = error.problems[0]
-                controls.unreadable.append(f"{first.file} may be a control but cannot be read: {first.message}")
-            continue
-        data = document.data if document is not None else {}
-        families[file] = _names(data.get("variant_of"))
-        for ingredient in _names(data.get("combines")):
-            alone = Control(ingredient, file, "one ingredient of the combination alone")
-            declared.setdefault(file, []).append(alone)
-        for target in _names(data.get("control_for")):
-            declared.setdefault(target, []).append(Control(file, target, ""))
-    for name, method in listed.items():
-        families.setdefault(name, method.config.variant_of)
-        for target in method.config.control_for:
-            _note(declared, Control(name, target, method.config.differs_by))
-    equal = _Equal(builder, listed, shared)
-    for name, method in listed.items():
-        for end in builder.controls(name) if method.of is None else ():
-            _note(declared, Control(f"{name}_{end}", name, ""))
+    equal = _Equal(builder, listed)
     seen = set(listed)
     queue = list(listed)
     while queue:
         name = queue.pop(0)
-        own = _of_family(name, declared, families)
-        if not own and name in listed and _needs_control(listed[name], builder.registry):
+        names = _controls_of(builder, listed, name)
+        if not names and name in listed and _needs_control(listed[name], builder.registry):
             controls.without.append(name)
-        for control in own:
-            twin = control.name if control.name in listed else equal.listed(control.name)
+        for control in names:
+            twin = control if control in listed else equal.listed(control)
             if twin is not None:
                 if twin != name and (name, twin) not in controls.present:
                     controls.present.append((name, twin))
-                    other = equal.method(control.name)
-                    if twin != control.name and other is not None:
+                    other = equal.method(control)
+                    if twin != control and other is not None:
                         controls.twins[name, twin] = other.config.differs_by
-            elif control.name not in seen:
-                other = equal.method(control.name)
-                if other is None and builder.derivation(control.name) is not None:
+            elif control not in seen:
+                other = equal.method(control)
+                if other is None and builder.derivation(control) is not None:
                     continue  # there is none under these settings: no factor of the compute, for instance
-                seen.add(control.name)
-                differs = control.differs_by or (other.config.differs_by if other is not None else "")
-                controls.missing.append(Control(control.name, name, differs, in_turn=name not in listed))
-                queue.append(control.name)
+                seen.add(control)
+                differs = other.config.differs_by if other is not None else ""
+                controls.missing.append(Control(control, name, differs, in_turn=name not in listed))
+                queue.append(control)
     return controls
 
 
-def _note(declared: dict[str, list[Control]], control: Control) -> None:
-    known = declared.setdefault(control.control_for, [])
-    if all(one.name != control.name for one in known):
-        known.append(control)
+def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str) -> list[str]:
+    """Return the controls of an arm: of its family (``variant_of``), and those that it declares itself."""
+    controls: dict[str, None] = {}
+    family = [name]
+    for member in family:
+        controls |= dict.fromkeys(other for other, method in listed.items() if member in method.config.control_for)
+        try:
+            document = builder.document(member)
+        except ConfigError:
+            continue  # told where it is listed
+        data = document.data if document is not None else {}
+        controls |= dict.fromkeys([*_names(data.get("controlled_by")), *_names(data.get("combines"))])
+        family += [parent for parent in _names(data.get("variant_of")) if parent not in family and is_name(parent)]
+    if name in listed and listed[name].of is None:
+        controls |= dict.fromkeys(f"{name}_{end}" for end in builder.controls(name))
+    return [control for control in controls if control != name and is_name(control)]
 
 
 class _Equal:
     """Arms that are not listed, and the listed arms that train the same."""
 
-    def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method], shared: SharedFor) -> None:
-        self._builder, self._shared = builder, shared
+    def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method]) -> None:
+        self._builder = builder
         self._known: dict[str, str] = {}
         with builder.silent():
             self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
@@ -146,9 +130,9 @@ class _Equal:
         for task, own in settings.task_settings.items():
             if own.methods:
                 document = builder.document(method.name, task)
-                on_task = builder.build(method.name, document, self._shared, task) if document is not None else None
+                on_task = builder.build(method.name, document, task) if document is not None else None
                 every += [on_task] if on_task is not None else []
-        found += [sorted(builder.settings_of(one, self._shared, acting=True).items()) for one in every]
+        found += [sorted(builder.settings_of(one, acting=True).items()) for one in every]
         return repr(found)
 
     def method(self, name: str) -> Method | None:
@@ -157,7 +141,7 @@ class _Equal:
             self._methods[name] = None
             with self._builder.silent():
                 document = self._builder.document(name)
-                self._methods[name] = self._builder.build(name, document, self._shared) if document else None
+                self._methods[name] = self._builder.build(name, document) if document else None
         return self._methods[name]
 
     def listed(self, name: str) -> str | None:
@@ -180,24 +164,6 @@ def with_twins(methods: Mapping[str, Method], controls: Controls) -> dict[str, M
         update = {"control_for": (*config.control_for, name), "differs_by": said}
         found[twin] = replace(found[twin], config=config.model_copy(update=update))
     return found
-
-
-def _of_family(
-    name: str, declared: Mapping[str, list[Control]], families: Mapping[str, tuple[str, ...]]
-) -> list[Control]:
-    """Controls declared for ``name``; where there are none, those of the methods it is a variant of."""
-    found: dict[str, Control] = {}
-    trail, queue = {name}, [name]
-    while queue:
-        at = queue.pop(0)
-        for control in declared.get(at, ()):
-            if control.name != name:
-                found.setdefault(control.name, control)
-        for parent in families.get(at, ()):
-            if parent not in trail:
-                trail.add(parent)
-                queue.append(parent)
-    return list(found.values())
 
 
 def _needs_control(method: Method, registry: Registry) -> bool:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from regft_core.schema.method import is_name
-from regft_core.settings.settings import sizes_of
+from regft_core.settings.layers import sizes_of
 
 if TYPE_CHECKING:
     from regft_core.settings.project import Project

@@ -15,8 +15,8 @@ from pydantic_core import to_jsonable_python
 
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.sources import SECTIONS
-from regft_core.settings.checks.methods import phase_path
-from regft_core.settings.yaml.document import dotted
+from regft_core.settings.document import dotted
+from regft_core.settings.phases import phase_path
 
 
 class Described(Protocol):

@@ -20,8 +20,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.io.files import write_text
 from regft_core.models.aliases import ALIASES
 from regft_core.names import suggestion
+from regft_core.settings.document import load_yaml, relative_name
 from regft_core.settings.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
-from regft_core.settings.yaml.document import load_yaml, relative_name
 
 #: Where presets run; git and the project's own DVC ignore it.
 FOLDER = "presets"

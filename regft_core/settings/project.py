@@ -14,10 +14,9 @@ from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.document import Document
 from regft_core.settings.find_controls import Controls
-from regft_core.settings.settings import model_of, training_of
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
-from regft_core.settings.yaml.document import Document
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class Project:
     ``tasks`` holds the tasks of the grid, those that only judge them, and those that a phase of a
     method trains on; ``methods`` the listed methods in the order of ``params.yaml``, under the shared protocol,
     and ``on_task`` those that (method, task) changes. ``left_out`` holds, for each task of the grid, the declared
-    out-of-distribution sets that do not judge it, with the reason. ``controls`` of the listed methods, and
+    out-of-distribution sets that do not judge it, with the reason.
+    ``sections``: task -> the shared protocol and encoder. ``controls`` of the listed methods, and
     ``warnings``, are for the user to read.
     """
 
@@ -43,39 +43,37 @@ class Project:
     params: Params
     tasks: dict[str, TaskConfig]
     methods: dict[str, Method]
+    builder: MethodBuilder = field(repr=False, compare=False)
     warnings: tuple[str, ...] = ()
     documents: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
-    builder: MethodBuilder | None = field(default=None, repr=False, compare=False)
+    sections: Mapping[str, tuple[TrainingConfig, EncoderConfig]] = field(default_factory=dict)
     controls: Controls = field(default_factory=Controls, repr=False, compare=False)
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
 
     def method(self, name: str, task: str) -> Method:
-        """A listed method as it runs on a task."""
+        """Return a listed method as it runs on a task."""
         return self.on_task.get((name, task), self.methods[name])
 
     def shared(self, task: str) -> TrainingConfig:
-        """The protocol that all methods share on a task: ``training`` with what the task changes."""
-        return training_of(self.params, self.tasks, task)
+        """Return the protocol that all methods share on a task: ``training`` with what the task changes."""
+        return self.sections[task][0]
+
+    def model(self, task: str) -> EncoderConfig:
+        """Return the section ``model`` with what the task changes, before a method's own."""
+        return self.sections[task][1]
 
     def trials(self, name: str) -> list[Trial]:
-        """The settings that are tried for a method, in order; empty where nothing of it is tuned."""
+        """Return the settings that are tried for a method, in order; none where nothing of it is tuned."""
         return trials_of(self.params.tuning, self.methods[name])
 
     def tuned(self, name: str, task: str | None, values: Mapping[str, Any]) -> tuple[Method, TrainingConfig]:
-        """A method (on a task) with tuned values, and the protocol that it starts from.
+        """Return a method (on a task) with tuned values, and the protocol that it starts from.
 
         Raises ConfigError for values that do not fit this task, though they fit the method.
         """
-        assert self.builder is not None
-        other = {rows: self.shared(rows) for rows in self.tasks}
-        shared = self.params.training if task is None else self.shared(task)
         before = len(self.builder.problems)
-        method, training = tuned_method(self.builder, name, task, values, shared, other)
-        if method is None:
+        method, training = tuned_method(self.builder, name, task, values)
+        if method is None or training is None:
             raise ConfigError(self.builder.problems[before:])
         return method, training
-
-    def model(self, task: str) -> EncoderConfig:
-        """The section ``model`` with what the task changes, before a method's own."""
-        return model_of(self.params, self.tasks, task)

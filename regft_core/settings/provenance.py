@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core.schema.methods import WORDS
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import method_file, task_file
-from regft_core.settings.yaml.document import Document, KeyPath
 
 if TYPE_CHECKING:
     from regft_core.schema.method import Method, Phase
@@ -57,7 +57,7 @@ def place_in(project: Project, name: str, phase: Phase, message: str) -> str | N
     file = project.documents.get(method_file(name))
     if file is None or key[0] not in dict(phase.regularisers):
         return None
-    return file.place((*_at(project.methods[name], phase), "regularisers", *key))
+    return str(file.place((*_at(project.methods[name], phase), "regularisers", *key)))
 
 
 def _at(method: Method, phase: Phase) -> KeyPath:

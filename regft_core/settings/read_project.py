@@ -1,176 +1,202 @@
 """Read and validate a whole project: ``params.yaml``, its tasks and its methods.
 
-Every problem of every file is collected before anything is reported. No torch here.
+Every problem of every file is collected before anything is reported; a wrong ``params.yaml`` is reported alone, since
+it says which files the others are. No torch here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from regft_core.errors import ConfigError, Problem
-from regft_core.schema import StrictModel
-from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.method import Method, Registry, is_name
-from regft_core.schema.params import GridConfig, Params
-from regft_core.schema.training import TrainingConfig
+from regft_core.errors import ConfigError
+from regft_core.hooks.registry import discover
+from regft_core.schema.method import Method, Registry
+from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.builtin_tasks import Builtin, check_sizes
-from regft_core.settings.checks.compositions import ComposeCheck, check_compositions
-from regft_core.settings.checks.evaluations import FindEvaluation, check_evaluations, named_tasks
+from regft_core.settings.checks.builtin_tasks import check_sizes
+from regft_core.settings.checks.compositions import check_compositions
+from regft_core.settings.checks.evaluations import check_evaluations, named_tasks
 from regft_core.settings.checks.folds import check_folds
-from regft_core.settings.checks.methods import encoder_problems
-from regft_core.settings.checks.params import EncoderCheck, check_params
+from regft_core.settings.checks.params import check_params
 from regft_core.settings.checks.report_sets import check_averages, check_decide_by
 from regft_core.settings.checks.scales import odd_methods
-from regft_core.settings.checks.settings import check_settings
-from regft_core.settings.difference import Settle
-from regft_core.settings.files import PRESETS, method_file, without_override
+from regft_core.settings.checks.settings import check_layers, check_lengths
+from regft_core.settings.document import Document, KeyPath, load_yaml
+from regft_core.settings.files import METHODS, PRESETS, method_file, missing, without_override
 from regft_core.settings.find_controls import find_controls, lacking, with_twins
-from regft_core.settings.messages.explain import validate
+from regft_core.settings.layers import on_task, shared_sections
 from regft_core.settings.papers.contamination import read_contamination, sentences
+from regft_core.settings.phases import encoder_problems
 from regft_core.settings.project import Project
-from regft_core.settings.read_methods import MethodReader
 from regft_core.settings.read_tasks import TaskReader
 from regft_core.settings.reading import Reading
-from regft_core.settings.settings import training_of
 from regft_core.settings.trial_values import check_tuning
+from regft_core.settings.validate import validate
 from regft_core.settings.version import check_version
-from regft_core.settings.yaml.document import Document, KeyPath, load_yaml
-from regft_core.settings.yaml.valid_parts import parts
 
 
 def load_project(
     root: Path,
-    registry: Registry,
-    compose_check: ComposeCheck | None = None,
+    registry: Registry | None = None,
     *,
-    builtin: Builtin | None = None,
-    encoder_check: EncoderCheck | None = None,
-    find_evaluation: FindEvaluation | None = None,
-    settle: Settle = lambda phase, _: phase.training,
     params_file: str = "params.yaml",
     params_text: str | None = None,
+    check_composition: bool = True,
 ) -> Project:
     """Read and validate the project at ``root``.
 
     Args:
         root: project root.
-        registry: regulariser name -> its class.
-        compose_check: errors of a method on a task, given all tasks; called once per pair. When
-            sections of ``params.yaml`` other than ``training`` are wrong, it sees defaults there.
-        builtin: options and splits of built-in datasets.
-        encoder_check: errors in the files of an alias or a local directory.
-        find_evaluation: looks up what an evaluation declares; without it only their names are checked.
-        settle: the protocol that a phase runs under once its regularisers have been asked.
+        registry: regulariser name -> its class in the place of those that there are; these are not composed.
         params_file: another file instead of ``params.yaml``, for instance a preset.
         params_text: content to check in place of that file's.
+        check_composition: whether every method must be able to act on every task of the grid.
 
     Raises:
         ConfigError: all problems of all files.
     """
-    root = Path(root)
+    root, check_composition = Path(root), check_composition and registry is None
+    registry = discover() if registry is None else registry
     document = load_yaml(root / params_file, root, params_text)
     if params_file.startswith(PRESETS):
         document = without_override(document)
     reading = Reading(root, {params_file: document})
     reading.warnings += check_version(document)
-    params, found = validate(Params, document)
-    reading.note(found)
-    partial, wrong = (params, set()) if params is not None else _partial(document, found)
-    known = params or parts(Params, document.data)
+    params, problems = validate(Params, document)
+    problems += shared_sections(document)[2] if params is not None else []
+    if params is None or problems:
+        raise ConfigError(problems)
 
-    tasks = TaskReader(reading, builtin, partial.ood)
-    grid = tasks.read_grid(document, _names(document, ("grid", "tasks")))
-    reading.note(check_sizes(document, grid, builtin))
-    builder = MethodBuilder(root, registry, document, partial, exact="training" not in wrong, settle=settle)
-    methods = MethodReader(reading, builder, tasks)
-    method_names = _names(document, ("methods",))
-    methods.read_listed(document, method_names)
-    reading.note(*check_params(root, known, document, encoder_check))
-    reading.note(*check_folds(known, document, grid))
-    reading.note(check_settings(builder, known, document, grid, reading.documents, encoder_check))
-    methods.read_on_tasks(grid)
+    tasks = TaskReader(reading, params.ood)
+    grid = tasks.read_grid(document, {("grid", "tasks", i): name for i, name in enumerate(params.grid.tasks)})
+    shared: dict[str | None, Document] = {None: document}
+
+    def shared_on(task: str | None) -> Document:
+        if task not in shared:
+            shared[task] = on_task(document, str(task), tasks.document(str(task)))
+        return shared[task]
+
+    builder = MethodBuilder(root, registry, document, params, shared_on)
+    methods = _read_methods(reading, builder, tasks)
+    reading.note(check_sizes(document, grid))
+    reading.note(*check_params(root, params, document))
+    reading.note(*check_folds(params, document, grid))
+    reading.note(check_layers(builder, params, document))
+    reading.note(*check_averages(params, document, grid, tasks.left_out))
+    reading.note(check_decide_by(params, document, grid))
+    reading.note(*check_evaluations(params, document, grid))
+    for path, name in named_tasks(document).items():
+        tasks.read_training_rows(name, document, path, "read rows of")
+    sections = {}
+    for name in tasks.tasks:
+        training, model, problems = shared_sections(shared_on(name))
+        reading.note(problems)
+        if training is not None and model is not None:
+            sections[name] = (training, model)
+    changed = _on_tasks(builder, tasks, methods, grid)
+    grid = {name: task for name, task in grid.items() if name in sections}
+    reading.note(check_lengths(root, params, shared_on, {name: sections[name][1] for name in grid}))
 
     trials: dict[str, list[Method]] = {}
-    if partial.tuning is not None:
-        other = {name: training_of(partial, tasks.right, name) for name in tasks.right}
-        listed = list(method_names.values())
-        wrong_trials, trials = check_tuning(partial.tuning, methods.right, listed, builder, partial.training, other)
-        reading.note(wrong_trials)
-    reading.note(*check_averages(known, document, grid, tasks.left_out))
-    reading.note(check_decide_by(known, document, grid))
-    reading.note(*check_evaluations(known, document, grid, find_evaluation))
-    for path, name in named_tasks(document, find_evaluation).items():
-        tasks.read_training_rows(name, document, path, "read rows of")
-
-    judged = {name: tasks.right[name] for name in grid if name in tasks.right}
-    for name, method in methods.right.items():
+    if params.tuning is not None:
+        problems, trials = check_tuning(params.tuning, methods, params.methods, builder)
+        reading.note(problems)
+    for name, method in methods.items():
         place = reading.documents[method_file(name)]
-        if "model" not in wrong:
-            reading.note(encoder_problems(method, partial.model, place))
-        if compose_check is not None:
-            changed = {task: own for (of, task), own in methods.on_task.items() if of == name}
-            tried = trials.get(name, ())
-            reading.note(check_compositions(method, changed, tried, judged, tasks.right, partial, compose_check, place))
+        reading.note(encoder_problems(method, place, params.model))
+        if check_composition:
+            own = {task: other for (of, task), other in changed.items() if of == name}
+            every = {task: config for task, config in tasks.tasks.items() if task in sections}
+            reading.note(
+                check_compositions(registry, method, own, trials.get(name, ()), grid, every, params, sections, place)
+            )
     reading.note(builder.problems)
     try:
         seen = read_contamination(root)
     except ConfigError as error:
         reading.note(error.problems)
-    if reading.problems or params is None:
+    if reading.problems:
         raise ConfigError(list(dict.fromkeys(reading.problems)))
 
-    for task in params.grid.tasks:
-        sets = list(tasks.right[task].ood)
+    for task, config in grid.items():
+        sets = list(config.ood)
         for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
-            reading.warnings.append(f"{params_file}:{document.line(('model', 'name'))}: {text}")
+            reading.warnings.append(f"{document.place(('model', 'name'))}: {text}")
     reading.warnings += dict.fromkeys(builder.warnings)
     plain = {"vanilla", params.report.reference, *(params.tuning.methods if params.tuning is not None else ())}
-    odd = odd_methods(methods.right, list(methods.on_task.values()), partial.training, plain)
+    odd = odd_methods(methods, list(changed.values()), params.training, plain)
     reading.warnings += [f"{params_file}: {text}" for text in odd]
-    controls = find_controls(builder, methods.right, methods.shared_for(None))
-    reading.warnings += [f"{params_file}: {text}" for text in lacking(controls.missing)] + controls.unreadable
+    controls = find_controls(builder, methods)
+    reading.warnings += [f"{params_file}: {text}" for text in lacking(controls.missing)]
     return Project(
         root,
         params,
-        tasks.right,
-        with_twins(methods.right, controls),
+        tasks.tasks,
+        with_twins(methods, controls),
+        builder,
         tuple(reading.warnings),
         reading.documents,
-        methods.on_task,
-        builder,
+        changed,
+        sections,
         controls,
-        {name: out for name, out in tasks.left_out.items() if out},
+        {name: sets for name, sets in tasks.left_out.items() if sets},
     )
 
 
-def _names(document: Document, path: KeyPath) -> dict[KeyPath, str]:
-    """Well-formed names of a list in ``document``, by place, also when the rest of it is wrong."""
-    items = enumerate(document.items(path))
-    return {(*path, i): item for i, item in items if isinstance(item, str) and is_name(item)}
+def _read_methods(reading: Reading, builder: MethodBuilder, tasks: TaskReader) -> dict[str, Method]:
+    """Read the listed methods, and the tasks that their phases train on; return those without a mistake."""
+    methods: dict[str, Method] = {}
+    for i, name in enumerate(builder.settings.methods):
+        path: KeyPath = ("methods", i)
+        try:
+            document = builder.document(name)
+        except ConfigError as error:
+            reading.problems += error.problems
+            continue
+        if document is None:
+            own = builder.settings.method_settings.get(name)
+            if own is not None and own.base is not None:
+                continue  # an arm without a base: check_layers says so
+            problem = missing(reading.root, METHODS, name, builder.params, path, builder.near(name))
+            if name in builder.registry:
+                hint = f"there is a regulariser of that name: write the file, with 'regularisers: {{{name}: {{}}}}'"
+                problem = replace(problem, hint=hint)
+            reading.problems.append(problem)
+            continue
+        reading.documents[method_file(name)] = document
+        method = builder.build(name, document)
+        if method is not None:
+            methods[name] = method
+            _read_rows(tasks, method, document)
+    return methods
 
 
-def _partial(document: Document, problems: Sequence[Problem]) -> tuple[Params, set[str]]:
-    """``params.yaml`` with stand-ins for its wrong sections, so that methods can still be checked; and those sections.
+def _on_tasks(
+    builder: MethodBuilder, tasks: TaskReader, methods: Mapping[str, Method], grid: Mapping[str, object]
+) -> dict[tuple[str, str], Method]:
+    """Return (method, task) -> the method on a task of the grid that changes it."""
+    changed: dict[tuple[str, str], Method] = {}
+    shared = builder.params.data["training"]
+    for task in grid:
+        own = builder.settings.task_settings.get(task)
+        layers = own.methods.keys() if own is not None else set[str]()
+        other = builder.shared(task).data["training"] != shared
+        for name, method in methods.items():
+            if not (other or layers & builder.behind(name)):
+                continue
+            document = builder.document(name, task)
+            on_this = builder.build(name, document, task) if document is not None else None
+            if document is not None and on_this is not None and on_this != method:
+                changed[name, task] = on_this
+                _read_rows(tasks, on_this, document)
+    return changed
 
-    Of ``training``, on which every method depends, the right values stay.
-    """
-    wrong = {problem.key.split(".")[0].split("[")[0] for problem in problems}
-    training = parts(TrainingConfig, document.data.get("training"))
-    stand_ins: dict[str, Any] = {
-        "model": EncoderConfig(name="minilm", revision=None, max_length=128),
-        "grid": GridConfig(tasks=("none",), sizes=("full",), seeds=(0,)),
-        "methods": ("none",),
-        "subsample": {},
-        "training": {name: value for name, value in training.__dict__.items() if _complete(value)},
-        "report": {},
-    }
-    right = {name: document.data[name] for name in Params.model_fields if name in document.data and name not in wrong}
-    return Params.model_validate({**stand_ins, **right}), wrong
 
-
-def _complete(value: Any) -> bool:
-    """Whether no field of a model is left out (``parts``); other values are complete."""
-    return not isinstance(value, StrictModel) or value.known(*type(value).model_fields)
+def _read_rows(tasks: TaskReader, method: Method, document: Document) -> None:
+    """Read the tasks whose rows phases of a method train on."""
+    for phase in method.phases:
+        if phase.data.task is not None:
+            at = ("phases", phase.name, "data", "task")
+            tasks.read_training_rows(phase.data.task, document, at, "train a phase on")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regft_core.errors import ConfigError, Problem
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import missing, read
-from regft_core.settings.yaml.document import Document, KeyPath
 
 
 @dataclass
@@ -34,14 +34,13 @@ class Reading:
 
     def read(self, folder: str, name: str, place: Document, path: KeyPath) -> Document | None:
         """The YAML file of a name, which ``place`` gives at ``path``; None, and a problem, when it cannot be read."""
-        if problem := missing(self.root, folder, name, place, path):
-            self.problems.append(problem)
-            return None
         try:
-            found = read(self.root, folder, name)
+            document = read(self.root, folder, name)
         except ConfigError as error:
             self.problems += error.problems
             return None
-        assert found is not None
-        self.documents[f"{folder}/{name}.yaml"] = found
-        return found
+        if document is None:
+            self.problems.append(missing(self.root, folder, name, place, path))
+            return None
+        self.documents[f"{folder}/{name}.yaml"] = document
+        return document

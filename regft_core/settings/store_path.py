@@ -9,7 +9,7 @@ from regft_core.errors import Problem
 from regft_core.io.paths import expand, what_is
 from regft_core.schema.execution import StoreConfig
 from regft_core.schema.params import Params
-from regft_core.settings.yaml.document import Document
+from regft_core.settings.document import Document
 
 #: Folders of a project that others write, and why the store may not lie in them.
 TAKEN = {

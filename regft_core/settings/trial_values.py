@@ -14,12 +14,12 @@ from typing import Any
 
 from regft_core.errors import Problem
 from regft_core.schema.method import Method
-from regft_core.schema.training import TaskTraining, TrainingConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.schema.tuning import TuningConfig
-from regft_core.settings.build_method import MethodBuilder, tuned_document
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import Document, KeyPath
-from regft_core.settings.yaml.layers import nested
+from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.document import KeyPath
+from regft_core.settings.layers import shared_sections
+from regft_core.settings.laying import from_dotted, lay
 
 #: Dotted settings of one trial, in the order of the file.
 Trial = dict[str, Any]
@@ -69,52 +69,31 @@ def _inherited(
 
 
 def tuned_method(
-    builder: MethodBuilder,
-    name: str,
-    task: str | None,
-    values: Mapping[str, Any],
-    shared: TrainingConfig,
-    other: Mapping[str, TrainingConfig],
-    at: KeyPath = ("tuning",),
-) -> tuple[Method | None, TrainingConfig]:
-    """A method (on a task) with tuned values, and the protocol that its phases start from.
+    builder: MethodBuilder, name: str, task: str | None, values: Mapping[str, Any], at: KeyPath = ("tuning",)
+) -> tuple[Method | None, TrainingConfig | None]:
+    """Return a method (on a task) with tuned values, and the protocol that its phases start from.
 
-    Args:
-        shared: the protocol of the cell's own rows.
-        other: that of other tasks, whose rows phases may train on.
-        at: where ``params.yaml`` names the values, for problems, which go to ``builder.problems``.
+    ``at`` is where ``params.yaml`` names the values, for problems, which go to ``builder.problems``.
     """
-    document = builder.document(name, task)
+    document, shared = builder.document(name, task), builder.shared(task)
     assert document is not None
     phased = isinstance(document.data.get("phases"), dict)
-    below = {key: value for key, value in values.items() if phased and key.startswith("training.")}
-    training = shared
-    if below:
-        layer = Document(nested(below), {}, builder.params.file)
-        found, problems = validate(TaskTraining, layer, ("training",))
-        place = builder.params
-        builder.problems += [
-            place.problem(problem.code, at, f"{problem.key} {problem.message}", problem.hint) for problem in problems
-        ]
-        if found is None:
-            return None, shared
-        training = found.over(shared)
-    rest = nested({key: value for key, value in values.items() if key not in below})
-    layered = tuned_document(document, rest, builder.params, at)
-    return builder.build(
-        name, layered, lambda rows: training if rows is None else other[rows], task, tuned=True
-    ), training
+    protocol = {key: value for key, value in values.items() if phased and key.startswith("training.")}
+    place = builder.params.place(at)
+    if protocol:
+        shared = lay(shared, from_dotted(protocol, place))
+    training, _, problems = shared_sections(shared)
+    if training is None:
+        builder.problems += problems
+        return None, None
+    rest = from_dotted({key: value for key, value in values.items() if key not in protocol}, place)
+    return builder.build(name, lay(document, rest), task, tuned=shared), training
 
 
 def check_tuning(
-    tuning: TuningConfig,
-    methods: Mapping[str, Method],
-    listed: Collection[str],
-    builder: MethodBuilder,
-    shared: TrainingConfig,
-    other: Mapping[str, TrainingConfig],
+    tuning: TuningConfig, methods: Mapping[str, Method], listed: Collection[str], builder: MethodBuilder
 ) -> tuple[list[Problem], dict[str, list[Method]]]:
-    """Arms that are not ``listed``, values that do not fit or change nothing, unequal numbers of trials.
+    """Find arms that are not ``listed``, values that do not fit or change nothing, unequal numbers of trials.
 
     Returns the problems (those inside a trial's method go to ``builder.problems``), and the method of every trial.
     """
@@ -122,75 +101,61 @@ def check_tuning(
     problems = []
     for name in tuning.methods:
         if name not in listed:
-            at: KeyPath = ("tuning", "methods", name)
-            problems.append(
-                document.problem(
-                    "not-listed", at, f"method '{name}' is not listed under methods", "list it, or remove it"
-                )
-            )
-    numbers: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    built: dict[str, list[Method]] = {}
+            at, message = ("tuning", "methods", name), f"method '{name}' is not listed under methods"
+            problems.append(document.problem("not-listed", at, message, "list it, or remove it"))
+    trainings: dict[str, int] = {}
+    tried: dict[str, list[Method]] = {}
     for name, method in methods.items():
         trials = trials_of(tuning, method)
-        wrong, built[name] = _check_trials(tuning, method, trials, builder, shared, other)
+        wrong, tried[name] = _check_trials(tuning, method, trials, builder)
         problems += wrong
         if trials:
-            numbers[name] = _trainings(built[name])
-            counts[name] = len(trials)
-    if tuning.selection == "split" and len(set(numbers.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
-        message = f"methods have different numbers of trials ({listed}), so the best of them cannot be compared"
-        hint = f"set tuning.trials: {min(numbers.values())}, or give the others more values"
+            trainings[name] = _trainings(tried[name])
+        own = tuning.methods.get(name)
+        if trials and tuning.trials is not None and len(trials) < tuning.trials and not isinstance(own, list):
+            message = f"'{name}' has {len(trials)} combinations of values, fewer than tuning.trials {tuning.trials}"
+            hint = "give it more values, or lower trials"
+            problems.append(document.problem("too-few-values", ("tuning", "trials"), message, hint))
+    if tuning.selection == "split" and len(set(trainings.values())) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in trainings.items())
+        message = f"methods have different numbers of trials ({counts}), so the best of them cannot be compared"
+        hint = f"set tuning.trials: {min(trainings.values())}, or give the others more values"
         problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
-    if tuning.trials is not None:
-        for name, count in counts.items():
-            if count < tuning.trials and not isinstance(tuning.methods.get(name), list):
-                message = f"'{name}' has {count} combinations of values, fewer than tuning.trials {tuning.trials}"
-                problems.append(
-                    document.problem(
-                        "too-few-values", ("tuning", "trials"), message, "give it more values, or lower trials"
-                    )
-                )
-    return problems, built
+    return problems, tried
 
 
 def _check_trials(
-    tuning: TuningConfig,
-    method: Method,
-    trials: list[Trial],
-    builder: MethodBuilder,
-    shared: TrainingConfig,
-    other: Mapping[str, TrainingConfig],
+    tuning: TuningConfig, method: Method, trials: list[Trial], builder: MethodBuilder
 ) -> tuple[list[Problem], list[Method]]:
     document, name = builder.params, method.name
-    at = _place(tuning, name)
-    keys = list(dict.fromkeys(key for trial in trials for key in trial))
     file = builder.document(name)
     data = file.data if file is not None else {}
-    wrong = [(key, why) for key in keys if (why := _misplaced(key, data))]
-    if wrong:
+    keys = dict.fromkeys(key for trial in trials for key in trial)
+    if wrong := [(key, why) for key in keys if (why := _misplaced(key, data))]:
         return [
             document.problem("not-tunable", _key_place(tuning, name, key), f"'{key}': {why}", _HINT)
             for key, why in wrong
         ], []
-    every: list[Method] = []
-    known: dict[str, Trial] = {}
+    at: KeyPath = ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
+    methods: list[Method] = []
+    first: dict[str, Trial] = {}
     problems = []
     for trial in trials:
-        built, training = tuned_method(builder, name, None, trial, shared, other, at)
-        if built is None:
-            return [], every  # the builder has said why
-        every.append(built)
-        identity = f"{built.phases!r} {training!r}"
-        if identity in known:
-            said = ", ".join(f"{key} {value}" for key, value in trial.items())
-            before_it = ", ".join(f"{key} {value}" for key, value in known[identity].items())
-            message = f"'{name}' would be the same run with {said} as with {before_it}"
+        tuned, training = tuned_method(builder, name, None, trial, at)
+        if tuned is None:
+            return [], methods  # the builder has said why
+        methods.append(tuned)
+        identity = f"{tuned.phases!r} {training!r}"
+        if identity in first:
+            message = f"'{name}' would be the same run with {_described(trial)} as with {_described(first[identity])}"
             hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
             problems.append(document.problem("same-trial", at, message, hint))
-        known.setdefault(identity, trial)
-    return problems, every
+        first.setdefault(identity, trial)
+    return problems, methods
+
+
+def _described(trial: Trial) -> str:
+    return ", ".join(f"{key} {value}" for key, value in trial.items())
 
 
 def _trainings(built: Iterable[Method]) -> int:
@@ -220,10 +185,6 @@ def _misplaced(key: str, data: Mapping[str, Any]) -> str:
     if parts[0] in ("repeat", "data") and len(parts) == 2 and at is not data:
         return ""
     return "is not a setting of a run"
-
-
-def _place(tuning: TuningConfig, name: str) -> KeyPath:
-    return ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
 
 
 def _key_place(tuning: TuningConfig, name: str, key: str) -> KeyPath:

@@ -9,10 +9,10 @@ import re
 
 from regft_core import __version__
 from regft_core.errors import ConfigError
-from regft_core.settings.yaml.document import Document
+from regft_core.schema.params import PATTERN
+from regft_core.settings.document import Document
 
 KEY = "regft"
-PATTERN = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$"
 #: Version -> what it changed for files that were written for an earlier one, and what to do. CHANGELOG.md has the rest.
 MIGRATIONS: dict[str, str] = {}
 

@@ -29,7 +29,7 @@ from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.params import Params
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.yaml.document import Document, load_yaml
+from regft_core.settings.document import Document, load_yaml
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
@@ -43,12 +43,13 @@ METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").gl
 @cache
 def method(name: str, text: str | None = None) -> Method:
     """A shipped method, a control that one declares, or what ``text`` says; over the protocol of these tests."""
-    settings = Params.model_construct(method_settings={}, task_settings={}, methods=())
-    builder = MethodBuilder(REPOSITORY, discover(), Document({}, {}, "params.yaml"), settings)
+    settings = Params.model_construct(method_settings={}, task_settings={}, methods=(), training=TRAINING)
+    params = Document({"training": TRAINING.model_dump(mode="json")}, {}, "params.yaml")
+    builder = MethodBuilder(REPOSITORY, discover(), params, settings, lambda _: params)
     given = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text) if text else None
     document = given or builder.document(name)
     assert document is not None, name
-    built = builder.build(name, document, lambda _: TRAINING)
+    built = builder.build(name, document)
     assert built is not None, builder.problems
     return built
 

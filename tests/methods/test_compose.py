@@ -299,9 +299,10 @@ def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
 def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:
     """The reason of the class, with its name; per method, since ``model`` can be overridden there."""
     from regft_core.hooks.compose import check_method
-    from regft_core.runs import project
+    from regft_core.schema.execution import ExecutionConfig
     from regft_core.schema.methods import MethodConfig
     from regft_core.schema.params import Params
+    from regft_core.settings.checks.compositions import composition_errors
 
     joint = declaring("joint_only", says=Says(refused_separate_pairs="it swaps the two texts of an input"))
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
@@ -320,14 +321,9 @@ def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_ow
     )
     assert check_method(registry, own, TRAINING, task("classification"), EncoderConfig(name="x")) == []
     # The validator hands the section over.
-    params = Params.model_construct(model=shared, training=TRAINING)
-    seen: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(project.compose, "check_method", lambda *given, tf32: seen.append(given) or [])
-        tasks = {"t": task("classification")}
-        project.compose_check(own, task("classification"), params, tasks)
-    assert seen[0][4] is shared
-    assert seen[0][5] is tasks
+    params = Params.model_construct(model=shared, training=TRAINING, execution=ExecutionConfig())
+    tasks = {"t": task("classification")}
+    assert composition_errors(registry, own, task("classification"), params, tasks) == problems
 
 
 class Picky(Regulariser):

@@ -16,8 +16,7 @@ def test_the_declared_protocol_is_the_package_s() -> None:
     # R = 20 pairs of each kind per row; 8 anchors with two pairs each are 16 pairs in a step.
     assert (pairs.training.epochs, pairs.training.batch_size, pairs.training.learning_rate) == (20, 8, 2e-5)
     assert given.finetune.training.epochs == 0
-    assert given.config.model is not None
-    assert given.config.model.pooling == "unit_mean"
+    assert given.config.model["pooling"] == "unit_mean"
     control = method("setfit_random_pairs")
     assert dict(control.phases[0].regularisers) == {"contrastive": ContrastiveConfig(partners="random")}
     assert control.phases[0].training == pairs.training

@@ -16,7 +16,7 @@ from regft_core.rng import derive
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, MethodConfig, RepeatConfig
-from regft_core.schema.training import TrainingConfig, TrainingOverrides
+from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
 
 TRAINING = TrainingConfig(epochs=3)
@@ -107,7 +107,7 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
             }
         )
         config = config.model_copy(update={"differs_by": f"no {arm.control_for}" if arm.control_for else ""})
-        training = TrainingOverrides.model_validate(dict(arm.overrides)).apply(TRAINING)
+        training = TrainingConfig.model_validate(TRAINING.model_dump() | dict(arm.overrides))
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
         repeat = RepeatConfig(times=2)

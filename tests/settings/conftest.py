@@ -152,14 +152,12 @@ def build(tmp_path: Path) -> Build:
 @pytest.fixture
 def failures(build: Build, registry: dict[str, Any]) -> Failures:
     """The problems that a changed project has."""
-    from regft_core.data.builtin import SPLITS, BuiltinOptions
-    from regft_core.settings.checks.builtin_tasks import Builtin
     from regft_core.settings.read_project import load_project
 
     def problems(changes: dict[str, str | None]) -> list[Problem]:
         root = build(changes)
         with pytest.raises(ConfigError) as caught:
-            load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS))
+            load_project(root, registry)
         return caught.value.problems
 
     return problems

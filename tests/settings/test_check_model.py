@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.models.source import encoder_problems
 from regft_core.settings.read_project import load_project
 from tests.extras import needs
 
@@ -43,7 +42,7 @@ def check(build: Any, registry: dict[str, Any], files: dict[str, str]) -> Any:
     def run(section: str) -> list[Problem]:
         root = build({PARAMS: files[PARAMS].replace("{name: minilm}", section)})
         try:
-            load_project(root, registry, encoder_check=encoder_problems)
+            load_project(root, registry)
         except ConfigError as error:
             return error.problems
         return []

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.builtin import GENERATORS, SPLITS, BuiltinOptions, generate
+from regft_core.data.builtin import GENERATORS, generate
 from regft_core.errors import ConfigError, Problem
 from regft_core.io.paths import what_is
-from regft_core.settings.checks.builtin_tasks import COLUMNS, LABELS, RANGES, Builtin
+from regft_core.settings.checks.builtin_tasks import COLUMNS, LABELS, RANGES
 from regft_core.settings.read_project import load_project
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
@@ -21,7 +21,7 @@ PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 
 def problems_of(root: Path, registry: dict[str, Any]) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
-        load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS))
+        load_project(root, registry)
     return caught.value.problems
 
 

@@ -9,25 +9,23 @@ from typing import Any
 import pytest
 
 from regft_core.errors import ConfigError
-from regft_core.evaluate import analyses
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code
-from tests.report.test_own_metric import PROJECT
+from tests.settings.conftest import FILES, Mask, Noise
 
 
 def load(root: Path, section: str, kind: str = "classification") -> Project:
     """The project with a section ``evaluations`` on its last lines."""
-    for name, text in PROJECT.items():
+    for name, text in FILES.items():
         if name == "params.yaml":
             text += section + "\n"
-        text = text.replace("metrics: [misses]\nprimary: misses", "metrics: [accuracy]\nprimary: accuracy")
         if kind == "regression":
-            text = text.replace("labels: [negative, positive]\n", "kind: regression\n").replace("accuracy", "mse")
-            text = text.replace("positive_label: positive\n", "")
+            text = text.replace("labels: [negative, positive]\n", "kind: regression\n")
+            text = text.replace("[accuracy, f1_macro]", "[mse]").replace("primary: accuracy", "primary: mse")
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text.replace("override: true\n", ""))
-    return load_project(root, {}, find_evaluation=analyses.find)
+        (root / name).write_text(text)
+    return load_project(root, {"noise": Noise, "mask": Mask})
 
 
 def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:

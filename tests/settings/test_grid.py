@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.settings.grid import Cell, cells, parse_size
+from regft_core.settings.layers import all_sizes
 from regft_core.settings.read_project import load_project
-from regft_core.settings.settings import all_sizes
 
 
 def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:

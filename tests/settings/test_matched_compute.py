@@ -9,7 +9,7 @@ import pytest
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.schema.method import Cost
-from regft_core.settings.checks.methods import method_factor
+from regft_core.settings.matched_compute import method_factor
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import NOISE, PARAMS, Plain
 

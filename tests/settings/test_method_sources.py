@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.settings.checks.builtin_tasks import Builtin
 from regft_core.settings.method_sources import Setting, settings
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import Mask, Noise
@@ -35,7 +33,7 @@ class OwnMask(Mask):
 
 
 def found(root: Path, registry: dict[str, Any]) -> dict[str, Setting]:
-    method = load_project(root, registry, builtin=Builtin(BuiltinOptions, SPLITS)).methods["mask"]
+    method = load_project(root, registry).methods["mask"]
     return {one.path: one for one in settings(method, {"noise": Sourced, "mask": OwnMask})}
 
 

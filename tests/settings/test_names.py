@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from regft_core.errors import ConfigError
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.method import is_name
-from regft_core.schema.params import Params
+from regft_core.schema.params import GridConfig, Params
+from regft_core.settings.document import load_yaml
 from regft_core.settings.read_project import load_project
-from regft_core.settings.yaml.document import load_yaml
-from regft_core.settings.yaml.valid_parts import parts
 
 PARAMS = "params.yaml"
 NOT_NAMES: list[Any] = [
@@ -117,7 +116,7 @@ def test_what_passes_is_plain() -> None:
         assert re.fullmatch(r"[a-z0-9_-]+", name)
     for value in NOT_NAMES:
         assert not (isinstance(value, str) and is_name(value)), value
-    grid = parts(Params, {"grid": {"tasks": ["a"], "sizes": [2, "full"], "seeds": [0]}}).grid
+    grid = GridConfig.model_validate({"tasks": ["a"], "sizes": [2, "full"], "seeds": [0]})
     assert (grid.sizes, grid.seeds) == ((2, "full"), (0,))
 
 

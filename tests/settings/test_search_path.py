@@ -68,7 +68,7 @@ def test_a_name_in_both_is_an_error_unless_the_project_says_override(package: Pa
     found = read(tmp_path, METHODS, "calm")
     assert found is not None
     assert found.data == {"description": "own"}  # the choice is no value of the method
-    assert found.line(("description",)) == 2
+    assert found.place(("description",)).line == 2
     own.write_text(CALM)  # the same file is no clash, as where a project was copied
     assert read(tmp_path, METHODS, "calm") is not None
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import ConfigError
-from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
 from regft_core.settings.read_project import load_project
@@ -243,12 +241,6 @@ def test_an_unknown_base_is_refused(failures: Failures) -> None:
     assert "noise" in problem.hint
 
 
-def test_a_wrong_section_hides_nothing_else(failures: Failures) -> None:
-    block = "task_settings: {opinions: {training: {epochs: many}}}\nmethod_settings: {nose: {}}\n"
-    keys = [problem.key for problem in failures({"params.yaml": PARAMS + block})]
-    assert keys == ["task_settings.opinions.training.epochs", "method_settings.nose"]
-
-
 def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_path: Path) -> None:
     (problem,) = failures({"pipelines/tasks/opinions.yaml": TASK + "training: {epochz: 3}\n"})
     assert (problem.file, problem.key) == ("pipelines/tasks/opinions.yaml", "training.epochz")
@@ -264,39 +256,13 @@ def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_pa
         ("", "model: {max_length: 3}\n", ["model.max_length"]),
         ("", "model: 7\n", ["model"]),
         ("", "training: {dropout: 7}\n", ["training.dropout"]),
-        (
-            "task_settings: {opinions: {model: {max_length: 3}}}\n",
-            "model: {max_length: 999}\n",
-            ["task_settings.opinions.model.max_length", "model.max_length"],
-        ),
     ],
 )
-def test_a_wrong_value_of_a_task_is_a_problem_beside_the_lengths_of_others(
-    build: Build, registry: dict[str, Any], params: str, task: str, keys: list[str]
+def test_a_wrong_value_of_a_task_is_told_in_its_file(
+    failures: Failures, params: str, task: str, keys: list[str]
 ) -> None:
-    """Lengths are compared with the encoder also where another value of the task is wrong."""
-
-    def longest(model: EncoderConfig, root: Path) -> list[tuple[str, str]]:
-        return [("max_length", "input-too-long", "too long")] if model.name and model.max_length > 512 else []
-
-    root = build({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
-    with pytest.raises(ConfigError) as caught:
-        load_project(root, registry, encoder_check=longest)
-    assert [problem.key for problem in caught.value.problems] == keys
-
-
-def test_an_encoder_without_a_right_name_is_not_asked_for_the_lengths_of_tasks(
-    build: Build, registry: dict[str, Any]
-) -> None:
-    root = build(
-        {
-            "params.yaml": PARAMS.replace("name: minilm", "name: 7"),
-            "pipelines/tasks/opinions.yaml": TASK + "model: {max_length: 999}\n",
-        }
-    )
-    with pytest.raises(ConfigError) as caught:
-        load_project(root, registry, encoder_check=lambda model, root: [("name", "model-missing", model.name)])
-    assert [problem.key for problem in caught.value.problems] == ["model.name"]
+    problems = failures({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
+    assert list(dict.fromkeys(problem.key for problem in problems)) == keys
 
 
 @pytest.mark.parametrize(

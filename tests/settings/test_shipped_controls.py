@@ -11,11 +11,9 @@ import yaml
 
 from regft_core.runs.project import open_project
 from regft_core.schema.method import Method
-from regft_core.schema.training import TrainingConfig
 from regft_core.settings.difference import differences, undeclared
 from regft_core.settings.files import names_in
 from regft_core.settings.project import Project
-from regft_core.settings.settings import training_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = names_in(ROOT / "pipelines" / "presets")
@@ -45,11 +43,10 @@ def preset(name: str) -> Project:
 def built(project: Project, name: str, task: str | None) -> Method | None:
     """An arm under the settings of a project; None where its compute has no one factor."""
     builder = project.builder
-    assert builder is not None
     before = len(builder.problems)
     document = builder.document(name, task)
     assert document is not None, name
-    method = builder.build(name, document, lambda rows: protocol(project, task), task)
+    method = builder.build(name, document, task)
     if method is None:
         assert {problem.code for problem in builder.problems[before:]} <= {"match-incomparable", "match-other-rows"}
         assert name.endswith(MATCHED)
@@ -57,13 +54,8 @@ def built(project: Project, name: str, task: str | None) -> Method | None:
     return method
 
 
-def protocol(project: Project, task: str | None) -> TrainingConfig:
-    return project.params.training if task is None else training_of(project.params, project.tasks, task)
-
-
 def pairs(project: Project, task: str | None) -> Iterator[tuple[Method, Method]]:
     """(arm, control) for the controls that listed arms declare, and for those that are listed."""
-    assert project.builder is not None
     for name, listed in project.methods.items():
         arm = built(project, name, task)
         for end in project.builder.controls(name) if listed.of is None else ():
@@ -78,9 +70,8 @@ def pairs(project: Project, task: str | None) -> Iterator[tuple[Method, Method]]
 
 def check(project: Project, task: str | None) -> int:
     builder, found = project.builder, 0
-    assert builder is not None
     for arm, control in pairs(project, task):
-        settings = [builder.settings_of(one, lambda rows: protocol(project, task)) for one in (arm, control)]
+        settings = [builder.settings_of(one) for one in (arm, control)]
         apart = differences(*settings)
         assert apart, f"{control.name} is {arm.name}"
         more = undeclared(apart, control.config.differs_in)

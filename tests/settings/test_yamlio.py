@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regft_core.errors import ConfigError
-from regft_core.settings.yaml.document import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
-from regft_core.settings.yaml.scalars import AmbiguousScalar, resolve
+from regft_core.settings.document import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.settings.scalars import AmbiguousScalar, resolve
 from tests.errors import raises_code
 
 FILE = Path("/project/params.yaml")
@@ -223,7 +223,7 @@ def test_documents_that_dvc_writes_are_read_back_exactly(data: dict[str, Any], f
 def test_lines_of_keys_and_items() -> None:
     text = "# note\ngrid:\n  tasks: [rte,\n    mrpc]\n  sizes:\n  - 10\n\n  - full\nends: {a: 1}\n"
     document = load(text)
-    assert document.lines == {
+    assert {path: place.line for path, place in document.places.items()} == {
         ("grid",): 2,
         ("grid", "tasks"): 3,
         ("grid", "tasks", 0): 3,
@@ -234,8 +234,8 @@ def test_lines_of_keys_and_items() -> None:
         ("ends",): 9,
         ("ends", "a"): 9,
     }
-    assert document.line(("grid", "sizes", 1, "x")) == 8
-    assert document.line(("absent",)) == 0
+    assert document.place(("grid", "sizes", 1, "x")) == ("a.yaml", 8, ("grid", "sizes", 1, "x"))
+    assert document.place(("absent",)).line == 0
     assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"
 
 

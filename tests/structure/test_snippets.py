@@ -14,8 +14,8 @@ import pytest
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import load_yaml
+from regft_core.settings.document import load_yaml
+from regft_core.settings.validate import validate
 from stages import cli
 
 ROOT = Path(__file__).parents[2]

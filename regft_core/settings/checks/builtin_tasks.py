@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.errors import Problem
 from regft_core.names import listing, suggestion
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, OodConfig, TaskConfig
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import Document, KeyPath
+from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.validate import validate
 
 #: Labels of each generator by class index; those without make regression targets.
 LABELS: Mapping[str, tuple[str, ...]] = {"cue_sentence": ("negative", "positive"), "cue_pair": ("different", "same")}
@@ -27,35 +26,27 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _UNUSED = ("label_values", "drop_labels", "drop_empty")
 
 
-@dataclass(frozen=True)
-class Builtin:
-    """What built-in datasets accept: the model of their options and their split names."""
-
-    options: type[BaseModel]
-    splits: Sequence[str]
-
-    def rows(self, source: BuiltinSource, split: str) -> int | None:
-        """Rows of a split; None for wrong options or an unknown split."""
-        if split not in self.splits:
-            return None
-        try:
-            options: Any = self.options.model_validate(source.options)
-        except ValidationError:
-            return None
-        return int(getattr(options.rows, split))
-
-
-def check_options(builtin: Builtin, source: BuiltinSource, document: Document, path: KeyPath) -> list[Problem]:
-    """Problems of the options of the ``source`` at ``path``."""
+def check_options(source: BuiltinSource, document: Document, path: KeyPath) -> list[Problem]:
+    """Return problems of the options of the ``source`` at ``path``."""
     if "options" not in source.model_fields_set:
         return []
-    return validate(builtin.options, document, (*path, "options"))[1]
+    return validate(BuiltinOptions, document, (*path, "options"))[1]
 
 
-def check_kind(kind: str | None, source: BuiltinSource, document: Document, path: KeyPath) -> list[Problem]:
-    """Whether the generator of the ``source`` at ``path`` makes tasks of ``kind`` (None: unknown)."""
+def _rows(source: BuiltinSource, split: str) -> int | None:
+    """Return the rows of a split; None for wrong options or an unknown split."""
+    if split not in SPLITS:
+        return None
+    try:
+        return int(getattr(BuiltinOptions.model_validate(source.options).rows, split))
+    except ValidationError:
+        return None
+
+
+def check_kind(kind: str, source: BuiltinSource, document: Document, path: KeyPath) -> list[Problem]:
+    """Return whether the generator of the ``source`` at ``path`` makes tasks of another kind."""
     needed = "classification" if source.generator in LABELS else "regression"
-    if kind in (None, needed):
+    if kind == needed:
         return []
     message = f"'{source.generator}' makes a {needed} task, but this one has kind: {kind}"
     return [document.problem("generator-kind", (*path, "generator"), message, "change kind or generator")]
@@ -80,7 +71,7 @@ def check_declared(
             document.problem("generator-labels", (*path, "labels"), message, f"write labels: [{', '.join(own)}]")
         )
     targets = RANGES.get(generator)
-    if targets is not None and isinstance(config, TaskConfig) and config.known("range") and config.range is not None:
+    if targets is not None and isinstance(config, TaskConfig) and config.range is not None:
         low, high = config.range
         if low < high and not low <= targets[0] <= targets[1] <= high:
             message = f"'{generator}' has targets from {targets[0]:g} to {targets[1]:g}"
@@ -108,32 +99,28 @@ def check_columns(generator: str, columns: ColumnsConfig, document: Document, pa
     return problems
 
 
-def check_sizes(document: Document, tasks: Mapping[str, TaskConfig], builtin: Builtin | None) -> list[Problem]:
-    """Sizes in ``params.yaml`` above the training rows of a built-in task, one problem per size.
-
-    ``tasks`` are those of the grid; their wrong fields may be missing.
-    """
-    rows: dict[str, int] = {}
-    for name, task in tasks.items():
-        if builtin is not None and task.known("source", "splits") and isinstance(task.source, BuiltinSource):
-            split = task.splits.train if task.splits.known("train") else None
-            count = builtin.rows(task.source, split) if split is not None else None
-            if count is not None:
-                rows[name] = count
+def check_sizes(document: Document, tasks: Mapping[str, TaskConfig]) -> list[Problem]:
+    """Return sizes in ``params.yaml`` above the training rows of a built-in task of the grid, one problem per size."""
+    sources = {name: (task.source, task.splits.train) for name, task in tasks.items()}
+    counts = {
+        name: count
+        for name, (source, split) in sources.items()
+        if isinstance(source, BuiltinSource) and split is not None and (count := _rows(source, split)) is not None
+    }
+    own = [name for name in counts if document.value(("task_settings", name, "sizes")) is not None]
+    places: list[tuple[KeyPath, dict[str, int]]] = [
+        (("task_settings", name, "sizes"), {name: counts[name]}) for name in own
+    ]
+    places.append((("grid", "sizes"), {name: count for name, count in counts.items() if name not in own}))
     problems = []
-    settings = document.data.get("task_settings")
-    own = [name for name in rows if isinstance(settings, dict) and "sizes" in (settings.get(name) or {})]
-    shared = {name: count for name, count in rows.items() if name not in own}
-    places: list[tuple[KeyPath, dict[str, int]]] = [(("grid", "sizes"), shared)]
-    places += [(("task_settings", name, "sizes"), {name: rows[name]}) for name in own]
-    every = [(at, counts, *item) for at, counts in places for item in enumerate(document.items(at))]
-    for path, counts, i, size in every:
-        if isinstance(size, bool) or not isinstance(size, int):
-            continue
-        if short := {name: count for name, count in counts.items() if count < size}:
-            have = listing(f"'{name}' has {count}" for name, count in short.items())
-            hint = f"use at most {min(short.values())} or full, or raise source.options.rows.train in the task's YAML"
-            problems.append(
-                document.problem("size-too-large", (*path, i), f"{size} training rows asked for, but {have}", hint)
-            )
+    for path, most in places:
+        for i, size in enumerate(document.items(path)):
+            short = {name: count for name, count in most.items() if isinstance(size, int) and count < size}
+            if short:
+                have = listing(f"'{name}' has {count}" for name, count in short.items())
+                hint = (
+                    f"use at most {min(short.values())} or full, or raise source.options.rows.train in the task's YAML"
+                )
+                message = f"{size} training rows asked for, but {have}"
+                problems.append(document.problem("size-too-large", (*path, i), message, hint))
     return problems

@@ -2,99 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError, Problem
+from regft_core.evaluate.analyses import Evaluation, find
 from regft_core.names import listing, suggestion
 from regft_core.schema.method import is_name
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.checks.params import duplicates
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import Document, KeyPath
-
-
-class Declared(Protocol):
-    """What the configuration asks of an evaluation (``regft_core.evaluate.analyses.Evaluation``)."""
-
-    @property
-    def kinds(self) -> tuple[str, ...] | None:
-        """Kinds of task that it fits; None: every one."""
-
-    def fits(self, kind: str) -> bool:
-        """Whether it fits a kind."""
-
-    @property
-    def Config(self) -> type[BaseModel]:
-        """Its options."""
-
-    @property
-    def tasks(self) -> str | None:
-        """The option that lists tasks whose rows it reads."""
-
-    @property
-    def method(self) -> str | None:
-        """The option that names a method whose run it looks into."""
-
-
-#: Finds an evaluation by its name; raises ConfigError when its file is not one.
-FindEvaluation = Callable[[str], Declared]
+from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.validate import validate
 
 
 def check_evaluations(
-    params: Params, document: Document, tasks: Mapping[str, TaskConfig], find: FindEvaluation | None
+    params: Params, document: Document, tasks: Mapping[str, TaskConfig]
 ) -> tuple[list[Problem], list[str]]:
-    """Problems and warnings of ``evaluations``.
-
-    Args:
-        params: may be incomplete (``parts``).
-        tasks: those of the grid; one that is wrong may be missing.
-        find: looks an evaluation up; without it only names are checked.
-    """
-    if not params.known("evaluations"):
-        return [], []
+    """Return problems and warnings of ``evaluations``; ``tasks`` are those of the grid that are right."""
     problems, warnings = duplicates(document, ("evaluations",)), []
     given = document.data.get("evaluations")
     for name in params.evaluations:
         at: KeyPath = ("evaluations", given.index(name)) if isinstance(given, list) else ("evaluations", name)
-        known = EVALUATIONS.names()
-        if name not in known:
-            problems.append(
-                document.problem(
-                    "unknown-evaluation", at, f"unknown evaluation '{name}'", suggestion(name, known, "there are")
-                )
-            )
-            continue
-        if find is None:
+        if name not in (known := EVALUATIONS.names()):
+            message = f"unknown evaluation '{name}'"
+            problems.append(document.problem("unknown-evaluation", at, message, suggestion(name, known, "there are")))
             continue
         try:
-            found = find(name)
+            evaluation = find(name)
         except ConfigError as error:
             problems += error.problems
             continue
         if isinstance(given, list):
-            problems += _without_options(name, found, document, at)
+            problems += _without_options(name, evaluation, document, at)
         else:
-            problems += validate(found.Config, document, at)[1]
-            problems += _unlisted(found, params, document, at)
-        unfit = [task for task, config in tasks.items() if config.known("kind") and not found.fits(config.kind)]
+            problems += validate(evaluation.Config, document, at)[1]
+            problems += _unlisted(evaluation, params, document, at)
+        unfit = [task for task, config in tasks.items() if not evaluation.fits(config.kind)]
+        kinds = f"'{name}' is for {' and '.join(evaluation.kinds or ())} tasks"
         if unfit and len(unfit) == len(tasks):
-            message = f"'{name}' is for {' and '.join(found.kinds or ())} tasks, and there is none in the grid"
-            problems.append(document.problem("no-task-fits", at, message, "take it out, or add such a task"))
+            message, hint = f"{kinds}, and there is none in the grid", "take it out, or add such a task"
+            problems.append(document.problem("no-task-fits", at, message, hint))
         elif unfit:
-            what = f"'{name}' is for {' and '.join(found.kinds or ())} tasks: it leaves {listing(unfit)} out"
-            warnings.append(f"{document.file}:{document.line(at)}: {what}")
+            warnings.append(f"{document.place(at)}: {kinds}: it leaves {listing(unfit)} out")
     return problems, warnings
 
 
-def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath, str]:
+def named_tasks(document: Document) -> dict[KeyPath, str]:
     """Tasks that options of evaluations name, by place, as far as ``evaluations`` is right."""
     given = document.data.get("evaluations")
-    if find is None or not isinstance(given, dict):
+    if not isinstance(given, dict):
         return {}
     found: dict[KeyPath, str] = {}
     for name in sorted(set(given) & set(EVALUATIONS.names())):
@@ -110,18 +69,18 @@ def named_tasks(document: Document, find: FindEvaluation | None) -> dict[KeyPath
     return found
 
 
-def _unlisted(found: Declared, params: Params, document: Document, at: KeyPath) -> list[Problem]:
+def _unlisted(found: Evaluation, params: Params, document: Document, at: KeyPath) -> list[Problem]:
     """A method whose run an evaluation looks into, and which is not in the grid."""
     given = document.data["evaluations"][at[-1]]
     method = given.get(found.method) if found.method is not None and isinstance(given, dict) else None
-    if not isinstance(method, str) or not params.known("methods") or method in params.methods:
+    if not isinstance(method, str) or method in params.methods:
         return []
     hint = suggestion(method, params.methods, "listed are")
     at = (*at, str(found.method))
     return [document.problem("not-listed", at, f"method '{method}' is not listed under methods", hint)]
 
 
-def _without_options(name: str, found: Declared, document: Document, at: KeyPath) -> list[Problem]:
+def _without_options(name: str, found: Evaluation, document: Document, at: KeyPath) -> list[Problem]:
     """An evaluation in a list has its default options; some may not have any."""
     try:
         found.Config()

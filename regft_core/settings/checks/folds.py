@@ -8,26 +8,21 @@ from regft_core.errors import Problem
 from regft_core.names import plural
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import FoldsConfig, TaskConfig
-from regft_core.settings.yaml.document import Document
+from regft_core.settings.document import Document
 
 
 def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> tuple[list[Problem], list[str]]:
-    """Problems and warnings of the ``tasks`` of the grid that have folds; what is known of both is checked.
+    """Problems and warnings of the ``tasks`` of the grid that have folds.
 
     Problems: seeds without a fold, a choice that rows of other folds would make. Warnings: repeats that the seeds
     leave incomplete, so that some rows judge more often than others.
     """
-    folded = {
-        name: task.splits.dev
-        for name, task in tasks.items()
-        if task.known("splits") and task.splits.known("dev") and isinstance(task.splits.dev, FoldsConfig)
-    }
+    folded = {name: task.splits.dev for name, task in tasks.items() if isinstance(task.splits.dev, FoldsConfig)}
     problems, warnings = [], []
     for name, dev in folded.items():
         problems += list(_beyond(document, name, dev))
-        if params.known("grid") and params.grid.known("seeds"):
-            warnings += list(_incomplete(document, name, dev, params.grid.seeds))
-    if folded and params.known("tuning") and params.tuning is not None:
+        warnings += list(_incomplete(document, name, dev, params.grid.seeds))
+    if folded and params.tuning is not None:
         problems += list(_tuning(params, document, next(iter(folded))))
     return problems, warnings
 
@@ -47,7 +42,7 @@ def _incomplete(document: Document, name: str, dev: FoldsConfig, seeds: tuple[in
     missing = sorted({repeat * dev.folds + fold for repeat in repeats for fold in range(dev.folds)} - set(seeds))
     if missing:
         yield (
-            f"{document.file}:{document.line(('grid', 'seeds'))}: {plural(len(seeds), 'seed')} of {dev.folds} folds "
+            f"{document.place(('grid', 'seeds'))}: {plural(len(seeds), 'seed')} of {dev.folds} folds "
             f"of task '{name}' make no whole repeats, so rows are not judged equally often; add seeds "
             f"{', '.join(map(str, missing))}"
         )
@@ -56,9 +51,9 @@ def _incomplete(document: Document, name: str, dev: FoldsConfig, seeds: tuple[in
 def _tuning(params: Params, document: Document, name: str) -> Iterator[Problem]:
     tuning = params.tuning
     assert tuning is not None
-    if tuning.known("selection") and tuning.selection != "split":
+    if tuning.selection != "split":
         message = f"'{tuning.selection}' would choose values by the rows that judge the folds of task '{name}'"
         yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")
-    elif tuning.known("selection", "per") and not tuning.judged_by_seed:
+    elif not tuning.judged_by_seed:
         message = f"one choice for all seeds would be made by rows that judge other folds of task '{name}'"
         yield document.problem("chosen-by-judges", ("tuning", "per"), message, "set per: seed")

@@ -8,47 +8,35 @@ from regft_core.errors import Problem
 from regft_core.kinds import find
 from regft_core.names import listing, suggestion
 from regft_core.schema.tasks import OodConfig, TaskConfig
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
-from regft_core.settings.yaml.document import Document, KeyPath
 
 #: Keys that describe an in-place set; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
 
 
 def check_ood(ood: str, task: TaskConfig, tasks: Mapping[str, TaskConfig], document: Document) -> list[Problem]:
-    """Problems of one out-of-distribution set of ``task``, as far as both are known (``parts``)."""
-    config = task.ood[ood]
-    path: KeyPath = ("ood", ood)
+    """Return problems of one out-of-distribution set of ``task``; ``tasks`` are those that are right."""
+    config, path, other = task.ood[ood], ("ood", ood), tasks.get(ood)
     problems: list[Problem] = []
-    source = config.source if config.known("source") else None
-    if source is None and ood in tasks and tasks[ood].known("source"):
-        source = tasks[ood].source
-    if config.known("if_present") and config.if_present and source is not None and source.kind != "files":
+    source = config.source or (other.source if other is not None else None)
+    if config.if_present and source is not None and source.kind != "files":
         message = f"'if_present' is for sets in files, and this one is read from a {source.kind} source"
         problems.append(document.problem("needs-files", (*path, "if_present"), message, "remove it"))
-    if config.known("source") and config.source is not None:
-        if config.known("split") and config.split is None:
-            problems.append(
-                document.problem("split-missing", path, "'split' is missing", "an in-place set names its split or file")
-            )
-        if not config.known("labels") or not (config.labels is not None or task.known("labels")):
-            return problems
+    if config.source is not None:
+        if config.split is None:
+            hint = "an in-place set names its split or file"
+            problems.append(document.problem("split-missing", path, "'split' is missing", hint))
         labels = config.labels if config.labels is not None else task.labels
-        values = config.label_values if config.known("label_values") else None
-        problems += check_label_values(values, labels, document, path)
-        if task.known("kind"):
-            problems += _check_kind_and_labels(task, config, task.kind, labels, path, document)
-        return problems
+        problems += check_label_values(config.label_values, labels, document, path)
+        return problems + _check_kind_and_labels(task, config, task.kind, labels, path, document)
     for key in _IN_PLACE:
         if key in config.model_fields_set:
             hint = f"write it in {task_file(ood)}, or give 'source' here"
-            problems.append(
-                document.problem("in-place-only", (*path, key), f"'{key}' is for sets with a 'source' in place", hint)
-            )
-    if ood in tasks:
-        other = tasks[ood]
-        if other.known("kind", "labels") and task.known("kind"):
-            problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
+            message = f"'{key}' is for sets with a 'source' in place"
+            problems.append(document.problem("in-place-only", (*path, key), message, hint))
+    if other is not None:
+        problems += _check_kind_and_labels(task, config, other.kind, other.labels, path, document)
     return problems
 
 
@@ -83,7 +71,7 @@ def _check_kind_and_labels(
     if not find(kind).has_labels:
         problems = []
         for key in ("label_map", "labels", "label_values"):
-            if config.known(key) and getattr(config, key) is not None:
+            if getattr(config, key) is not None:
                 message = f"'{key}' is for classification"
                 problems.append(
                     document.problem(
@@ -91,8 +79,6 @@ def _check_kind_and_labels(
                     )
                 )
         return problems
-    if not task.known("labels") or not config.known("label_map"):
-        return []
     own, theirs = task.labels or (), theirs or ()
     if config.label_map is None:
         if set(own) == set(theirs):

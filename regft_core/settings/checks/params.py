@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 from regft_core.errors import Problem
 from regft_core.io.paths import expand, what_is
 from regft_core.models.aliases import ALIASES
-from regft_core.names import nearest, suggestion
+from regft_core.models.source import encoder_problems
+from regft_core.names import nearest, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import Params
 from regft_core.settings.copies import is_copy
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
-from regft_core.settings.yaml.document import Document, KeyPath
-
-#: (encoder, project root) -> (key below ``model``, code, message) of errors in its files on this disk.
-EncoderCheck = Callable[[EncoderConfig, Path], list[tuple[str, str, str]]]
 
 MODEL_ALIASES = tuple(ALIASES)
 #: From so many seeds on, the simultaneous intervals of benchmarks/verdicts.py show differences of a few points.
@@ -29,30 +26,21 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
-def check_params(
-    root: Path, params: Params, document: Document, encoder_check: EncoderCheck | None = None
-) -> tuple[list[Problem], list[str]]:
-    """Problems and warnings of a ``params.yaml``.
-
-    ``params`` may be incomplete (``parts``): what is known of it is checked. ``encoder_check``
-    looks into an alias or a local directory.
-    """
-    problems: list[Problem] = []
+def check_params(root: Path, params: Params, document: Document) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of a ``params.yaml``."""
     warnings: list[str] = []
-    for key in ("tasks", "sizes", "seeds"):
-        problems += duplicates(document, ("grid", key))
-    for task in params.task_settings if params.known("task_settings") else ():
-        problems += duplicates(document, ("task_settings", task, "sizes"))
+    lists: list[KeyPath] = [("grid", "tasks"), ("grid", "sizes"), ("grid", "seeds")]
+    lists += [("task_settings", task, "sizes") for task in params.task_settings]
+    problems = [problem for path in lists for problem in duplicates(document, path)]
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
-    if params.known("model") and not is_copy(root):
-        problems += _check_model(root, params.model, document, warnings, encoder_check)
-    if params.known("store") and params.store.known("path") and not is_copy(root):
+    if not is_copy(root):
+        problems += _check_model(root, params.model, document, warnings)
         problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
-    if params.known("grid") and params.grid.known("seeds") and (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
+    if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         warnings.append(
-            f"{document.file}:{document.line(('grid', 'seeds'))}: {seeds} seed{'s' if seeds != 1 else ''}: "
+            f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
             f"with fewer than {MIN_SEEDS} only large differences between methods can be shown"
         )
     return problems, warnings
@@ -85,8 +73,6 @@ def duplicates(document: Document, path: KeyPath) -> list[Problem]:
 
 def _check_methods(params: Params, document: Document) -> list[Problem]:
     problems = duplicates(document, ("methods",))
-    if not (params.known("methods", "report") and params.report.known("reference")):
-        return problems
     listed = params.methods
     if params.report.reference not in listed:
         # The default is vanilla: without the key, the place to repair is the list of methods.
@@ -100,8 +86,6 @@ def _check_methods(params: Params, document: Document) -> list[Problem]:
 def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     """``a`` on ``b-c`` and ``a-b`` on ``c`` would be one DVC stage."""
     problems: list[Problem] = []
-    if not (params.known("methods", "grid") and params.grid.known("tasks")):
-        return problems
     seen: dict[str, tuple[str, str]] = {}
     for method, task in product(dict.fromkeys(params.methods), dict.fromkeys(params.grid.tasks)):
         other = seen.setdefault(f"{method}-{task}", (method, task))
@@ -116,12 +100,8 @@ def _check_cell_names(params: Params, document: Document) -> list[Problem]:
     return problems
 
 
-def _check_model(
-    root: Path, model: EncoderConfig, document: Document, warnings: list[str], encoder_check: EncoderCheck | None
-) -> list[Problem]:
-    if not model.known("name"):
-        return []
-    name, revision = model.name, model.revision if model.known("revision") else None
+def _check_model(root: Path, model: EncoderConfig, document: Document, warnings: list[str]) -> list[Problem]:
+    name, revision = model.name, model.revision
     at, at_revision = ("model", "name"), ("model", "revision")
     try:
         kind = what_is(expand(root, name))
@@ -136,10 +116,7 @@ def _check_model(
                     "revision-not-allowed", at_revision, f"'{name}' is {what}; it has no revision", "remove the key"
                 )
             )
-        if encoder_check is not None:
-            if not model.known("max_length"):  # any length will do: only the files are looked at
-                model = EncoderConfig(name=name, revision=revision, max_length=8)
-            problems += [document.problem(code, ("model", key), text) for key, code, text in encoder_check(model, root)]
+        problems += [document.problem(code, ("model", key), text) for key, code, text in encoder_problems(model, root)]
         return problems
     near = nearest(name, MODEL_ALIASES)
     similar = f"did you mean '{near}'? " if near else ""
@@ -151,14 +128,11 @@ def _check_model(
             document.problem("model-missing", at, f"there is no directory '{name}', and it cannot be a hub id", give)
         ]
     if not revision:
-        if not model.known("revision"):
-            return []  # the schema's problem
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
         hint = f"{similar}add 'revision:' with the commit (40 hex digits, from the hub's list of commits)"
         return [document.problem("revision-missing", at, message, hint)]
     if problem := revision_problem(revision):
         return [document.problem("bad-revision", at_revision, problem, "give the commit (40 hex digits)")]
     if moves(revision):
-        line = document.line(at_revision)
-        warnings.append(f"{document.file}:{line}: revision '{revision}' of {name} can move; pin the commit")
+        warnings.append(f"{document.place(at_revision)}: revision '{revision}' of {name} can move; pin the commit")
     return []

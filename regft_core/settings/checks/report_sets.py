@@ -9,8 +9,8 @@ from regft_core.names import suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.report import Part
 from regft_core.schema.tasks import TaskConfig
-from regft_core.settings.settings import sizes_of
-from regft_core.settings.yaml.document import Document, KeyPath
+from regft_core.settings.document import Document, KeyPath
+from regft_core.settings.layers import sizes_of
 
 
 def split_part(part: str) -> tuple[str, str]:
@@ -30,32 +30,20 @@ def leaves(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
     return found
 
 
-def _has_sizes(params: Params) -> bool:
-    """Whether the training sizes of all tasks are right."""
-    if not (params.known("task_settings") and params.grid.known("sizes")):
-        return False
-    return all(own.known("sizes") for own in params.task_settings.values())
-
-
 def check_averages(
     params: Params,
     document: Document,
     tasks: Mapping[str, TaskConfig],
     left_out: Mapping[str, Collection[str]],
 ) -> tuple[list[Problem], list[str]]:
-    """Problems: parts that are no task of the grid, or no set of their task. Warnings: parts that are ``left_out``.
-
-    ``params`` and ``tasks`` may be incomplete.
-    """
+    """Problems: parts that are no task of the grid, or no set of their task. Warnings: parts that are ``left_out``."""
     problems: list[Problem] = []
     warnings: list[str] = []
-    if not (params.known("report", "grid") and params.report.known("averages") and params.grid.known("tasks")):
-        return problems, warnings
     for name, parts in params.report.averages.items():
         used = [part for text in parts for part in ([text] if isinstance(text, str) else text)]
-        sizes = [set(sizes_of(params, split_part(text)[0])) for text in used] if _has_sizes(params) else []
+        sizes = [set(sizes_of(params, split_part(text)[0])) for text in used]
         if sizes and not set.intersection(*sizes):
-            where = f"{document.file}:{document.line(('report', 'averages', name))}"
+            where = document.place(("report", "averages", name))
             warnings.append(f"{where}: the average '{name}' has no value: its tasks have no training size in common")
         for i, part in enumerate(parts):
             for j, text in enumerate([part] if isinstance(part, str) else part):
@@ -67,9 +55,9 @@ def check_averages(
                     hint = suggestion(task, params.grid.tasks, "tasks listed")
                     problems.append(document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint))
                 elif own in left_out.get(task, {}):
-                    where = f"{document.file}:{document.line(at)}"
+                    where = document.place(at)
                     warnings.append(f"{where}: the average '{name}' has no value: '{text}' is left out")
-                elif task in tasks and tasks[task].known("ood") and own not in ("dev", *tasks[task].ood):
+                elif task in tasks and own not in ("dev", *tasks[task].ood):
                     hint = suggestion(own, ["dev", *tasks[task].ood], f"sets of {task}")
                     problems.append(
                         document.problem("unknown-set", at, f"task '{task}' is not judged on '{own}'", hint)
@@ -79,12 +67,10 @@ def check_averages(
 
 def check_decide_by(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> list[Problem]:
     """Sets of ``report.decide_by`` that do not judge every task of the grid."""
-    if not (params.known("report", "grid") and params.report.known("decide_by") and params.grid.known("tasks")):
-        return []
     problems = []
     for i, name in enumerate(params.report.decide_by):
         for task in params.grid.tasks:
-            sets = ["dev", *tasks[task].ood] if task in tasks and tasks[task].known("ood") else [name]
+            sets = ["dev", *tasks[task].ood] if task in tasks else [name]
             if name not in sets:
                 message = f"decide_by names '{name}', but task '{task}' is not judged on it"
                 hint = suggestion(name, sets, f"sets of {task}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from regft_core.data.builtin import SPLITS
 from regft_core.data.file_format import NAMED, Table, WrongFile, column_problems, is_known, suffix_of
 from regft_core.data.hub_shadow import shadow_problem
 from regft_core.data.table import opened
@@ -13,9 +14,9 @@ from regft_core.errors import Problem
 from regft_core.io.paths import what_is
 from regft_core.names import listing, nearest, suggestion
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
-from regft_core.settings.checks.builtin_tasks import Builtin, check_columns, check_kind, check_options
+from regft_core.settings.checks.builtin_tasks import check_columns, check_kind, check_options
 from regft_core.settings.checks.params import moves, revision_problem
-from regft_core.settings.yaml.document import Document, KeyPath
+from regft_core.settings.document import Document, KeyPath
 
 Source = HubSource | FilesSource | BuiltinSource
 
@@ -39,10 +40,10 @@ class Columns:
     sparse: bool = False
 
     def wanted(self) -> Iterator[tuple[str, str]]:
-        """(key, column) of those that are right by themselves."""
-        of_labels = (self.config.labels or ()) if self.config.known("labels") else ()
+        """Yield (key, column)."""
+        of_labels = self.config.labels or ()
         for key in ("text", "text_pair", *(() if of_labels else ("label",)), "id", "group"):
-            if self.config.known(key) and (name := getattr(self.config, key)) is not None:
+            if (name := getattr(self.config, key)) is not None:
                 yield key, name
         for name in of_labels:
             yield "labels", name
@@ -53,37 +54,33 @@ class Sources:
     """Checks sources together with the splits that are read from them; ``warnings`` is added to."""
 
     root: Path
-    builtin: Builtin | None
     warnings: list[str]
 
     def check(
         self,
-        kind: str | None,
+        kind: str,
         source: Source,
         document: Document,
         path: KeyPath,
         uses: Iterable[Use],
-        columns: Columns | None,
+        columns: Columns,
     ) -> list[Problem]:
-        """Problems of the ``source`` at ``path`` of ``document``; ``kind`` and ``columns`` are None when unknown."""
+        """Problems of the ``source`` at ``path`` of ``document``."""
         if isinstance(source, FilesSource):
             return self._check_files(source, document, path, list(uses), columns)
         if isinstance(source, HubSource):
             return self._check_hub(source, document, path)
         problems = check_kind(kind, source, document, path)
-        if columns is not None and columns.config.known("text", "text_pair", "label", "id"):
-            problems += check_columns(source.generator, columns.config, columns.document, columns.path)
-        if self.builtin is None:
-            return problems
-        problems += check_options(self.builtin, source, document, path)
+        problems += check_columns(source.generator, columns.config, columns.document, columns.path)
+        problems += check_options(source, document, path)
         for use in uses:
-            if use.split not in self.builtin.splits:
-                hint = suggestion(use.split, self.builtin.splits, "built-in tasks have")
+            if use.split not in SPLITS:
+                hint = suggestion(use.split, SPLITS, "built-in tasks have")
                 problems.append(use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint))
         return problems
 
     def _check_files(
-        self, source: FilesSource, document: Document, at: KeyPath, uses: list[Use], columns: Columns | None
+        self, source: FilesSource, document: Document, at: KeyPath, uses: list[Use], columns: Columns
     ) -> list[Problem]:
         problems = list(_unused(source, document, at, [use.split for use in uses]))
         headers: dict[str, Table] = {}
@@ -98,11 +95,11 @@ class Sources:
                     wrong = [use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)]
                 else:
                     # A row that may be dropped need not have every column: the first line tells little.
-                    sparse = columns is not None and columns.sparse and ".jsonl" in path.name.lower()
+                    sparse = columns.sparse and ".jsonl" in path.name.lower()
                     if not sparse:
                         headers.setdefault(_below_data(use.split).as_posix(), header)
             problems += wrong
-        return problems + (_unknown_columns(headers, columns) if columns is not None else [])
+        return problems + (_unknown_columns(headers, columns))
 
     def _check_hub(self, source: HubSource, document: Document, path: KeyPath) -> list[Problem]:
         problems = []
@@ -114,8 +111,7 @@ class Sources:
                 document.problem("bad-revision", at, problem, "give the commit (40 hex digits) of the dataset")
             )
         elif moves(source.revision):
-            where = f"{document.file}:{document.line(at)}"
-            warning = f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"
+            warning = f"{document.place(at)}: revision '{source.revision}' of {source.id} can move; pin the commit"
             if warning not in self.warnings:
                 self.warnings.append(warning)
         return problems
@@ -182,7 +178,7 @@ def _file_problem(root: Path, source: FilesSource, use: Use) -> list[Problem]:
         present = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if is_known(p))
         present = [name for name in present if what_is(folder / name) == "a file"]
         near = nearest(relative.as_posix(), present)
-        get = source.get if source.known("get") else None
+        get = source.get
         hint = f"did you mean '{near}'?" if near and get is None else "put the file there"
         hint += f": {get}" if get is not None else ""
         return wrong("file-missing", f"there is no file data/{relative.as_posix()}", hint)
@@ -203,7 +199,7 @@ def _unused(source: FilesSource, document: Document, at: KeyPath, splits: list[s
     """Keys that say how files are written, where no file is written so."""
     suffixes = {suffix_of(Path(split)) for split in splits}
     for key, own in _FOR.items():
-        if suffixes and source.known(key) and getattr(source, key) is not None and suffixes.isdisjoint(own):
+        if suffixes and getattr(source, key) is not None and suffixes.isdisjoint(own):
             message = f"'{key}' is for {listing(own)}, and no file of this source is one"
             yield document.problem("key-without-effect", (*at, key), message, "remove it")
 

@@ -10,11 +10,11 @@ from regft_core.errors import Problem
 from regft_core.kinds import find
 from regft_core.names import listing, suggestion
 from regft_core.schema.tasks import BuiltinSource, OodConfig, TaskConfig
-from regft_core.settings.checks.builtin_tasks import Builtin, check_declared
+from regft_core.settings.checks.builtin_tasks import check_declared
 from regft_core.settings.checks.ood import check_label_values, check_ood
 from regft_core.settings.checks.sources import Columns, Source, Sources, Use, same_rows
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
-from regft_core.settings.yaml.document import Document, KeyPath
 
 #: Names that mean something else where sets are named, in files of results and in MLflow, and what they are there.
 RESERVED_SETS = {
@@ -53,38 +53,45 @@ def check_task(
     tasks: Mapping[str, TaskConfig],
     document: Document,
     documents: Mapping[str, Document],
-    builtin: Builtin | None,
     warnings: list[str],
 ) -> list[Problem]:
-    """Problems of a task of the grid, and of everything that judges it.
+    """Return problems of a task, and of everything that judges it.
 
-    ``tasks`` may be incomplete (``parts``): what is known of them is checked. ``documents`` holds
-    the files read so far; ``warnings`` is added to.
+    ``tasks`` are those that are right; ``documents`` holds the files read so far; ``warnings`` is added to.
     """
-    task = tasks[name]
-    checker = Sources(root, builtin, warnings)
-    problems = [*_check_metrics(task, document), *_check_labels(task, document), *_check_own(checker, task, document)]
-    for ood, config in task.ood.items() if task.known("ood") else ():
+    task, sources = tasks[name], Sources(root, warnings)
+    uses = {
+        key: Use(document, ("splits", key), split)
+        for key, split in (("train", task.splits.train), ("dev", task.splits.dev))
+        if isinstance(split, str)
+    }
+    problems = [*_check_metrics(task, document), *_check_labels(task, document)]
+    if task.splits.train is None:
+        message, hint = (
+            "'train' is missing: this set can only judge others",
+            "add splits.train, or take the task out of grid.tasks",
+        )
+        problems.append(document.problem("training-split-missing", ("splits",), message, hint))
+    problems += _check_source(sources, task, document, list(uses.values()))
+    if "dev" in uses:
+        problems += _check_unseen(root, task, task.source, uses["dev"], document, ("splits", "dev"))
+    for ood, config in task.ood.items():
         path: KeyPath = ("ood", ood)
         if ood in RESERVED_SETS:
             message = f"'{ood}' is {RESERVED_SETS[ood]}, so no set can be called so"
-            problems.append(
-                document.problem("reserved-name", path, message, "give the out-of-distribution set another name")
-            )
+            hint = "give the out-of-distribution set another name"
+            problems.append(document.problem("reserved-name", path, message, hint))
             continue
-        if not config.known("source"):
-            continue
-        split = config.split if config.known("split") else None
-        source, use = config.source, None if split is None else Use(document, (*path, "split"), split)
+        source, use = config.source, None if config.split is None else Use(document, (*path, "split"), config.split)
         if source is not None:
-            problems += _check_in_place(checker, task, config, source, use, document, path)
+            problems += _check_in_place(sources, task, config, source, use, document, path)
         elif ood in tasks:
             other, place = tasks[ood], documents[task_file(ood)]
-            if use is None and config.known("split") and other.known("splits") and other.splits.known("train", "dev"):
+            if use is None:
                 key = "dev" if isinstance(other.splits.dev, str) else "train"
                 use = Use(place, ("splits", key), other.splits.judging or "")
-            problems += [*_check_labels(other, place), *_check_source(checker, other, place, [use] if use else [])]
-            source = other.source if other.known("source") else None
+            problems += [*_check_labels(other, place), *_check_source(sources, other, place, [use])]
+            source = other.source
         if source is not None and use is not None:
             problems += _check_unseen(root, task, source, use, document, path)
         problems += check_ood(ood, task, tasks, document)
@@ -92,94 +99,53 @@ def check_task(
 
 
 def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
-    if not task.known("kind"):
-        return []
     right = metrics.names(task.kind)
     other = tuple(name for name in metrics.names() if name not in right)
     problems = []
-    listed = document.items(("metrics",))
-    for i, metric in enumerate(listed):
+    for i, metric in enumerate(task.metrics):
         path = ("metrics", i)
-        if not isinstance(metric, str):
-            continue  # the schema's problem
         if metric in other:
-            hint = f"allowed for {task.kind}: {', '.join(right)}"
-            problems.append(
-                document.problem("metric-does-not-fit", path, f"'{metric}' does not fit kind: {task.kind}", hint)
-            )
+            message, hint = f"'{metric}' does not fit kind: {task.kind}", f"allowed for {task.kind}: {', '.join(right)}"
+            problems.append(document.problem("metric-does-not-fit", path, message, hint))
         elif metric not in right:
             swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
             hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
             problems.append(document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint))
-        elif metric in listed[:i]:
+        elif metric in task.metrics[:i]:
             problems.append(document.problem("listed-twice", path, f"'{metric}' is listed twice", "keep one of them"))
-    counting = [metric for metric in right if metric in listed and metrics.find(metric).needs_positive_label]
-    if counting and task.known("positive_label") and task.positive_label is None:
+    counting = [metric for metric in right if metric in task.metrics and metrics.find(metric).needs_positive_label]
+    if counting and task.positive_label is None:
         message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
-        labels = (task.labels if task.known("labels") else None) or ()
+        labels = task.labels or ()
         hint = f"add 'positive_label:' with one of the labels: {listing(labels)}" if labels else "name one of labels"
         if len(labels) > 2 and "f1_macro" in right:
             hint += "; or take f1_macro, the mean over all classes"
-        at = ("metrics", listed.index(counting[0]))
+        at = ("metrics", task.metrics.index(counting[0]))
         problems.append(document.problem("positive-label-missing", at, message, hint))
     return problems
 
 
 def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
-    problems = []
-    if task.known("label_values", "labels"):
-        problems += check_label_values(task.label_values, task.labels, document, ())
-    if task.known("range", "kind") and task.range is not None and (wrong := find(task.kind).wrong_range(task.range)):
+    problems = check_label_values(task.label_values, task.labels, document, ())
+    if task.range is not None and (wrong := find(task.kind).wrong_range(task.range)):
         problems.append(document.problem("bad-range", ("range",), *wrong))
-    two = not (task.known("columns") and task.columns.known("text_pair")) or task.columns.text_pair is not None
-    if task.known("keyword_segment") and task.keyword_segment == "text_pair" and not two:
-        message = "is text_pair, but columns.text_pair is missing"
-        problems.append(
-            document.problem("column-not-declared", ("keyword_segment",), message, "write text, or add the column")
-        )
+    if task.keyword_segment == "text_pair" and task.columns.text_pair is None:
+        message, hint = "is text_pair, but columns.text_pair is missing", "write text, or add the column"
+        problems.append(document.problem("column-not-declared", ("keyword_segment",), message, hint))
     return problems
 
 
-def _check_own(checker: Sources, task: TaskConfig, document: Document) -> list[Problem]:
-    """The task's training and development sets."""
-    if not task.known("splits"):
-        return _check_source(checker, task, document, [])
-    problems = []
-    uses = {
-        key: Use(document, ("splits", key), getattr(task.splits, key))
-        for key in ("train", "dev")
-        if task.splits.known(key) and isinstance(getattr(task.splits, key), str)
-    }
-    if task.splits.known("train") and task.splits.train is None:
-        hint = "add splits.train, or take the task out of grid.tasks"
-        problems.append(
-            document.problem(
-                "training-split-missing", ("splits",), "'train' is missing: this set can only judge others", hint
-            )
-        )
-    problems += _check_source(checker, task, document, list(uses.values()))
-    if "dev" in uses and task.known("source"):
-        problems += _check_unseen(checker.root, task, task.source, uses["dev"], document, ("splits", "dev"))
-    return problems
-
-
-def _check_source(checker: Sources, task: TaskConfig, document: Document, uses: list[Use]) -> list[Problem]:
-    """The source of a task with a file of its own, and the splits that are read from it."""
-    if not task.known("source"):
-        return []
-    columns = None
-    if task.known("columns"):
-        columns = Columns(document, ("columns",), task.columns, not task.known("drop_empty") or task.drop_empty)
-    kind = task.kind if task.known("kind") else None
-    problems = checker.check(kind, task.source, document, ("source",), uses, columns)
+def _check_source(sources: Sources, task: TaskConfig, document: Document, uses: list[Use]) -> list[Problem]:
+    """Return problems of the source of a task with a file of its own, and of the splits that are read from it."""
+    columns = Columns(document, ("columns",), task.columns, task.drop_empty)
+    problems = sources.check(task.kind, task.source, document, ("source",), uses, columns)
     if isinstance(task.source, BuiltinSource):
-        labels = task.labels if task.known("labels") else None
-        problems += check_declared(task.source, task, labels, document, ())
+        problems += check_declared(task.source, task, task.labels, document, ())
     return problems
 
 
 def _check_in_place(
-    checker: Sources,
+    sources: Sources,
     task: TaskConfig,
     config: OodConfig,
     source: Source,
@@ -187,22 +153,16 @@ def _check_in_place(
     document: Document,
     path: KeyPath,
 ) -> list[Problem]:
-    """The source of a set that is defined where it is named; what it does not say it has from its task."""
-    own = (*path, "columns") if config.known("columns") and config.columns is not None else ("columns",)
-    known = config.known("columns") and (config.columns is not None or task.known("columns"))
-    columns = None
-    if known:
-        sparse = not config.known("drop_empty") or not task.known("drop_empty") or config.drop_empty or task.drop_empty
-        # The group is of the task's own rows.
-        columns = Columns(document, own, config.columns or task.columns.model_copy(update={"group": None}), sparse)
-    kind = task.kind if task.known("kind") else None
-    problems = checker.check(kind, source, document, (*path, "source"), [use] if use else [], columns)
-    if isinstance(source, BuiltinSource) and config.known("labels"):
-        inherited = task.labels if task.known("labels") else None
-        of_other = isinstance(task.source, BuiltinSource) if task.known("source") else False
-        labels = config.labels if config.labels is not None else inherited
+    """Return problems of a set that is defined where it is named; what it does not say it has from its task."""
+    at = (*path, "columns") if config.columns is not None else ("columns",)
+    # The group is of the task's own rows.
+    own = config.columns or task.columns.model_copy(update={"group": None})
+    columns = Columns(document, at, own, config.drop_empty or task.drop_empty)
+    problems = sources.check(task.kind, source, document, (*path, "source"), [use] if use else [], columns)
+    if isinstance(source, BuiltinSource):
+        labels = config.labels if config.labels is not None else task.labels
         # The same generator as the task's: wrong labels are reported where they are written, and nowhere else.
-        if config.labels is None and of_other and getattr(task.source, "generator", None) == source.generator:
+        if config.labels is None and getattr(task.source, "generator", None) == source.generator:
             labels = None
         problems += check_declared(source, config, labels, document, path)
     return problems
@@ -211,10 +171,8 @@ def _check_in_place(
 def _check_unseen(
     root: Path, task: TaskConfig, source: Source, use: Use, document: Document, path: KeyPath
 ) -> list[Problem]:
-    """Whether a set that judges runs is the one that they train on."""
-    if not (task.known("source", "splits") and task.splits.known("train")) or task.splits.train is None:
-        return []
-    if not same_rows(root, task.source, task.splits.train, source, use.split):
+    """Return whether a set that judges runs is the one that they train on."""
+    if task.splits.train is None or not same_rows(root, task.source, task.splits.train, source, use.split):
         return []
     what = "the development set" if path[0] == "splits" else "this set"
     message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"

@@ -15,7 +15,7 @@ from regft_core.errors import Problem
 from regft_core.names import suggestion
 from regft_core.schema import Name, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.report import PartName
-from regft_core.settings.yaml.document import Document
+from regft_core.settings.document import Document
 
 if TYPE_CHECKING:
     from regft_core.settings.papers.published import PublishedConfig, PublishedRow

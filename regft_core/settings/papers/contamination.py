@@ -15,9 +15,9 @@ from pydantic import Field
 from regft_core import shipped
 from regft_core.errors import ConfigError
 from regft_core.schema import Name, StrictModel
+from regft_core.settings.document import load_yaml
 from regft_core.settings.files import CONTAMINATION
-from regft_core.settings.messages.explain import validate
-from regft_core.settings.yaml.document import load_yaml
+from regft_core.settings.validate import validate
 
 
 class SeenConfig(StrictModel):

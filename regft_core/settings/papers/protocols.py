@@ -18,10 +18,10 @@ from pydantic import Field
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
+from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import PRESETS, PUBLISHED, names, read, ships
-from regft_core.settings.messages.explain import validate
 from regft_core.settings.preset import preset_names
-from regft_core.settings.yaml.document import Document, KeyPath
+from regft_core.settings.validate import validate
 
 PROTOCOLS = f"{PUBLISHED}/protocols"
 #: Where a value is from: the keys of which a value has exactly one.
@@ -40,9 +40,9 @@ class Value(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """No value; no origin, or several."""
-        if self.known("value", "on") and not self.on and "value" not in self.model_fields_set:
+        if not self.on and "value" not in self.model_fields_set:
             yield (), "a setting has 'value', 'on' (task -> value), or both"
-        if self.known(*ORIGINS) and sum(bool(getattr(self, name)) for name in ORIGINS) != 1:
+        if sum(bool(getattr(self, name)) for name in ORIGINS) != 1:
             yield (), "a setting has exactly one of 'stated', 'not_stated' and 'differs'"
 
     def names(self, task: str) -> bool:
@@ -84,14 +84,11 @@ class ItemConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """No maker and no reason, or both; settings of presets that are not its own."""
-        if self.known("presets", "evaluations", "blocked") and bool(self.blocked) == bool(
-            self.presets or self.evaluations
-        ):
+        if bool(self.blocked) == bool(self.presets or self.evaluations):
             yield (), "an item is made by presets or evaluations, or it is blocked and says why"
-        if self.known("presets", "per_preset"):
-            for name in self.per_preset:
-                if name not in self.presets:
-                    yield ("per_preset", name), f"'{name}' is none of the item's presets"
+        for name in self.per_preset:
+            if name not in self.presets:
+                yield ("per_preset", name), f"'{name}' is none of the item's presets"
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, Size, StrictModel
 from regft_core.schema.params import Params
 from regft_core.schema.report import Part
+from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.files import METHODS, PUBLISHED, TASKS, names, read
-from regft_core.settings.messages.explain import validate
 from regft_core.settings.papers.claims import Claim, check_claims
 from regft_core.settings.papers.printed_arithmetic import leaves, wrong_gains, wrong_means
-from regft_core.settings.yaml.document import Document, KeyPath, load_yaml
+from regft_core.settings.validate import validate
 
 #: ``task`` for its development set, ``task/set`` for another of its sets; a name of any other column.
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
@@ -47,11 +47,10 @@ class Column(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Unknown metrics; none or several of the three kinds."""
-        if self.known("metric", "mean_of", "unit"):
-            if sum(one is not None for one in (self.metric, self.mean_of, self.unit)) != 1:
-                yield (), "a column has exactly one of metric, mean_of and unit"
-            if self.metric is not None and self.metric not in METRICS.names():
-                yield ("metric",), f"unknown metric '{self.metric}'; {suggestion(self.metric, METRICS.names())}"
+        if sum(one is not None for one in (self.metric, self.mean_of, self.unit)) != 1:
+            yield (), "a column has exactly one of metric, mean_of and unit"
+        if self.metric is not None and self.metric not in METRICS.names():
+            yield ("metric",), f"unknown metric '{self.metric}'; {suggestion(self.metric, METRICS.names())}"
 
 
 class Encoder(StrictModel):
@@ -82,13 +81,12 @@ class PublishedRow(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Deviations without scores, gains over nothing, and rows that say nothing."""
-        if self.known("scores", "deviations"):
-            for key in self.deviations:
-                if key not in self.scores:
-                    yield ("deviations", key), f"a deviation of '{key}', which has no score"
-        if self.known("scores") and not self.scores:
+        for key in self.deviations:
+            if key not in self.scores:
+                yield ("deviations", key), f"a deviation of '{key}', which has no score"
+        if not self.scores:
             yield ("scores",), "a row without scores says nothing"
-        if self.known("gains", "gain_over") and bool(self.gains) != (self.gain_over is not None):
+        if bool(self.gains) != (self.gain_over is not None):
             yield ("gains",), "gains and gain_over belong together"
 
     @property
@@ -128,10 +126,9 @@ class PublishedConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """No rows and no reason; misprints that nobody lists."""
-        if self.known("rows", "missing") and not self.rows and not self.missing:
+        if not self.rows and not self.missing:
             yield ("rows",), "no rows, and 'missing' does not say why"
-        known = self.known("rows", "misprints")
-        if known and not self.misprints and any(row.recomputed for row in self.rows):
+        if not self.misprints and any(row.recomputed for row in self.rows):
             yield ("misprints",), "rows have 'recomputed' averages; list the misprints in words too"
 
 
@@ -239,8 +236,6 @@ def published_names(root: Path) -> list[str]:
 
 def check_published(root: Path, params: Params, document: Document) -> list[Problem]:
     """Problems of ``report.published``: tables that are not there, or wrong themselves."""
-    if not params.known("report") or not params.report.known("published"):
-        return []
     there, given = published_names(root), document.data["report"].get("published")
     found = []
     for i, name in enumerate(params.report.published):

@@ -105,13 +105,11 @@ def _judging(project: Project, task: str) -> Iterator[tuple[str, Any]]:
 
 def _arms(project: Project) -> list[str]:
     """The listed methods without the controls that regft derives, whose difference it writes itself."""
-    assert project.builder is not None
     return [name for name in project.params.methods if project.builder.derivation(project.builder.base(name)) is None]
 
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
-    assert project.builder is not None
-    found = settings_of(method, project.builder.registry, project.builder.settle, project.shared(task))
+    found = settings_of(method, project.builder.registry, project.shared(task))
     idle = {f"training.{name}" for name in ONLY_STEPS_READ} if found.get("training.epochs") == 0 else set[str]()
     return {path: value for path, value in found.items() if path not in idle}
 

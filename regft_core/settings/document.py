@@ -8,10 +8,10 @@ Its events carry the lines; its round-trip loader would take eight times as long
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError
@@ -19,7 +19,7 @@ from ruamel.yaml.reader import ReaderError
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, nearest
-from regft_core.settings.yaml.scalars import AmbiguousScalar, resolve
+from regft_core.settings.scalars import AmbiguousScalar, resolve
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
@@ -32,43 +32,53 @@ _OTHER_BREAKS = {"\x85": "NEL", "\u2028": "line separator", "\u2029": "paragraph
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class Place(NamedTuple):
+    """Where a value stands: a file, the 1-based line in it (0: none), and the keys that lead to it there."""
+
+    file: str
+    line: int
+    path: KeyPath
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
 @dataclass(frozen=True)
 class Document:
-    """A YAML file's values, and the 1-based line of every key path in it.
+    """Values of a YAML file, perhaps with parts of others laid over it (``laying``), and where each of them stands.
 
-    ``lines[("training", "epochs")]`` is where that key stands; list items have integer parts.
+    ``places[("training", "epochs")]`` is where that key stands; list items have integer parts.
     """
 
     data: dict[str, Any]
-    lines: dict[KeyPath, int]
+    places: Mapping[KeyPath, Place]
     file: str
 
-    def line(self, path: KeyPath) -> int:
-        """The line of ``path``, else of its nearest parent that has one; 0 when none has."""
+    def place(self, path: KeyPath) -> Place:
+        """Return where ``path`` stands; what has no place of its own has the line of its nearest parent."""
         for end in range(len(path), 0, -1):
-            if path[:end] in self.lines:
-                return self.lines[path[:end]]
-        return 0
-
-    def place(self, path: KeyPath) -> str:
-        """``file:line`` of the value at ``path``."""
-        return f"{self.file}:{self.line(path)}"
+            if path[:end] in self.places:
+                file, line, at = self.places[path[:end]]
+                return Place(file, line, (*at, *path[end:]))
+        return Place(self.file, 0, path)
 
     def value(self, path: KeyPath) -> Any:
-        """What stands at ``path``, a path of keys; None where nothing does."""
-        found: Any = self.data
+        """Return what stands at ``path``; None where nothing does."""
+        value: Any = self.data
         for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found
+            is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+            value = value[part] if is_there else None
+        return value
 
     def items(self, path: KeyPath) -> list[Any]:
-        """The items of the list at ``path``; none where there is no list."""
-        found = self.value(path)
-        return found if isinstance(found, list) else []
+        """Return the items of the list at ``path``; none where there is no list."""
+        items = self.value(path)
+        return items if isinstance(items, list) else []
 
     def problem(self, code: str, path: KeyPath, message: str, hint: str = "") -> Problem:
-        """A :class:`Problem` at ``path``."""
-        return Problem(code, self.file, self.line(path), dotted(path), message, hint)
+        """Return a :class:`Problem` at ``path``, in the file that the value there came from."""
+        file, line, at = self.place(path)
+        return Problem(code, file, line, dotted(at), message, hint)
 
 
 def dotted(path: KeyPath) -> str:
@@ -121,7 +131,8 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
             given,
             "write 'key: value' lines",
         )
-    return Document(builder.root, builder.lines, file)
+    places = {path: Place(file, line, path) for path, line in builder.lines.items()}
+    return Document(builder.root, places, file)
 
 
 def relative_name(path: Path, root: Path) -> str:

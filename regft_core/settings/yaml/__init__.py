@@ -1,1 +1,0 @@
-"""YAML files with their lines."""

@@ -74,7 +74,6 @@ def test_columns_are_kept_and_pairs_need_names(model: ServedModel, exported: dic
     ("form", "content", "code"),
     [
         ("jsonl", b'{"review": "good"}\nnot json\n', "not-json"),
-        ("jsonl", b'{"review": "good"}\n{"review": 3}\n', "not-text"),
         ("csv", b"review\ngood\nbad,film\n", "field-count"),
         ("text", b"good\n\xff\xfe\n", "not-utf8"),
     ],
@@ -83,12 +82,12 @@ def test_a_wrong_line_ends_it_and_those_before_are_answered(
     model: ServedModel, form: str, content: bytes, code: str
 ) -> None:
     out = io.StringIO()
-    with raises_code(DataError, code, "standard input" if code != "not-text" else "review"):
+    with raises_code(DataError, code, "standard input"):
         predict_stream(model, io.BytesIO(content), out, form)
     assert len(out.getvalue().splitlines()) == (0 if form == "text" else 1)  # text is decoded block by block
 
 
-@pytest.mark.parametrize(("form", "code"), [("jsonl", "no-rows"), ("csv", "empty-file"), ("text", "no-rows")])
+@pytest.mark.parametrize(("form", "code"), [("jsonl", "empty-file"), ("csv", "empty-file"), ("text", "no-rows")])
 def test_nothing_to_answer_is_an_error(model: ServedModel, form: str, code: str) -> None:
     with raises_code(DataError, code):
         streamed(model, b"", form)

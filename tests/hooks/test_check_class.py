@@ -149,7 +149,6 @@ def written(folder: Path, declared: str, hooks: str) -> list[Problem]:
         ("freezes_encoder=True", "prepare", "fit"),
         ('edits=("structure",)', "prepare", ""),
         # Only under options that are not the defaults.
-        ('program=("main",) if options.sigma == 0.5 else ()', "backward", ""),
     ],
 )
 def test_what_is_declared_must_be_implemented(tmp_path: Path, declared: str, missing: str, others: str) -> None:

@@ -49,15 +49,15 @@ def test_a_project_runs_reports_and_predicts_without_a_network(tmp_path: Path) -
 
 def test_a_model_that_leads_out_of_its_folder_or_brings_code_is_refused_or_its_code_not_run(tmp_path: Path) -> None:
     root = build(tmp_path / "project", grid={"seeds": [0]})
-    model, aside = root / "models" / "tiny", tmp_path / "tokenizer.json"
-    shutil.copy(model / "tokenizer.json", aside)
-    (model / "tokenizer.json").unlink()
-    (model / "tokenizer.json").symlink_to(aside)
+    model, weights = root / "models" / "tiny", "model.safetensors"
+    shutil.move(model / weights, root / "models" / weights)
+    index = {"weight_map": {"bert.embeddings.word_embeddings.weight": f"../{weights}"}}
+    (model / f"{weights}.index.json").write_text(json.dumps(index))
     process = python(root, RUN)
     assert process.returncode != 0
     assert "leads-elsewhere" in process.stderr
-    (model / "tokenizer.json").unlink()
-    shutil.copy(aside, model / "tokenizer.json")
+    (model / f"{weights}.index.json").unlink()
+    shutil.move(root / "models" / weights, model / weights)
     (model / "modeling_evil.py").write_text(
         "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass Evil: pass\n"
     )

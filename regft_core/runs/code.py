@@ -277,8 +277,8 @@ def code_now(scope: Scope) -> Code:
     """Return ``code_of`` a scope as it is now, also within ``one_moment``."""
     if scope in _codes:
         code, folders = _codes[scope]
-        states = [*code.states.values(), *folders]
-        same = all(one is None or (file_state(one.path) or folder_state(one.path)) == one for one in states)
+        looked_at = [*code.states.values(), *folders]
+        same = all(one is None or (file_state(one.path) or folder_state(one.path)) == one for one in looked_at)
         if same and installed(code.packages) == code.packages:
             return code
     parsed = len(_cached())

@@ -105,8 +105,6 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 #: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
 SCORE_FORMAT = 1
 
-Record = dict[str, Any]
-
 
 def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
     """What the trials of one run of the grid have chosen, (``choice.choose``); None where nothing is tuned.

@@ -64,7 +64,7 @@ SOUP = {
     ("stage", "method", "file", "old", "new"),
     [
         ("finetune", "vanilla", "training/schedule.py", "1.0 - progress", "1.1 - progress"),
-        ("search", "weight_mixup", "runs/averaging.py", ".double()", ".float()"),
+        ("search", "weight_mixup", "runs/merge.py", ".double()", ".float()"),
         ("finetune", "soup", "metrics/accuracy.py", "gold == predicted", "gold != predicted"),
         ("evaluate", "vanilla", "evaluate/predict.py", "tokens < 1:", "tokens < 2:"),
     ],

@@ -298,7 +298,7 @@ def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
         ({"regularisers": {"hype": {}}, "phases": {"finetune": {}}}, ("inconsistent", "regularisers")),
         (
             {"phases": {"finetune": {"data": {"split": 0.8}, "repeat": {"times": 2, "merge": "greedy"}}}},
-            ("invalid-value", "phases.finetune.repeat", "vary"),
+            ("inconsistent", "phases.finetune.repeat", "vary"),
         ),
         (
             {"phases": {"finetune": {"repeat": {"times": 2, "merge": "greedy", "vary": ["order"]}}}},

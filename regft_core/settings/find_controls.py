@@ -105,9 +105,9 @@ def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str
             continue  # told where it is listed
         data = document.data if document is not None else {}
         controls |= dict.fromkeys([*_names(data.get("controlled_by")), *_names(data.get("combines"))])
+        if member in listed and listed[member].of is None:
+            controls |= dict.fromkeys(f"{member}_{end}" for end in builder.controls(member))
         family += [parent for parent in _names(data.get("variant_of")) if parent not in family and is_name(parent)]
-    if name in listed and listed[name].of is None:
-        controls |= dict.fromkeys(f"{name}_{end}" for end in builder.controls(name))
     return [control for control in controls if control != name and is_name(control)]
 
 

@@ -44,13 +44,15 @@ def build_phases(
     """Return the phases of the method that ``document`` describes, None where one is wrong, and all problems."""
     phases: list[Phase] = []
     problems: list[Problem] = []
+    earlier: list[str] = []
     whole = True
     previous = "checkpoint"
     for name, phase in phase_configs(config).items():
         path = phase_path(config, name)
         options, wrong = options_of(phase.regularisers, document, path, registry)
         problems += wrong
-        problems += _lacking_phases(options, name, [one.name for one in phases], document, path, registry)
+        problems += _lacking_phases(options, name, earlier, document, path, registry)
+        earlier.append(name)
         training, wrong = _protocol(document, path, shared_for(phase.data.task), matched)
         problems += wrong
         start, previous = previous if phase.start == "previous" else phase.start, name

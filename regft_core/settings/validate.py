@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from regft_core.errors import Problem
 from regft_core.names import listing, nearest, suggestion
 from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
+from regft_core.schema.tasks import HUB_ID_PATTERN
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.scalars import AmbiguousScalar, resolve
 
@@ -141,6 +142,8 @@ def _said(item: Any) -> str:
     if kind == "string_pattern_mismatch":
         if context["pattern"] == NAME_PATTERN:
             return f"of a-z, 0-9, _ and -, starts with a letter or digit, has at most {NAME_LENGTH} characters"
+        if context["pattern"] == HUB_ID_PATTERN:
+            return "text like 'owner/name', of letters, digits, _, - and single dots"
         return f"text that matches {context['pattern']}"
     if kind in ("too_short", "too_short_items"):
         return f"at least {context['min_length']} of them"

@@ -166,7 +166,6 @@ def test_sizes_above_the_rows_of_a_builtin_task(files: dict[str, str], build: An
         ("[different, same]", "[no, yes]", 4, "labels", "has the labels different, same"),
         ("[different, same]", "[different, same, other]", 4, "labels", "has the labels different, same"),
         ("text: text,", "text: sentence,", 3, "columns.text", "have no text 'sentence'"),
-        ("text_pair: text_pair", "text_pair: text", 3, "columns.text_pair", "have no text_pair 'text'"),
         ("text_pair: text_pair", "id: n", 3, "columns.id", "have no id 'n'"),
         ("primary", "label_values: {'0': same}\nprimary", 6, "label_values", "does nothing here"),
         ("dev: dev", "dev: train", 2, "splits.dev", "is the training split"),

@@ -14,7 +14,7 @@ from regft_core.settings.controls import with_controls, write_controls
 from regft_core.settings.find_controls import Control, lacking
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code
-from tests.settings.conftest import PARAMS
+from tests.settings.conftest import MASK, NOISE, PARAMS, VANILLA
 
 QUIET = Control("quiet", "noise", "no noise")
 STILL = Control("still", "mask", "a fixed mask")
@@ -85,7 +85,10 @@ def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
 def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: dict[str, Any]) -> None:
     root = build(
         {
-            "pipelines/methods/quiet.yaml": control("noise"),
+            "pipelines/methods/noise.yaml": NOISE + "controlled_by: quiet\n",
+            "pipelines/methods/vanilla.yaml": VANILLA + "controlled_by: still\n",
+            "pipelines/methods/mask.yaml": "controlled_by: still\n" + MASK,
+            "pipelines/methods/quiet.yaml": control("noise") + "controlled_by: quieter\n",
             "pipelines/methods/quieter.yaml": control("quiet"),
             "pipelines/methods/still.yaml": control("[mask, vanilla]"),
             "pipelines/methods/unrelated.yaml": control("split"),
@@ -111,6 +114,7 @@ def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str
     """`hype_u_released` used to be told that it had all its controls, of which none was declared."""
     root = build(
         {
+            "pipelines/methods/noise.yaml": NOISE + "controlled_by: quiet\n",
             "pipelines/methods/quiet.yaml": control("noise"),
             "pipelines/methods/loud.yaml": "variant_of: noise\nregularisers:\n  noise: {scale: 1e-3}\n",
             "params.yaml": PARAMS.replace("  - noise  # plain\n", "  - loud\n"),

@@ -41,24 +41,24 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("evaluations: [calibraton]", ("unknown-evaluation", "params.yaml:7: evaluations[0]:", "'calibration'?")),
-        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:8: evaluations.speeed:", "'speed'?")),
-        ("evaluations: [speed, speed]", ("listed-twice", "params.yaml:7: evaluations[1]: speed")),
+        ("evaluations: [calibraton]", ("unknown-evaluation", "params.yaml:16: evaluations[0]:", "'calibration'?")),
+        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:17: evaluations.speeed:", "'speed'?")),
+        ("evaluations: [speed, speed]", ("listed-twice", "params.yaml:16: evaluations[1]: speed")),
         (
             "evaluations:\n  calibration: {bin: 3}",
-            ("unknown-key", "yaml:8: evaluations.calibration.bin:", "'bins'?"),
+            ("unknown-key", "yaml:17: evaluations.calibration.bin:", "'bins'?"),
         ),
         (
             "evaluations:\n  calibration: {bins: 1}",
             ("invalid-value", "evaluations.calibration.bins: is 1 ", "least 2"),
         ),
-        ("evaluations: [1]", ("invalid-value", "params.yaml:7: ", "lists 1; list names, or write a mapping")),
-        ("evaluations: calibration", ("invalid-value", "params.yaml:7: evaluations: is 'calibration' (text)")),
+        ("evaluations: [1]", ("invalid-value", "params.yaml:16: ", "lists 1; list names, or write a mapping")),
+        ("evaluations: calibration", ("invalid-value", "params.yaml:16: evaluations: is 'calibration' (text)")),
         (
             "evaluations:\n  calibration:",
-            ("invalid-value", "yaml:8: evaluations.calibration: is nothing", "write {}"),
+            ("invalid-value", "yaml:17: evaluations.calibration: is nothing", "write {}"),
         ),
-        ("evaluation: [speed]", ("unknown-key", "params.yaml:7: evaluation:", "'evaluations'?")),
+        ("evaluation: [speed]", ("unknown-key", "params.yaml:16: evaluation:", "'evaluations'?")),
     ],
 )
 def test_mistakes_are_said_with_place_and_remedy(tmp_path: Path, section: str, said: tuple[str, ...]) -> None:
@@ -84,11 +84,3 @@ def test_an_evaluation_that_fits_no_task_is_refused(tmp_path: Path) -> None:
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification") as caught:
         load(tmp_path, "evaluations: [calibration, mistakes]", "regression")
     assert re.search("take it out, or add such a task", str(caught.value))
-
-
-def test_other_mistakes_hide_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, "evaluations: [sped]\nexecution: {executor: proceses}")
-    text = str(caught.value)
-    assert "did you mean 'speed'" in text
-    assert "unknown executor 'proceses'; did you mean 'processes'" in text

@@ -53,7 +53,7 @@ def test_alternatives_of_one_value_make_one_problem(files: dict[str, str], failu
 
 def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], failures: Any) -> None:
     changes = {
-        PARAMS: edit(edit(edit(files[PARAMS], "[0,", "[0, 0,"), "[opinions]", "[opinions, absent]"), "100,", "1,"),
+        PARAMS: edit(edit(files[PARAMS], "[0,", "[0, 0,"), "[opinions]", "[opinions, absent]"),
         TASK: edit(files[TASK], "accuracy, f1_macro", "accuracy, f2") + "ood: {films: {}, scores: {}}\n",
         FILMS: edit(files[FILMS], "columns", "colums"),
         NOISE: edit(files[NOISE], "scale", "scael"),
@@ -61,7 +61,7 @@ def test_the_problems_of_all_files_are_shown_together(files: dict[str, str], fai
     }
     found = {(problem.file, problem.key) for problem in failures(changes)}
     assert found >= {
-        (PARAMS, "grid.sizes[0]"),
+        (PARAMS, "grid.seeds[1]"),
         (PARAMS, "grid.tasks[1]"),
         (TASK, "metrics[1]"),
         (TASK, "ood.scores"),
@@ -144,9 +144,9 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
     changes = {
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
+        NOISE: files[NOISE] + "controlled_by: quiet\n",
         "pipelines/methods/quiet.yaml": edit(files[NOISE], "{}", "{epochs: 1}")
         + "control_for: noise\ndiffers_in: [training]\n",
-        "pipelines/methods/broken.yaml": "a: [\n",
     }
     warnings = load(build(changes), registry).warnings
     assert len(warnings) == 4

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REAL = {
     # Of this project's own: programs of their own see the shipped method of that name.
     "pipelines/methods/vanilla.yaml": "override: true\nregularisers: {}\ntraining: {}\n",
-    "pipelines/methods/noise.yaml": "training: {epochs: 3}\n",
+    "pipelines/methods/noise.yaml": "controlled_by: short\ntraining: {epochs: 3}\n",
+    "pipelines/methods/short.yaml": "training: {epochs: 1}\ncontrol_for: noise\ndiffers_in: [training]\n",
     "params.yaml": """\
 model: {name: minilm}
 grid: {tasks: [opinions], sizes: [100], seeds: [0, 1]}

@@ -67,8 +67,8 @@ def test_a_difference_is_told(tmp_path: Path, old: str, new: str, said: tuple[st
     [
         ("presets: [hype_table1,", "presets: [hype_tabel1, hype_table1,", ("unknown-preset", "'hype_tabel1'")),
         ("presets: [hype_table1, ", "presets: [", ("inconsistent", "'hype_table1' is none of the item's presets")),
-        ("stated: last column of the table}", "stated: last, not_stated: ours}", ("invalid-value", "exactly one of")),
-        ("{value: [stsb, cola, mrpc, rte], stated: columns of the table}", "{stated: a}", ("invalid-value", "'value'")),
+        ("stated: last column of the table}", "stated: last, not_stated: ours}", ("inconsistent", "exactly one of")),
+        ("{value: [stsb, cola, mrpc, rte], stated: columns of the table}", "{stated: a}", ("inconsistent", "'value'")),
         ("item: Table 1", "item: Table 1\nblocked: no", ("inconsistent", "blocked")),
         ("shows:", "show:", ("unknown-key", "'show'")),
     ],

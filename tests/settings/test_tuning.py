@@ -133,7 +133,7 @@ def test_the_plan_counts_trials(build: Build, registry: dict[str, Any]) -> None:
             "the same run",
             "keep one",
         ),
-        ("{selection: dev_as_published, per: seed, values: {training.epochs: [1, 3]}}", "tuning", "per: cell", ""),
+        ("{selection: dev_as_published, per: seed, values: {training.epochs: [1, 3]}}", "tuning.per", "per: cell", ""),
     ],
 )
 def test_what_is_refused(failures: Failures, tuning: str, key: str, message: str, hint: str) -> None:

@@ -234,7 +234,7 @@ def test_lines_of_keys_and_items() -> None:
         ("ends",): 9,
         ("ends", "a"): 9,
     }
-    assert document.place(("grid", "sizes", 1, "x")) == ("a.yaml", 8, ("grid", "sizes", 1, "x"))
+    assert document.place(("grid", "sizes", 1, "x")) == ("params.yaml", 8, ("grid", "sizes", 1, "x"))
     assert document.place(("absent",)).line == 0
     assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"
 

@@ -40,7 +40,7 @@ def odd_methods(
     changed = {method.name for method in on_tasks if any(phase.explicit for phase in method.phases)}
     for name, method in methods.items():
         (phase, *others) = method.phases
-        plain = not others and not phase.regularisers and not phase.explicit and method.config.model is None
+        plain = not others and not phase.regularisers and not phase.explicit and not method.config.model
         if plain and phase.training == shared and name not in {*known, *changed}:
             yield f"method '{name}' has no regulariser and no setting of its own, so it is plain fine-tuning; remove it"
 

@@ -116,7 +116,7 @@ class StoreError(RegftError):
 class DamagedRun(StoreError):
     """A stored run is not what was written.
 
-    Catch it, ``RunStore.quarantine`` the run and produce it again (``RunStore.read_intact`` does so).
+    ``RunStore.read_intact`` catches it, sets the run aside and lets it be produced again.
     ``path`` is the run's directory, ``reason`` what is wrong with it.
     """
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from regft_core.errors import RegftError
-
-try:
-    # First of all, so that a system that cannot run any stage gets a sentence instead of a traceback.
-    import regft_core.runs.store.locks  # noqa: F401
-except RegftError as error:
-    sys.exit(f"regft: {error}")
+# First of all, so that a system that cannot run any stage gets a sentence instead of a traceback.
+if os.name != "posix":
+    sys.exit(
+        "regft: regft runs on POSIX systems only (Linux, macOS): its run store needs file locks that the system "
+        "releases when a process dies, and files that change their name in one step\n    -> on Windows, run it inside "
+        "WSL [not-posix]"
+    )

@@ -20,8 +20,7 @@ from regft_core.data.hub_shadow import shadow_problem
 from regft_core.data.table import parquet
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.io.canonical import sha256_file
-from regft_core.io.directories import atomic_directory
-from regft_core.io.files import write_json
+from regft_core.io.files import atomic_directory, write_json
 from regft_core.schema.tasks import HubSource
 
 FOLDER = ".datasets"

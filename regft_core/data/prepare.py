@@ -16,8 +16,7 @@ from regft_core.data.sources import Source, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
 from regft_core.errors import DataError, together
 from regft_core.io.canonical import sha256_text
-from regft_core.io.directories import atomic_directory
-from regft_core.io.files import write_json
+from regft_core.io.files import atomic_directory, write_json
 from regft_core.kinds import find
 from regft_core.schema.tasks import ColumnsConfig, FilesSource, OodConfig, TaskConfig
 

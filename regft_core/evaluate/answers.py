@@ -21,7 +21,7 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.listed import Entry
 from regft_core.hooks.registry import discover
-from regft_core.io.directories import atomic_directory
+from regft_core.io.files import atomic_directory
 from regft_core.io.tensors import read_tensors, write_tensors
 from regft_core.kinds import find
 from regft_core.models.served import Served, read_served, write_served

@@ -14,8 +14,7 @@ from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked
 from regft_core.fit.setup import Setup
 from regft_core.io.canonical import sha256_file
-from regft_core.io.files import write_json
-from regft_core.io.owned_names import remove
+from regft_core.io.files import remove, write_json
 from regft_core.io.reading import read_json
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems

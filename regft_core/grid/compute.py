@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,7 @@ from regft_core.grid.jobs import Jobs, Planner, jobs_of
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.lines import describe, describe_refit, describe_trial
 from regft_core.grid.pool import run_on_executor, settle_kernels
-from regft_core.io.files import write_json
-from regft_core.io.owned_names import remove
+from regft_core.io.files import remove, write_json
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.code import one_moment
@@ -166,9 +166,8 @@ class _Engine:
         self.say(f"{self.stage}: {work.counted()}, {plural(len(names), 'job')} on the executor '{execution.executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
-        read = [key for keys in work.keys.values() for key in keys]
-        board = ProgressBoard(self.stage, names, each=work.shares, called="jobs")
-        with store.needed(read) as needed, board:
+        needed = Counter(key for keys in work.keys.values() for key in keys)
+        with ProgressBoard(self.stage, names, each=work.shares, called="jobs") as board:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
@@ -178,16 +177,19 @@ class _Engine:
                         failures[name] = reason
                 board.ended(names[index])  # after its cell is written, which takes time, too
                 if index not in kept:
-                    needed.done(work.keys[index])
+                    needed.subtract(work.keys[index])
                 try:
-                    store.prune()
+                    if store.budget_bytes is not None:
+                        store.prune(keep=+needed)
                 except StoreError as error:
                     log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
 
             jobs = [replace(job, progress=board.folder) for job in work.jobs]
             sys.stdout.flush()
             try:
-                run_on_executor(project, jobs, run_job, after=work.after, costs=work.costs, on_result=ended)
+                run_on_executor(
+                    project, jobs, run_job, keys=work.keys, after=work.after, costs=work.costs, on_result=ended
+                )
             except JobsFailed as error:
                 for failure in error.failures:
                     if failure.trace:

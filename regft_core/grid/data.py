@@ -20,7 +20,7 @@ from regft_core.grid.lengths import lengths_inputs, measure_task, modes, up_to_d
 from regft_core.grid.needs import require_named_sets
 from regft_core.grid.prepared import skew_warnings
 from regft_core.grid.prompts import check_words
-from regft_core.io.owned_names import remove
+from regft_core.io.files import remove
 from regft_core.io.reading import read_json
 from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.prepared_rows import (

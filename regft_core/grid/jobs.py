@@ -106,8 +106,8 @@ class Planner:
 
     def _add_tuned_search(self, job: Job) -> set[int]:
         """The trials that are missing, and the phases before fine-tuning with the values that they will choose."""
-        waits = set()
-        for trial in trials_that_choose(self.project, job):
+        waits, trials = set(), trials_that_choose(self.project, job)
+        for trial in trials:
             if trial.name not in self._trials and look_up_trial(trial) is None:
                 self._trials[trial.name] = self._add_run(trial)
             if trial.name in self._trials:
@@ -117,10 +117,18 @@ class Planner:
         for phase in context.method.earlier:
             shares |= self.seconds(job, context.phase(phase.name))
         if shares:
-            index = self.jobs.add(replace(job, until="search"), shares)
+            keys = [key for trial in trials for key in self._keys_of_trial(trial)]
+            index = self.jobs.add(replace(job, until="search"), shares, *keys)
             self.jobs.after[index] = waits
             waits = {index}
         return waits
+
+    def _keys_of_trial(self, trial: Job) -> list[str]:
+        """Keys of the runs of a trial, and of its score."""
+        context = Context(trial, project=self.project)
+        keys = [context.keys.of(phase.name) for phase in context.method.phases]
+        scored = score_identity(context, context.keys.of(FINETUNE), judging_rows(context))
+        return [*keys, context.store.run_key(scored)]
 
     def _add_phases(self, context: Context) -> dict[str, int]:
         """Add the phases before fine-tuning; returns the index of each by its name."""

@@ -18,8 +18,7 @@ from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.io.files import write_json
-from regft_core.io.owned_names import remove
+from regft_core.io.files import remove, write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
 from regft_core.runs.code import code_of, once, one_moment

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +12,8 @@ from regft_core.grid.executors import is_remote, run_all, visible_devices
 from regft_core.models.devices import refuse_slow_bf16, take_device
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.shipping import carry, run_where_found
 from regft_core.settings.project import Project
+from regft_core.settings.store_path import project_root, store_path
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).
@@ -44,28 +43,40 @@ def settle_kernels(job: Job, device: str) -> None:
         training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 
-def run_on_executor(project: Project, jobs: Sequence[Job], function: Callable[..., R], **order: Any) -> None:
+def run_on_executor(
+    project: Project,
+    jobs: Sequence[Job],
+    function: Callable[..., R],
+    *,
+    keys: Mapping[int, Collection[str]],
+    **order: Any,
+) -> None:
     """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
 
-    For workers that may be on other machines, what the jobs read is published first (``shipping.py``).
+    ``keys``: index of a job -> keys of the runs that it starts from or makes.
     """
     execution = project.params.execution
-    settings = execution.settings()
-    work: Callable[..., R] = function
-    if is_remote(execution.executor):
-        shipped = carry(project, jobs)
-        work = partial(run_where_found, function, shipped)
-        settings |= {"shared": shipped.store}
     run_all(
         jobs,
-        work,
+        function,
         executor=execution.executor,
         workers_per_device=execution.workers,
         devices=prepared_devices(project),
         threads=execution.threads,
-        settings=settings,
+        settings=execution.settings() | (_places(project, keys) if is_remote(execution.executor) else {}),
         **order,
     )
+
+
+def _places(project: Project, keys: Mapping[int, Collection[str]]) -> dict[str, Any]:
+    """What an executor on other machines is told: see ``executors/__init__.py``."""
+    store, home = store_path(project.root, project.params).absolute(), project_root(project.root).absolute()
+    if not Path(os.path.normpath(store)).is_relative_to(os.path.normpath(home)):
+        return {"shared": str(store)}
+    ray = project.params.execution.ray
+    if ray is None or ray.address is None:
+        return {"shared": str(project.root)}
+    return {"root": str(project.root), "store": str(store), "keys": keys}
 
 
 def prepared_devices(project: Project) -> list[str]:

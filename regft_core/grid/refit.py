@@ -75,7 +75,8 @@ def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
             say(line)
 
         shown = replace(job, shown=job.name, progress=board.folder)
-        run_on_executor(project, [shown], run_job, on_result=ended)
+        keys = {0: [context.keys.of(phase.name) for phase in phases]}
+        run_on_executor(project, [shown], run_job, keys=keys, on_result=ended)
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:

@@ -18,7 +18,7 @@ from regft_core.data.prepare import declaration_of, resolve_ood
 from regft_core.data.small import Wanted, is_here, small_rows
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import enabled, tasks_read
-from regft_core.io.owned_names import remove
+from regft_core.io.files import remove
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import layers_of
 from regft_core.names import listing, plural

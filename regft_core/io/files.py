@@ -1,33 +1,139 @@
-"""Files that are either complete or absent, whatever kills the process.
+"""Files and directories that are either complete or absent, whatever kills the process.
 
-Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed
-into place; the parent directory is flushed last. Needs a POSIX file system.
+Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
+directory is flushed last. A temporary name carries the machine and the process that made it, so that leftovers of dead
+processes can be told from work in progress. Needs a POSIX file system. New files have the rights of the umask.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import re
+import shutil
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from regft_core.errors import StoreError
 from regft_core.io.canonical import json_text
-from regft_core.io.owned_names import sweep_stale, temporary_name
-from regft_core.io.write_errors import explain_write_error, explained
+
+# ------------------------------------------------------------------------------- refusals to write
+
+#: What to do about each of them; the others may go away by themselves.
+_ADVICE = {
+    errno.ENOSPC: "the disk (or quota) is full: free space and run again; what was complete before is unharmed",
+    errno.EDQUOT: "the disk (or quota) is full: free space and run again; what was complete before is unharmed",
+    errno.EROFS: "the file system is read-only: choose a writable directory",
+    errno.EACCES: "no permission to write there: change the permissions or choose another directory",
+    errno.EPERM: "no permission to write there: change the permissions or choose another directory",
+    errno.EFBIG: "the file would exceed the allowed file size (see `ulimit -f`)",
+    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name, and some of them are needed for endings: give "
+    "the task, the method or the directory a shorter name",
+}
+#: Those that are surely about writing; others may be about an input of the block.
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _explain(error: OSError, path: Path | str) -> StoreError:
+    advice = _ADVICE.get(error.errno or 0, "what was complete before is unharmed; run again when the cause is gone")
+    return StoreError("cannot-write", f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+def _refusal(error: Exception) -> OSError | None:
+    """The ``OSError`` that ``error`` is or tells of: safetensors has an own type, and the number in its text."""
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error)) if type(error).__name__ == "SafetensorError" else None
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
+
+
+@contextmanager
+def explained(path: Path | str) -> Iterator[None]:
+    """Re-raise any refusal of the operating system in the block as a ``StoreError`` about writing ``path``."""
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # file systems that cannot flush a directory say EINVAL
+        yield
+    except Exception as error:
+        if (refused := _refusal(error)) is None:
             raise
-    finally:
-        os.close(descriptor)
+        raise _explain(refused, path) from refused
+
+
+def may_not_write(error: StoreError) -> bool:
+    """Whether this is ``explained``'s error about a place that one may only read."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+# -------------------------------------------------------------------------------- temporary names
+
+_HOST = re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32] or "host"
+_OWNED = re.compile(r"\.tmp-(?P<host>\w+)\.(?P<pid>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}$", re.ASCII)
+#: Processes of another machine cannot be asked whether they live; their leftovers go after a week.
+REMOTE_LEFTOVER_SECONDS = 7 * 86_400.0
+
+
+def _start_time(pid: int) -> int:
+    # Field 22 of /proc/<pid>/stat, in clock ticks since boot: tells a process from a later one
+    # that was given the same id. 0 where there is no /proc.
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _stem(name: str) -> str:
+    # A name has 255 bytes at most, and a target may use all of them; the ending needs up to 76.
+    return os.fsencode(name)[:150].decode("utf-8", "ignore")
+
+
+def temporary_name(target: Path) -> Path:
+    """Return a name beside ``target``, not used before, that tells for which target and process it is."""
+    pid = os.getpid()
+    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
+
+
+def _owner_is_dead(name: str, modified: float) -> bool:
+    match = _OWNED.search(name)
+    if match is None:
+        return False
+    if match["host"] != _HOST:
+        return time.time() - modified > REMOTE_LEFTOVER_SECONDS
+    pid, start = int(match["pid"]), int(match["start"])
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass
+    now = _start_time(pid)
+    return bool(start and now and start != now)
+
+
+def sweep_stale(parent: Path, prefix: str = "") -> None:
+    """Remove temporary names in ``parent``, for targets that start with ``prefix``, whose process is dead."""
+    beginning = f".{_stem(prefix)}"
+    with suppress(OSError):  # nothing there, or not ours to clean
+        for entry in list(os.scandir(parent)):
+            if entry.name.startswith(beginning) and ".tmp-" in entry.name:
+                with suppress(OSError):  # another process may be sweeping the same leftover
+                    if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
+                        remove(Path(entry.path))
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a whole directory; what is already gone is fine. Raises ``OSError``."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------------------------- durability
 
 
 def fsync_file(path: Path) -> None:
@@ -39,21 +145,24 @@ def fsync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
-    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
-    target = Path(path)
-    with explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_stale(target.parent, target.name)
-        temporary = temporary_name(target)
-        try:
-            _write_new(temporary, content, flush=True)
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    try:
+        fsync_file(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that cannot flush a directory say EINVAL
             raise
-        fsync_directory(target.parent)
+
+
+def fsync_tree(directory: Path) -> None:
+    """Make every file and every name below ``directory`` durable."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            fsync_file(Path(parent, name))
+        fsync_directory(Path(parent))
+
+
+# ------------------------------------------------------------------------------------------ files
 
 
 def _write_new(path: Path, content: bytes, *, flush: bool) -> None:
@@ -68,18 +177,28 @@ def _write_new(path: Path, content: bytes, *, flush: bool) -> None:
         os.close(descriptor)
 
 
-def fill_in(path: Path | str, content: bytes) -> None:
-    """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
-
-    It is neither atomic nor durable: who fills a directory calls ``fsync_tree`` before renaming it into place.
-    """
-    target = Path(path)
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary path, which takes the place of ``target`` at the end; on an error nothing of it stays."""
     with explained(target):
-        try:
-            _write_new(target, content, flush=False)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write_new(target, content, flush=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent, target.name)
+    temporary = temporary_name(target)
+    try:
+        yield temporary
+        with explained(target):
+            os.replace(temporary, target)
+            fsync_directory(target.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
+    with _replacing(Path(path)) as temporary, explained(path):
+        _write_new(temporary, content, flush=True)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -102,27 +221,104 @@ def atomic_file(target: Path | str) -> Iterator[IO[str]]:
     On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
     """
     target = Path(target)
-    with explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_stale(target.parent, target.name)
-        temporary = temporary_name(target)
-        file = open(temporary, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed before it is renamed
-    try:
+    with _replacing(target) as temporary:
+        with explained(target):
+            file = open(temporary, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed before it is renamed
         try:
             yield file
             file.flush()
             os.fsync(file.fileno())
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-                raise explain_write_error(error, target) from error
+            if error.errno in _WRITING:
+                raise _explain(error, target) from error
             raise
         finally:
             with suppress(OSError):
                 file.close()
+
+
+def fill_in(path: Path | str, content: bytes) -> None:
+    """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
+
+    It is neither atomic nor durable: the caller uses ``fsync_tree`` before it renames the directory into place.
+    """
+    target = Path(path)
+    with explained(target):
+        try:
+            _write_new(target, content, flush=False)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_new(target, content, flush=False)
+
+
+# ------------------------------------------------------------------------------------ directories
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    # renameat2(RENAME_EXCHANGE) swaps two names in one step; glibc >= 2.28 on most local file systems.
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    at_fdcwd, exchange = -100, 2
+    return renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), exchange) == 0
+
+
+def replace_directory(temporary: Path, target: Path) -> None:
+    """Put the complete directory ``temporary`` instead of ``target`` and drop the old one.
+
+    Where the system can exchange two names in one step, ``target`` is at every moment either
+    the old or the new directory; elsewhere it is absent for an instant, never mixed.
+    """
+    with explained(target):
+        old = temporary
+        if not target.exists():
+            os.rename(temporary, target)
+        elif not _exchange(temporary, target):
+            old = temporary_name(target)
+            os.rename(target, old)
+            os.rename(temporary, target)
+        fsync_directory(target.parent)
+        remove(old)
+
+
+def claim_directory(temporary: Path, target: Path) -> bool:
+    """Put ``temporary`` at ``target`` if nothing is there; return whether it did. Of several, one succeeds."""
+    with explained(target):
+        try:
+            os.rename(temporary, target)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        fsync_directory(target.parent)
+    return True
+
+
+@contextmanager
+def atomic_directory(target: Path | str) -> Iterator[Path]:
+    """Yield an empty directory that becomes ``target`` when the block ends without an error.
+
+    On an error nothing of it stays and the old ``target`` is untouched. Leftovers of killed
+    processes are removed on the way in. Raises ``StoreError``.
+    """
+    target = Path(target)
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent, target.name)
+        temporary = temporary_name(target)
+        temporary.mkdir()
+    try:
+        try:
+            yield temporary
+        except Exception as error:
+            refused = _refusal(error)
+            if refused is not None and refused.errno in _WRITING:
+                raise _explain(refused, target) from refused
+            raise
         with explained(target):
-            os.replace(temporary, target)
-            fsync_directory(target.parent)
+            fsync_tree(temporary)
+        replace_directory(temporary, target)
     except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
-from regft_core.io.files import fsync_file
-from regft_core.io.write_errors import explained
+from regft_core.io.files import explained, fsync_file
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write ``tensors`` (any shapes, zero-dimensional and empty ones too) to ``path`` and flush it.
 
     Tensors are brought to the CPU; those that share memory (tied weights, views) are stored
@@ -38,7 +37,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         seen.add(tensor.untyped_storage().data_ptr())
         plain[name] = tensor
     with explained(path):
-        save_file(plain, str(path))
+        path.touch()
+        mode = path.stat().st_mode  # of the umask: safetensors renames a temporary file, which only its owner may read
+        save_file(plain, str(path), metadata=metadata)
+        path.chmod(mode)
         fsync_file(path)
 
 
@@ -58,3 +60,14 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
             f"{path}: cannot be read as safetensors: {error}\n"
             "    -> delete the run and repeat the stage: it is trained again",
         ) from error
+
+
+def tensors_problem(path: Path) -> str:
+    """Return why a file is not safetensors, from its header alone; an empty text where it is."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy"):
+            return ""
+    except (OSError, SafetensorError) as error:
+        return f"cannot be read as safetensors: {error}"

@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils import parametrize
 
 from regft_core.errors import ExportMismatch, ModelError
-from regft_core.io.directories import atomic_directory
+from regft_core.io.files import atomic_directory
 from regft_core.models.architectures import architecture_of
 from regft_core.models.folder import logits_of_folder, write_classifier
 from regft_core.models.layers import last_linear

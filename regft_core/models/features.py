@@ -72,17 +72,6 @@ class Features:
         return KeptVectors(self.kept, digest)
 
 
-class NothingKept:
-    """A place where nothing is found, and nothing stays."""
-
-    def get(self, key: str) -> Tensor | None:
-        """None."""
-        return None
-
-    def put(self, key: str, vectors: Tensor) -> None:
-        """Nothing happens to ``vectors`` [B, H]."""
-
-
 class KeptVectors:
     """The vectors of one model, by batch."""
 

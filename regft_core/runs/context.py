@@ -21,6 +21,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json
 from regft_core.io.reading import read_json
 from regft_core.kinds import find
+from regft_core.models.source import ModelSource, resolve_model
 from regft_core.rng import derive
 from regft_core.runs.code import once
 from regft_core.runs.environment import environment
@@ -41,9 +42,7 @@ from regft_core.runs.rows import (
     without_units,
 )
 from regft_core.runs.scopes import TOKENISER, feature_scope
-from regft_core.runs.shipping import encoder_source
 from regft_core.runs.store.features import FeatureFiles
-from regft_core.runs.store.lookup import LookupStore
 from regft_core.runs.store.run_store import RunStore
 from regft_core.runs.tokens import TokenFiles
 from regft_core.schema.encoder import EncoderConfig
@@ -56,7 +55,6 @@ from regft_core.settings.store_path import store_path
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.models.features import Features
-    from regft_core.models.source import ModelSource
 
 
 class Context:
@@ -84,8 +82,6 @@ class Context:
         self.registry = once(("methods", self.root), discover)
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
-        #: Whether vectors of a frozen encoder are read where they are kept, and kept.
-        self.keeps_vectors = True
         #: What is kept beside the runs, with the code that makes it.
         self._kept: list[tuple[LoadedCode, TokenFiles | FeatureFiles]] = []
 
@@ -137,7 +133,7 @@ class Context:
     @cached_property
     def source(self) -> ModelSource:
         """The encoder."""
-        return once(("encoder", self.root, self.encoder), lambda: encoder_source(self.encoder, self.root))
+        return once(("encoder", self.root, self.encoder), lambda: resolve_model(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -190,10 +186,8 @@ class Context:
 
         Those that are computed are written with the next result, after code and encoder were checked once more.
         """
-        from regft_core.models.features import Features, NothingKept
+        from regft_core.models.features import Features
 
-        if not self.keeps_vectors:
-            return Features(NothingKept(), {}, self.rows_alone)
         code, files = LoadedCode(feature_scope(self.source)), FeatureFiles(self.store.path)
         self._kept.append((code, files))
         about = {
@@ -413,11 +407,5 @@ def _tokenizer(source: ModelSource) -> Any:
 def project_store(project: Project, *, stored_only: bool = False, path: str | None = None) -> RunStore:
     """The run store that ``params.yaml`` names; ``stored_only``: to look runs up in; ``path``: in another folder."""
     budget = project.params.store.budget_gb
-    kind = LookupStore if stored_only else RunStore
-    remote = None
-    if project.params.store.remote is not None:
-        from regft_core.runs.store.remote import Remote
-
-        remote = Remote(project.params.store.remote)
     folder = store_path(project.root, project.params) if path is None else Path(path)
-    return kind(folder, int(budget * 1e9) if budget else None, remote)
+    return RunStore(folder, int(budget * 1e9) if budget else None, stored_only=stored_only)

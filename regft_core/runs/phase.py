@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from regft_core.errors import CodeChanged, InputChanged, ModelError, PlanOutdated, RunFailed
+from regft_core.errors import CodeChanged, InputChanged, ModelError, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
@@ -22,7 +22,6 @@ from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.records import merged_record, phase_record
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.scopes import Scope, family
-from regft_core.runs.store.killpoints import killpoint
 from regft_core.runs.store.stored_run import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in
@@ -68,8 +67,6 @@ def fetch(context: Context, name: str, need: Need) -> StoredRun:
     """What an earlier stage has produced; what was pruned or deleted of it, or damaged, is trained again."""
     key = context.keys.of(name)
     stored = context.store.get(key)
-    if stored is not None and not _serves(stored, need):
-        stored = context.store.restore(key)  # before it is trained again, which takes the code that it was trained with
     return stored if stored is not None and _serves(stored, need) else produce(context, context.phase(name), need)
 
 
@@ -122,7 +119,7 @@ def _train_and_store(context: Context, phase: Phase, member: int | None, need: N
 
 def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
     same = record["environment"]["deterministic"] or record["status"] != "ok"
-    stored, files = without_encoder(context, phase, tensors, working.finished)
+    stored, files = without_encoder(context, phase, tensors)
     return working.commit(record, stored, files, require_same_tensors=same)
 
 
@@ -157,7 +154,6 @@ def trained(
             checkpointer=checkpointer,
             checkpoint_seconds=context.params.execution.checkpoint_seconds,
             progress=ProgressWriter(context.job.progress, context.job.run, label),
-            on_step=lambda _: killpoint("step"),
         )
     except RunFailed as error:
         return base | {"status": "failed", "error": str(error)}, {}
@@ -350,37 +346,6 @@ def merged(
         except RunFailed as error:
             return record | {"status": "failed", "error": f"merging: {error}"}, {}
     return record | {"status": "ok", "error": None}, merge_mean([tensors[index] for index in chosen])
-
-
-def computed_again(
-    context: Context, phase: Phase, member: int | None, stored: StoredRun
-) -> tuple[dict[str, Any], Tensors]:
-    """The record, and the tensors as they are stored, that a run would have if it were made now; nothing is stored.
-
-    Members, and phases before it, are taken from the store; what was pruned of them is trained again and put back.
-    Raises as ``produce``, and PlanOutdated when ``stored`` has not the key that it would have now.
-    """
-    repeated = phase.repeat is not None and member is None
-    scope = context.keys.merge_scope(phase) if repeated else context.keys.training_scope(phase)
-    guard, identity = _loaded(context, phase, member, scope)
-    if context.store.run_key(identity) != stored.key:
-        raise PlanOutdated(
-            "out-of-date",
-            f"what {member_label(phase, member)} of {context.job.name} is made of changed meanwhile\n"
-            "    -> run `dvc repro` again",
-        )
-    unchanged = context.unchanged(guard)
-    here, weights = set_up(context.device, context.params.execution), "weights" in stored.tensor_names
-    training = context.keys.training_of(phase)
-    if training is not None:
-        record, tensors = finished(context, phase, training, here, weights)
-    elif repeated:
-        record, tensors = merged(context, phase, _members(context, phase, identity["members"]), here, weights)
-    else:
-        record, tensors = trained(context, phase, member, here, weights)
-    tensors, _ = without_encoder(context, phase, tensors, stored)
-    unchanged()
-    return record, tensors
 
 
 def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from regft_core.errors import CodeChanged, PlanOutdated, StoreError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
@@ -21,12 +21,8 @@ from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
 from regft_core.runs.scopes import Scope, kind_modules, stage_scope
 from regft_core.schema.tasks import FilesSource, TaskConfig
-from regft_core.settings.copies import ROWS
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
-
-if TYPE_CHECKING:
-    pass
 
 
 def task_inputs(project: Project, task: str) -> dict[str, Any]:
@@ -168,7 +164,6 @@ class RowsInMaking:
 def training_rows(project: Project, task: str, store: Path) -> Path:
     """Folder with ``task.json``, ``train.jsonl`` and ``dev.jsonl`` of ``task``; made if it is not there or was damaged.
 
-    In a copy of a project on a worker they are what was prepared for the project.
     Its name is the hash of everything that the rows depend on, so that projects may share it.
 
     Raises:
@@ -184,9 +179,6 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
         return store / "datasets" / f"{task}-{key[:32]}"
 
     folder = named(rows_key(inputs(project)))
-    shipped = project.root / ROWS / folder.name
-    if _intact(shipped):
-        return shipped
     if not _intact(folder):
         scope = rows_scope(project, task, "dataset")
         making = RowsInMaking(project, task, scope, inputs, source_files(project, task))

@@ -25,7 +25,7 @@ from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
 from regft_core.runs.records import known_keys
 from regft_core.runs.scopes import Scope, evaluation_scope
-from regft_core.runs.store.lookup import NotStored
+from regft_core.runs.store.run_store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project

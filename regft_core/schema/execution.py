@@ -96,9 +96,4 @@ class StoreConfig(StrictModel):
     """The run store, which keeps finished runs and resumes killed ones."""
 
     path: str = Field(".regft", min_length=1, description="may be shared storage outside the project")
-    remote: str | None = Field(
-        None,
-        pattern=r"^[a-z][a-z0-9+.-]*://\S+$",
-        description="object storage for hosts that share no folder, for instance s3://bucket/regft",
-    )
     budget_gb: float | None = Field(None, gt=0, description="weights of the least recently used runs go first")

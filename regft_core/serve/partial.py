@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from regft_core.errors import DataError, StoreError
-from regft_core.io.files import fsync_directory, write_json
+from regft_core.io.files import explained, fsync_directory, write_json
 from regft_core.io.reading import read_json
-from regft_core.io.write_errors import explained
 
 
 @dataclass

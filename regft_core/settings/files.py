@@ -13,7 +13,6 @@ from pathlib import Path
 from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.settings.copies import is_copy
 from regft_core.settings.document import Document, KeyPath, load_yaml
 
 TASKS = "pipelines/tasks"
@@ -81,8 +80,6 @@ def read(root: Path, folder: str, name: str) -> Document | None:
     if path is None:
         return None
     document = load_yaml(path, root)
-    if is_copy(root):  # of a project in which that was checked, perhaps with another version of the package
-        return without_override(document)
     other = _places(root, folder, name)[1]
     given = document.data.get(OVERRIDE, False)
     twice = other.is_file() and path != other and path.read_bytes() != other.read_bytes()

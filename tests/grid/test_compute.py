@@ -37,8 +37,8 @@ from tests.errors import raises_code
 from tests.extras import needs
 from tests.grid.conftest import bits, plan, quiet, reproduce, scores, tree
 from tests.grid.other_executors import on_other_executors
+from tests.killed import in_child
 from tests.runs.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
-from tests.runs.test_kill import FORK
 
 CELL = f"{TASK}/24"
 
@@ -332,12 +332,7 @@ def test_a_killed_stage_goes_on_where_it_stopped(
     project: Path, reproduced: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     plan(project)
-    with monkeypatch.context() as patched:
-        patched.setenv("REGFT_KILL_AT", point)
-        process = FORK.Process(target=reproduce, args=(project,))
-        process.start()
-        process.join(timeout=120)
-    assert process.exitcode == -signal.SIGKILL
+    assert in_child(reproduce, project, at=point) == -signal.SIGKILL
     before = len(runs(project))
     assert reproduce(project) == {}
     assert bits(project) == bits(reproduced)
@@ -359,11 +354,11 @@ def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[t
 def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def failing(self: RunStore) -> None:
+    def failing(self: RunStore, keep: Any = ()) -> None:
         raise StoreError("cannot-write", "the disk is full")
 
     monkeypatch.setattr(RunStore, "prune", failing)
-    change(project, methods=["vanilla"])
+    change(project, methods=["vanilla"], store={"budget_gb": 1e-9})
     assert reproduce(project) == {}
     assert "is not pruned now: the disk is full" in caplog.text
 

@@ -18,8 +18,8 @@ from regft_core.runs.project import open_project
 from tests.extras import needs
 from tests.grid.conftest import bits, plan, reproduce, scores, tree
 from tests.grid.other_executors import on_other_executors
+from tests.killed import in_child
 from tests.runs.conftest import SIZE, TASK, change, edit_method, job
-from tests.runs.test_kill import FORK
 
 
 def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:
@@ -107,12 +107,7 @@ def test_a_stage_killed_before_the_choice_goes_on_with_what_is_left(
 ) -> None:
     root = tuned("vanilla")
     plan(root)
-    with monkeypatch.context() as patched:
-        patched.setenv("REGFT_KILL_AT", point)
-        process = FORK.Process(target=reproduce, args=(root,))
-        process.start()
-        process.join(timeout=120)
-    assert process.exitcode == -signal.SIGKILL
+    assert in_child(reproduce, root, at=point) == -signal.SIGKILL
     assert reproduce(root) == {}
     assert len(trained) == left
     weights = bits(root)

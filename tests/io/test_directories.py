@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.io import directories
-from regft_core.io.directories import atomic_directory, replace_directory
+from regft_core.io import files
+from regft_core.io.files import atomic_directory, replace_directory
 from tests.errors import raises_code
 
 
@@ -41,7 +41,7 @@ def test_replace_directory_with_and_without_an_atomic_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(directories, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").write_text(name)

@@ -9,9 +9,7 @@ import pytest
 
 from regft_core.errors import StoreError
 from regft_core.io.canonical import sha256_file, sha256_text
-from regft_core.io.directories import atomic_directory
-from regft_core.io.files import write_bytes, write_json, write_text
-from regft_core.io.owned_names import _HOST, temporary_name
+from regft_core.io.files import _HOST, atomic_directory, temporary_name, write_bytes, write_json, write_text
 from regft_core.io.reading import read_json
 from tests.errors import raises_code
 

@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from regft_core.io.owned_names import _HOST, sweep_stale, temporary_name
+from regft_core.io.files import _HOST, sweep_stale, temporary_name
 
 
 def test_leftovers_of_dead_processes_are_swept_and_others_are_not(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from regft_core.io.owned_names import temporary_name\n"
+        "import os, sys; from pathlib import Path; from regft_core.io.files import temporary_name\n"
         "path = temporary_name(Path(sys.argv[1]) / 'out'); path.mkdir(); (path / 'f').write_text('x')"
     )
     root = Path(__file__).resolve().parents[2]
@@ -32,6 +32,6 @@ def test_leftovers_of_dead_processes_are_swept_and_others_are_not(tmp_path: Path
     other = tmp_path / dead.name.replace("out", "other")
     other.mkdir()
     expected = {dead, old_remote} | ({reused} if Path("/proc/self/stat").exists() else set())
-    assert set(sweep_stale(tmp_path, "out")) == expected
+    sweep_stale(tmp_path, "out")
     assert set(tmp_path.iterdir()) == {alive, remote, users, other, reused} - expected
-    assert sweep_stale(tmp_path / "absent") == []
+    sweep_stale(tmp_path / "absent")

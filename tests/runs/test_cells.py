@@ -48,7 +48,9 @@ def on_workers(root: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
     """What ``report_allocator`` says in the workers of a project."""
     found: list[dict[str, Any]] = []
     jobs = [job(root, "vanilla", seed) for seed in seeds]
-    run_on_executor(open_project(root), jobs, report_allocator, on_result=lambda _, record: found.append(record))
+    run_on_executor(
+        open_project(root), jobs, report_allocator, keys={}, on_result=lambda _, record: found.append(record)
+    )
     return found
 
 

@@ -21,9 +21,10 @@ from regft_core.runs.context import Context, project_store
 from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.recompute import differences, expected
 from regft_core.runs.run import run
-from regft_core.runs.store.features import FeatureFiles, feature_files
+from regft_core.runs.store.features import FeatureFiles
+from regft_core.runs.store.features import files as feature_files
+from tests.recomputed import differences, expected
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.runs.test_folds import WORDS
 from tests.small_project import TASK, build

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -13,9 +11,9 @@ import pytest
 
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
+from tests.killed import in_child
 from tests.runs.conftest import job, runs, stored, train, write_method
 
-FORK = multiprocessing.get_context("fork")
 #: Methods with one phase, with a search of two members that is merged, and a greedy soup.
 METHODS = ("hype_n", "weight_mixup", "soup", "best", "watched")
 SOUP = {
@@ -52,19 +50,6 @@ def everything(root: Path, method: str) -> dict[str, Any]:
     return evaluate(Context(job(root, method, 0, finetune=record["key"], **record["phases"])), record)
 
 
-def in_child(root: Path, method: str, kill_at: str) -> int | None:
-    """Run everything in a child process that dies at ``kill_at``; returns its exit code (negative: a signal)."""
-
-    def body() -> None:
-        os.environ["REGFT_KILL_AT"] = kill_at
-        everything(root, method)
-
-    process = FORK.Process(target=body)
-    process.start()
-    process.join(timeout=120)
-    return process.exitcode
-
-
 def outcome(root: Path) -> dict[str, Any]:
     """Everything about all stored runs but how long they took."""
     found = {}
@@ -98,14 +83,14 @@ def test_a_killed_run_continues_with_the_same_bits(
     project: Path, uninterrupted: dict[str, Any], method: str, point: str
 ) -> None:
     with_soup(project)
-    assert in_child(project, method, point) == -signal.SIGKILL
+    assert in_child(everything, project, method, at=point) == -signal.SIGKILL
     assert everything(project, method)["sets"] == uninterrupted[method][0]
     assert outcome(project) == uninterrupted[method][1]
 
 
 def test_killed_three_times_in_a_row(project: Path, uninterrupted: dict[str, Any]) -> None:
     for _ in range(3):
-        assert in_child(project, "hype_n", "step:2") == -signal.SIGKILL
+        assert in_child(everything, project, "hype_n", at="step:2") == -signal.SIGKILL
     everything(project, "hype_n")
     assert outcome(project) == uninterrupted["hype_n"][1]
 
@@ -113,6 +98,6 @@ def test_killed_three_times_in_a_row(project: Path, uninterrupted: dict[str, Any
 def test_a_member_that_was_finished_before_the_kill_is_not_trained_again(
     project: Path, trained: list[tuple[str, int]]
 ) -> None:
-    assert in_child(project, "weight_mixup", "step:5") == -signal.SIGKILL
+    assert in_child(everything, project, "weight_mixup", at="step:5") == -signal.SIGKILL
     everything(project, "weight_mixup")
     assert trained == [("search", 0), ("finetune", 0)]

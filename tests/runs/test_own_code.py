@@ -23,7 +23,6 @@ from regft_core.runs.job import Job
 from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
-from regft_core.runs.shipping import files_for
 from regft_core.settings.preset import lay_out
 from tests.errors import raises_code
 from tests.small_project import build
@@ -140,10 +139,7 @@ def test_an_own_metric_judges_a_task(project: Path) -> None:
     assert METRICS.entry("accuracy") == "regft_core.metrics.accuracy"
 
 
-def test_workers_and_presets_get_it(project: Path) -> None:
-    job = Job(str(project), "shaky", "reviews", "16", 0)
-    sent = files_for(open_project(project), [job])
-    assert {"methods/shaky.py", "methods/shaky.json", "pipelines/methods/shaky.yaml"} <= set(sent)
+def test_presets_get_it(project: Path) -> None:
     preset = project / "pipelines" / "presets" / "mine.yaml"
     shutil.copy(project / "params.yaml", preset)
     folder = lay_out(project, "mine")

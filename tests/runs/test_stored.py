@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -14,10 +12,10 @@ import pytest
 
 from regft_core.errors import PlanOutdated
 from regft_core.grid.failures import torch_threads
-from regft_core.runs import phase as run_phase
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.train import finetune, search
+from tests.killed import in_child
 from tests.runs.conftest import (
     change,
     edit_method,
@@ -56,7 +54,7 @@ def test_flipped_bytes_are_found_set_aside_and_trained_again_with_the_same_bits(
     assert trained == [("finetune", 0)]  # the members are there: merging them again is enough
     again = stored(project, before.key)
     assert {name: again.tensors_sha256(name) for name in again.tensor_names} == hashes
-    assert [key for key, _ in Context(job(project, "vanilla")).store.damaged()] == [before.key]
+    assert [path.name for path in (project / ".regft/runs").glob("*/*.damaged")] == [f"{before.key}.damaged"]
     weights = stored(project, record["key"]).tensors_sha256()
     flip(stored(project, record["key"]).path / "weights.safetensors")
     scores = evaluated(project, "weight_mixup", record)
@@ -82,7 +80,7 @@ def test_damaged_predictions_are_made_again(project: Path) -> None:
     file = next((project / ".regft/runs").rglob("predictions/dev.jsonl"))
     flip(file)
     assert evaluated(project, "vanilla", record) == first
-    assert len(list((project / ".regft/runs").glob("*/*.damaged-*"))) == 1
+    assert len(list((project / ".regft/runs").glob("*/*.damaged"))) == 1
 
 
 def test_a_run_whose_store_was_deleted_is_trained_again(project: Path) -> None:
@@ -128,7 +126,7 @@ def test_weights_are_not_restored_from_another_configuration_than_they_had(proje
 # ------------------------------------------------------------------------------------ sharing
 
 
-def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
+def test_projects_that_share_a_store_share_runs_and_train_again_what_was_pruned(
     project: Path, tmp_path: Path, trained: list[tuple[str, int]]
 ) -> None:
     change(project, store={"path": str(tmp_path / "shared"), "budget_gb": 1e-9})
@@ -141,12 +139,10 @@ def test_projects_that_share_a_store_share_runs_and_keep_each_others_weights(
     also = search(Context(job(other, "weight_mixup")))
     assert also["phases"] == searched["phases"]
     assert trained == []
-    with Context(job(other, "weight_mixup")).store.needed(also["phases"].values()):  # as the other's stage says
-        run_stages(project, "weight_mixup")
-        assert stored(project, searched["phases"]["search"]).has_weights
-        trained.clear()
-        finetune(Context(job(other, "weight_mixup", 0, **also["phases"])), also)
-        assert trained == [("finetune", 0)]
+    run_stages(project, "weight_mixup")
+    trained.clear()
+    finetune(Context(job(other, "weight_mixup", 0, **also["phases"])), also)
+    assert trained == [("search", 0), ("search", 0), ("finetune", 0)]  # the first project pruned what it had done with
     Context(job(project, "vanilla")).store.prune()
     assert not stored(project, searched["phases"]["search"]).has_weights
     trained.clear()
@@ -169,20 +165,9 @@ def test_a_record_says_on_what_it_was_computed(project: Path) -> None:
     assert search(Context(job(project, "weight_mixup")))["environment"] == found
 
 
-def kill_at(point: str, root: Path, method: str) -> int | None:
-    def body() -> None:
-        os.environ["REGFT_KILL_AT"] = point
-        train(root, method)
-
-    process = multiprocessing.get_context("fork").Process(target=body)
-    process.start()
-    process.join(timeout=120)
-    return process.exitcode
-
-
 def test_a_killed_run_is_not_continued_in_another_environment(project: Path, caplog: Any) -> None:
     with torch_threads(1):
-        assert kill_at("step:4", project, "vanilla") == -signal.SIGKILL
+        assert in_child(train, project, "vanilla", at="step:4") == -signal.SIGKILL
     with caplog.at_level(logging.WARNING), torch_threads(2):
         record = train(project, "vanilla")
     assert "another environment" in caplog.text
@@ -203,18 +188,3 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
         searched = search(Context(job(project, "weight_mixup")))
     assert searched["environment"]["threads"] == 2
     assert any("search was trained elsewhere" in mark for mark in searched["marks"])
-
-
-def test_weights_that_only_the_remote_storage_has_are_fetched_not_trained(
-    project: Path, tmp_path: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also after an edit of the code, with which the run could not be trained again."""
-    change(project, store={"remote": (tmp_path / "bucket").as_uri()})
-    record = train(project, "vanilla")
-    shutil.rmtree(project / ".regft")
-    trained.clear()
-    known = job(project, "vanilla", 0, finetune=record["key"])
-    assert not stored(project, record["key"]).has_weights
-    monkeypatch.setattr(run_phase, "produce", lambda *_: pytest.fail("trained again"))
-    assert run_phase.fetch(Context(known), "finetune", "weights").has_weights
-    assert trained == []

@@ -18,8 +18,8 @@ from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.project import open_project
-from regft_core.runs.recompute import differences, expected
 from regft_core.runs.run import run
+from tests.recomputed import differences, expected
 from tests.runs.conftest import change, job, runs, stored, write_method
 
 SOUP: dict[str, Any] = {"data": {"split": 0.6}, "training": {"epochs": 1}}

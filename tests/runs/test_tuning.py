@@ -20,7 +20,7 @@ from regft_core.runs.evaluate import _cost
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.store.lookup import NotStored
+from regft_core.runs.store.run_store import NotStored
 from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (
     choice_of,

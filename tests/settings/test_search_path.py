@@ -9,7 +9,6 @@ import pytest
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
-from regft_core.settings.copies import SHIPPED
 from regft_core.settings.files import METHODS, PRESETS, TASKS, find, names, read
 from regft_core.settings.preset import lay_out, preset_data
 from regft_core.settings.read_project import load_project
@@ -81,15 +80,6 @@ def test_an_override_of_nothing_is_refused(package: Path, tmp_path: Path) -> Non
     own.with_name("calm.yaml").write_text("override: 3\n")
     with raises_code(ConfigError, "name-taken"):
         read(tmp_path, METHODS, "calm")
-
-
-def test_a_copy_on_a_worker_has_what_was_used_and_asks_nothing(package: Path, tmp_path: Path) -> None:
-    """Its package may be another version; what the driver read counts."""
-    (tmp_path / SHIPPED).mkdir()
-    write(tmp_path, METHODS, "calm", "description: of the driver\n")
-    found = read(tmp_path, METHODS, "calm")
-    assert found is not None
-    assert found.data == {"description": "of the driver"}
 
 
 def test_suggestions_cover_both(package: Path, tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import multiprocessing
-import os
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,9 +28,9 @@ from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
 from tests.errors import raises_code
 from tests.grid.conftest import bits, quiet, reproduce
+from tests.killed import in_child
 from tests.small_project import SCORES, TASK, build, stage, write_csv
 
-FORK = multiprocessing.get_context("fork")
 WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
 ROWS = 40
 #: Repeats of two folds: seeds 0 to 3.
@@ -123,14 +122,7 @@ def test_a_killed_refit_continues_with_the_same_bits(tmp_path: Path, method: str
     whole = Path(shutil.copytree(root, tmp_path / "whole"))
     refit(whole, method, say=quiet)
 
-    def killed() -> None:
-        os.environ["REGFT_KILL_AT"] = point
-        refit(root, method, say=quiet)
-
-    process = FORK.Process(target=killed)
-    process.start()
-    process.join(timeout=120)
-    assert process.exitcode == -signal.SIGKILL
+    assert in_child(partial(refit, root, method, say=quiet), at=point) == -signal.SIGKILL
     refit(root, method, say=quiet)
     assert bits(root) == bits(whole)
 

@@ -6,6 +6,8 @@ import copy
 import json
 import logging
 import os
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 import torch
 
 from regft_core.errors import DamagedRun, RegftError, StoreError
-from regft_core.runs.store import killpoints
-from regft_core.runs.store.run_store import RunStore, StoredRun, run_key
+from regft_core.io.canonical import sha256_file
+from regft_core.runs.store.run_store import RunStore, StoredRun
 from tests.errors import raises_code
-from tests.store.test_kill import in_child
+from tests.io.test_reading import DAMAGED
+from tests.killed import in_child
 from tests.store.test_store import IDENTITY, KEY, commit, flip_byte, tensors
 
 
@@ -53,17 +56,16 @@ def test_weights_are_read_although_the_run_was_damaged(
     damage(ensure(store), harm)
     before = {p.name: p.read_bytes() for p in store.directory(KEY).iterdir() if p.name != "used"}
     assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
-    aside = store.directory(KEY).with_name(f"{KEY}.damaged-1")
+    aside = store.directory(KEY).with_name(f"{KEY}.damaged")
     assert {p.name: p.read_bytes() for p in aside.iterdir() if p.name != "used"} == before
     assert "is damaged" in caplog.text
     assert str(aside) in caplog.text
     assert "trained again" in caplog.text
-    assert "differ" not in caplog.text  # the recorded hash was met, or is lost
     assert store.verify() == []
     assert list(store.keys()) == [KEY]
     damage(ensure(store), harm)
     store.read_intact(lambda: ensure(store), StoredRun.load_tensors)
-    assert sorted(p.name for p in aside.parent.glob("*.damaged-*")) == [f"{KEY}.damaged-1", f"{KEY}.damaged-2"]
+    assert [p.name for p in aside.parent.glob("*.damaged*")] == [aside.name]  # the latest one
 
 
 def test_open_sets_aside_what_it_sees_and_keeps_the_checkpoints(tmp_path: Path) -> None:
@@ -85,47 +87,6 @@ def test_a_file_beside_the_weights_is_read_although_it_was_damaged(tmp_path: Pat
     assert store.read_intact(lambda: ensure(store), lambda run: run.read_text("curves.csv")) == "a,b\n"
 
 
-def test_other_weights_in_the_place_of_damaged_ones_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = RunStore(tmp_path)
-    stored = ensure(store)
-    old = stored.tensors_sha256()
-    flip_byte(stored.path / "weights.safetensors")
-    new = store.read_intact(lambda: ensure(store, 2.0), lambda run: (run.load_tensors(), run.tensors_sha256())[1])
-    assert f"its weights differ from those that were lost ({new} instead of {old})" in caplog.text
-    # A run trained again only because it was pruned is compared with its own record.
-    caplog.clear()
-    store.prune(10**9)
-    store.prune(0, keep=())
-    ensure(store, 2.0)
-    assert "differ" not in caplog.text
-
-
-def test_whoever_has_the_run_open_sets_it_aside(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    flip_byte(ensure(store).path / "weights.safetensors")
-    with store.open(KEY, IDENTITY) as run:
-        assert run.finished is not None
-        with pytest.raises(DamagedRun) as caught:
-            run.finished.load_tensors()
-        with raises_code(StoreError, "run-open-already"):
-            store.quarantine(KEY, caught.value.reason)
-        assert run.quarantine(caught.value.reason) == store.directory(KEY).with_name(f"{KEY}.damaged-1")
-        assert run.finished is None
-        assert run.quarantine("again") is None
-        run.commit({"score": 1})
-    assert store.get(KEY) is not None
-
-
-def test_an_intact_run_is_not_set_aside(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    stored = ensure(store)
-    assert store.quarantine(KEY, "what another process has mended meanwhile") is None
-    store.prune(0)
-    assert store.quarantine(KEY, "its weights are gone, but by intent") is None
-    assert stored.path.is_dir()
-    assert store.quarantine(run_key({"no": "run"}), "absent") is None
-
-
 def test_damage_that_stays_is_passed_on(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     ensure(store)
@@ -138,35 +99,79 @@ def test_damage_that_stays_is_passed_on(tmp_path: Path) -> None:
         store.read_intact(lambda: ensure(store), read)
 
 
-def test_prune_removes_what_was_set_aside_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     flip_byte(ensure(store).path / "weights.safetensors")
     stored = store.read_intact(lambda: ensure(store), lambda run: (run.load_tensors(), run)[1])
     os.utime(stored.path / "used", (1, 1))  # older than the damaged one, and still spared
-    aside = stored.path.with_name(f"{KEY}.damaged-1")
+    aside = stored.path.with_name(f"{KEY}.damaged")
     size = sum(p.stat().st_size for p in aside.iterdir())
-    assert store.prune(stored.tensor_bytes + size).keys == ()
+    assert store.prune((stored.path / "weights.safetensors").stat().st_size + size).keys == ()
     assert aside.is_dir()
-    done = store.prune(stored.tensor_bytes + size - 1, keep=[KEY])
-    assert (done.keys, done.freed_bytes, done.remaining_bytes) == ((KEY,), size, stored.tensor_bytes)
+    done = store.prune((stored.path / "weights.safetensors").stat().st_size + size - 1, keep=[KEY])
+    assert (done.keys, done.freed_bytes, done.remaining_bytes) == (
+        (KEY,),
+        size,
+        (stored.path / "weights.safetensors").stat().st_size,
+    )
     assert not aside.exists()
     assert stored.has_weights
-    assert f"{aside}, a damaged run that was set aside, was deleted" in caplog.text
 
 
-def test_killed_while_setting_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_killed_while_setting_aside(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    flip_byte(ensure(store).path / "weights.safetensors")
+    read = partial(store.read_intact, lambda: ensure(store), StoredRun.load_tensors)
+    assert in_child(read, at="aside.renamed") == -signal.SIGKILL
+    assert store.get(KEY) is None
+    assert torch.equal(read()["w"], torch.ones(6))
+
+
+def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     stored = ensure(store)
-    flip_byte(stored.path / "weights.safetensors")
+    weights = (stored.path / "weights.safetensors").read_bytes()
 
-    def quarantine() -> None:
-        os.environ[killpoints.VARIABLE] = "aside.renamed"
-        store.quarantine(KEY, "flipped")
+    def read(run: StoredRun) -> Any:
+        if not read_before:
+            read_before.append(True)
+            flip_byte(run.path / "weights.safetensors")
+            with pytest.raises(DamagedRun) as caught:
+                run.load_tensors()
+            (run.path / "weights.safetensors").write_bytes(weights)
+            raise caught.value
+        return run.load_tensors()
 
-    assert in_child(quarantine) == -9
+    read_before: list[bool] = []
+    assert torch.equal(store.read_intact(lambda: ensure(store), read)["w"], torch.ones(6))
+    assert not stored.path.with_name(f"{KEY}.damaged").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "identity.json", "result.json"])
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_json_of_any_damage_is_trained_again(tmp_path: Path, name: str, content: bytes) -> None:
+    """Also where its hash is right, as in a store that somebody else has filled."""
+    store = RunStore(tmp_path)
+    path = ensure(store).path / name
+    path.write_bytes(content)
+    if name != "manifest.json":
+        manifest = json.loads((path.parent / "manifest.json").read_text())
+        manifest["files"][name] = {"bytes": len(content), "sha256": sha256_file(path)}
+        (path.parent / "manifest.json").write_text(json.dumps(manifest))
     assert store.get(KEY) is None
-    ensure(store, 3.0)
-    assert "differ from those that were lost" in caplog.text  # remembered by the directory, not by the process
+    assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 40, b"\x08\0\0\0\0\0\0\0" + b'{"x":[}' + b" "])
+def test_what_is_no_tensors_is_trained_again(tmp_path: Path, content: bytes) -> None:
+    store = RunStore(tmp_path)
+    path = ensure(store).path / "weights.safetensors"
+    path.write_bytes(content)
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest["files"][path.name] = {"bytes": len(content), "sha256": sha256_file(path)}
+    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
 
 
 def test_the_error_survives_the_way_from_a_worker(tmp_path: Path) -> None:
@@ -211,7 +216,7 @@ def test_a_checkpoint_without_environment_is_not_continued_in_one(
         run.save_checkpoint(tensors(), {"step": 1})
     with store.open(KEY, IDENTITY, environment={"device": "cpu"}) as run:
         assert run.load_checkpoint() is None
-    assert "does not say in which" in caplog.text
+    assert "another environment" in caplog.text
 
 
 # ----------------------------------------------------------------------------- the guard

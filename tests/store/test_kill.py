@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -13,19 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.runs.store import killpoints
 from regft_core.runs.store.run_store import RunStore, run_key
+from tests.killed import FORK, in_child
 
 IDENTITY: dict[str, Any] = {"kill": "test"}
 KEY = run_key(IDENTITY)
 STEPS = 6
-#: Forked children share the imported torch: starting Python anew for each kill would take minutes.
-FORK = multiprocessing.get_context("fork")
 
 
-def train(path: Path, kill_at: str = "", pause: float = 0.0, count: Path | None = None) -> None:
+def train(path: Path, pause: float = 0.0, count: Path | None = None) -> None:
     """Stand-in for training: the weights depend on every step and on the order of the steps."""
-    os.environ[killpoints.VARIABLE] = kill_at
     with RunStore(path).open(KEY, IDENTITY) as run:
         if run.finished is not None and run.finished.has_weights:
             return
@@ -39,14 +35,6 @@ def train(path: Path, kill_at: str = "", pause: float = 0.0, count: Path | None 
             time.sleep(pause)
             run.save_checkpoint({"w": weights}, {"step": step + 1})
         run.commit({"steps": STEPS}, {"weights": {"w": weights}}, {"curves.csv": "step\n"})
-
-
-def in_child(function: Any, *arguments: Any) -> int:
-    process = FORK.Process(target=function, args=arguments)
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
 
 
 def assert_as_if_uninterrupted(path: Path) -> None:
@@ -82,11 +70,11 @@ def assert_as_if_uninterrupted(path: Path) -> None:
 )
 def test_killed_at(tmp_path: Path, point: str) -> None:
     steps = tmp_path / "steps"
-    assert in_child(train, tmp_path / "store", point, 0.0, steps) == -signal.SIGKILL
+    assert in_child(train, tmp_path / "store", 0.0, steps, at=point) == -signal.SIGKILL
     # A commit is there as a whole or not at all.
     assert (RunStore(tmp_path / "store").get(KEY) is not None) == (point == "commit.renamed")
     done_before = len(steps.read_text().split())
-    assert in_child(train, tmp_path / "store", "", 0.0, steps) == 0
+    assert in_child(train, tmp_path / "store", 0.0, steps) == 0
     with RunStore(tmp_path / "store").open(KEY, IDENTITY) as run:
         assert run.finished is not None
     assert_as_if_uninterrupted(tmp_path / "store")
@@ -98,7 +86,7 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     chance, kills = random.Random(0), 0
     for _ in range(60):
-        process = FORK.Process(target=train, args=(tmp_path, "", 0.015))
+        process = FORK.Process(target=train, args=(tmp_path, 0.015))
         process.start()
         process.join(chance.uniform(0.005, 0.08))  # six steps take at least 0.09 s
         if process.exitcode is None:
@@ -115,25 +103,21 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 def test_killed_while_pruning(tmp_path: Path) -> None:
     train(tmp_path)
 
-    def prune(kill_at: str) -> None:
-        os.environ[killpoints.VARIABLE] = kill_at
-        RunStore(tmp_path).prune(0)
-
-    assert in_child(prune, "prune.marked") == -signal.SIGKILL
+    assert in_child(RunStore(tmp_path).prune, 0, at="prune.marked") == -signal.SIGKILL
     stored = RunStore(tmp_path).get(KEY)
     assert stored is not None
     assert not stored.has_weights
     assert (stored.path / "weights.safetensors").exists()
-    prune("")
+    RunStore(tmp_path).prune(0)
     assert not (stored.path / "weights.safetensors").exists()
-    assert in_child(train, tmp_path, "commit.renamed") == -signal.SIGKILL  # the weights come back
+    assert in_child(train, tmp_path, at="commit.renamed") == -signal.SIGKILL  # the weights come back
     assert in_child(train, tmp_path) == 0
     assert_as_if_uninterrupted(tmp_path)
 
 
 def test_two_processes_on_one_key_train_once(tmp_path: Path) -> None:
     steps = tmp_path / "steps"
-    processes = [FORK.Process(target=train, args=(tmp_path / "store", "", 0.01, steps)) for _ in range(3)]
+    processes = [FORK.Process(target=train, args=(tmp_path / "store", 0.01, steps)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
@@ -144,7 +128,7 @@ def test_two_processes_on_one_key_train_once(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path) -> None:
-    first = FORK.Process(target=train, args=(tmp_path, "", 0.2))
+    first = FORK.Process(target=train, args=(tmp_path, 0.2))
     first.start()
     while not list(tmp_path.rglob("checkpoint-000001")):
         time.sleep(0.01)
@@ -156,10 +140,3 @@ def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path)
     first.join()
     assert second.exitcode == 0
     assert_as_if_uninterrupted(tmp_path)
-
-
-def test_a_malformed_killpoint_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(killpoints.VARIABLE, "here:0")
-    killpoints.killpoint("elsewhere")
-    with pytest.raises(ValueError, match="which passing kills"):
-        killpoints.killpoint("here")

@@ -22,8 +22,9 @@ The contract, which ``tests/execution/test_executor_contract.py`` tries with eve
 
 ``settings`` is the section of ``execution`` that has the executor's name, for executors that have one. An executor
 whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a run
-starts (``devices.own_device``), not here; ``function`` finds or fetches the project there; and ``settings["shared"]``
-is the run store's folder where that lies outside of the project, else None.
+starts (``devices.own_device``), not here. Its ``settings["shared"]`` is a folder that all machines see: the run store
+where that lies outside of the project, else the project itself. A cluster that sees neither is told ``root`` (the
+project), ``store`` and ``keys`` instead (``executors/ray.py``).
 """
 
 from __future__ import annotations

@@ -1,27 +1,35 @@
 """Runs as tasks of a Ray cluster: one that ``execution.ray.address`` names, else a local one for the time of the call.
 
-Jobs and results are small; weights, checkpoints and predictions go through the run store, which all machines must
-share, or its copy on object storage. A lost worker or node, and a fault of the machine (memory, storage), start the
-run again, on another node if one is available; it continues from its checkpoint. A run that fails by itself (its loss
-diverged) is a result, and a defect is reported once: neither is tried again. Ray does not notice every frozen node,
-hence the deadline.
+Where the run store is a folder that all machines see (``store.path`` outside of the project), tasks run in the
+project's folder. Else Ray copies project and code to each machine (its ``runtime_env``), a task gets the finished runs
+that it starts from, and returns those that it made: both go through Ray's object store.
+
+A lost worker or node, and a fault of the machine (memory, storage), start the run again, on another node if one is
+available; it continues from its checkpoint where it finds that. A run that fails by itself (its loss diverged) is a
+result, and a defect is reported once: neither is tried again. Ray does not notice every frozen node: hence the
+deadline.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from regft_core.errors import RunFailed
+from regft_core.errors import RunFailed, StoreError
 from regft_core.grid.extras import require
 from regft_core.grid.failures import describe_failure, is_machine_fault, torch_threads
 from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobQueue
 from regft_core.models.devices import own_device
 from regft_core.runs.code import package_root
+from regft_core.runs.store.packed import PackedRun, add, pack
+from regft_core.runs.store.run_store import RunStore
 
 REMOTE = True
 #: How often the driver looks whether a run is past its deadline.
@@ -29,8 +37,15 @@ LOOK_SECONDS = 5.0
 #: What the processes of the workers must have from their start, as this process has it.
 INHERITED = (
     *("TOKENIZERS_PARALLELISM", "CUBLAS_WORKSPACE_CONFIG", "THP_MEM_ALLOC_ENABLE", "MALLOC_TRIM_THRESHOLD_"),
-    *("MALLOC_MMAP_MAX_", "HF_HUB_OFFLINE", "HF_HOME", "REGFT_MODELS", "REGFT_CACHE"),
+    *("MALLOC_MMAP_MAX_", "HF_HUB_OFFLINE", "HF_HOME", "REGFT_MODELS"),
 )
+#: Folders of a project that no task reads.
+NOT_SENT = [
+    *("/.git", "/.dvc", "/.venv", "/reports", "/exports", "/fits", "/submissions", "/mlflow.db*", "/mlruns"),
+    *("/mlartifacts*", "/dvc_plots", "/work/search", "/work/finetune", "/work/evaluate", "__pycache__"),
+]
+#: Below the copy of a project on a worker: a run store for each job, which another attempt of it finds again.
+STORES = ".regft-jobs"
 
 
 class MachineFault(Exception):
@@ -46,7 +61,11 @@ def run(
     threads: int | None,
     settings: Mapping[str, Any],
 ) -> None:
-    """Run the jobs as Ray tasks; see the module. ``settings`` is ``RayConfig`` with the device that is wanted."""
+    """Run the jobs as Ray tasks; see the module.
+
+    ``settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store, ``root``
+    (the project), ``store`` (its run store) and ``keys`` (index of a job -> runs that it starts from).
+    """
     ray = require("ray", "ray", "executor: ray")
     with termination_raises(), _connected(ray, settings, workers_per_device, threads):
         _Driver(ray, queue, function, workers_per_device, threads, settings).work()
@@ -60,21 +79,34 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
         return
     address = settings.get("address")
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    path = os.pathsep.join(filter(None, [str(package_root()), os.environ.get("PYTHONPATH")]))
-    environment = {**inherited, "OMP_NUM_THREADS": str(threads or 1), "PYTHONPATH": path}
+    environment = {**inherited, "OMP_NUM_THREADS": str(threads or 1)}
+    runtime: dict[str, Any] = {"env_vars": environment}
+    if "root" in settings:
+        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # git ignores prepared rows and fetched encoders
+        runtime |= {"working_dir": settings["root"], "excludes": [*NOT_SENT, *_store_in(settings)]}
+        runtime |= {"py_modules": [str(package_root() / "regft_core")]}
+    else:
+        path = [str(package_root()), os.environ.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     # `address=None` would join any cluster that it finds on this host.
-    given: dict[str, Any] = {"address": address or "local", "runtime_env": {"env_vars": environment}}
+    options: dict[str, Any] = {"address": address or "local", "runtime_env": runtime}
     if address is None:
         cpus = settings.get("cpus") or threads or 1
-        given |= {"num_cpus": max(1, round(cpus * workers)), "include_dashboard": False}
+        options |= {"num_cpus": max(1, round(cpus * workers)), "include_dashboard": False}
     try:
-        ray.init(**given, log_to_driver=False, configure_logging=False)
+        ray.init(**options, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunFailed("ray-not-connected", _not_connected(address, error)) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _store_in(settings: Mapping[str, Any]) -> list[str]:
+    """Return the run store as a folder of the project, if it is one."""
+    store, root = Path(settings["store"]), Path(settings["root"]).absolute()
+    return [f"/{store.relative_to(root).as_posix()}"] if store.is_relative_to(root) else []
 
 
 def _not_connected(address: str | None, error: Exception) -> str:
@@ -90,15 +122,36 @@ def _not_connected(address: str | None, error: Exception) -> str:
     )
 
 
-def _work(function: Callable[..., Any], job: Any, wanted: str, threads: int | None) -> tuple[Any, ...]:
-    """One job, in a worker: (True, result) or (False, message, traceback); raises ``MachineFault``."""
+def _work(
+    function: Callable[..., Any], job: Any, wanted: str, threads: int | None, keys: Sequence[str] | None, *runs: Any
+) -> tuple[Any, ...]:
+    """Do one job, in a worker; returns (True, result, runs that it made) or (False, message, traceback).
+
+    ``keys`` and ``runs`` are those that the job starts from; without ``keys`` the job finds its project and store in
+    their own places. Raises ``MachineFault``.
+    """
     try:
         with torch_threads(threads):
-            return True, function(job, device=own_device(wanted))
+            if keys is None:
+                return True, function(job, device=own_device(wanted)), {}
+            return True, *_work_in_copy(function, job, wanted, dict(zip(keys, runs)))
     except Exception as error:
         if is_machine_fault(error):
             raise MachineFault(describe_failure(error)[0]) from None
         return False, *describe_failure(error)
+
+
+def _work_in_copy(
+    function: Callable[..., Any], job: Any, wanted: str, runs: Mapping[str, PackedRun]
+) -> tuple[Any, dict[str, PackedRun]]:
+    """Do one job in the copy of the project that Ray made; returns its result, and the runs that it made."""
+    root = Path.cwd()
+    store = RunStore(root / STORES / hashlib.sha256(job.name.encode()).hexdigest()[:16])
+    for key, packed in runs.items():
+        add(store, key, packed)
+    result = function(replace(job, root=str(root), store=str(store.path), progress=None), device=own_device(wanted))
+    made = ((key, pack(store, key)) for key in list(store.keys()) if key not in runs)
+    return result, {key: packed for key, packed in made if packed is not None}
 
 
 class _Driver:
@@ -120,6 +173,11 @@ class _Driver:
         self.gpus = self._gpus(settings.get("gpus"), workers)
         self.retries = int(settings.get("retries", 3))
         self.deadline = float(settings.get("deadline_minutes", 1440)) * 60
+        #: The run store that the workers do not see; None where they do.
+        self.store = RunStore(settings["store"]) if "root" in settings else None
+        self.keys: Mapping[int, Collection[str]] = settings.get("keys") or {}
+        #: Key -> the run in Ray's object store.
+        self.sent: dict[str, Any] = {}
         #: Task -> (index of its job, since when it is there).
         self.open: dict[Any, tuple[int, float]] = {}
         #: Times that a job was given up as hung.
@@ -129,9 +187,9 @@ class _Driver:
         # would keep the memory, and the GPU, that its first task was given.
         self.task = ray.remote(**options, retry_exceptions=[MachineFault])(_work)
 
-    def _gpus(self, given: float | None, workers: int) -> float:
-        if given is not None:
-            return given
+    def _gpus(self, wished: float | None, workers: int) -> float:
+        if wished is not None:
+            return wished
         there = self.ray.cluster_resources().get("GPU", 0) > 0
         if self.wanted in ("cpu", "mps") or (self.wanted == "auto" and not there):
             return 0.0
@@ -147,8 +205,18 @@ class _Driver:
         return max(1, int(room + 1e-9))
 
     def submit(self, index: int) -> None:
-        task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads)
+        keys = self._send(self.keys.get(index, ())) if self.store is not None else None
+        runs = [self.sent[key] for key in keys or ()]
+        task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads, keys, *runs)
         self.open[task] = index, time.monotonic()
+
+    def _send(self, keys: Collection[str]) -> list[str]:
+        """Put finished runs into Ray's object store; returns the keys of those that there are."""
+        assert self.store is not None
+        for key in keys:
+            if key not in self.sent and (packed := pack(self.store, key)) is not None:
+                self.sent[key] = self.ray.put(packed)
+        return [key for key in keys if key in self.sent]
 
     def work(self) -> None:
         while True:
@@ -167,13 +235,24 @@ class _Driver:
     def collect(self, task: Any) -> None:
         index, _ = self.open.pop(task)
         try:
-            good, *answer = self.ray.get(task)
+            succeeded, *answer = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
             what = f"{cause}" if isinstance(cause, MachineFault) else f"its worker or node was lost: {_first(error)}"
             self.queue.failed(index, f"{what} (attempts: {self.retries + 1})")
+            return
+        if not succeeded:
+            self.queue.failed(index, *answer)
+            return
+        result, runs = answer
+        try:
+            if self.store is not None:
+                for key, packed in runs.items():
+                    add(self.store, key, packed)
+        except StoreError as error:
+            self.queue.failed(index, str(error))
         else:
-            (self.queue.succeeded if good else self.queue.failed)(index, *answer)
+            self.queue.succeeded(index, result)
 
     def give_up(self, task: Any) -> None:
         """Leave a task that takes too long; what it may still finish is found in the run store, or discarded there."""

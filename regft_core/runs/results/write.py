@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.io.canonical import json_text
-from regft_core.io.directories import atomic_directory
-from regft_core.io.files import fill_in
+from regft_core.io.files import atomic_directory, fill_in
 from regft_core.runs.keyed import seal
 from regft_core.runs.results.logs import CURVE_COLUMNS, LOGGED_COLUMNS
 from regft_core.runs.results.records import (

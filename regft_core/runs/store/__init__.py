@@ -1,1 +1,1 @@
-"""Finished runs, checkpoints, locks, pruning, and the storage that hosts share."""
+"""Finished runs, checkpoints, locks and pruning."""

@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import StoreError
 from regft_core.io.canonical import canonical_json
-from regft_core.io.files import fsync_directory, write_json
-from regft_core.io.owned_names import remove
+from regft_core.io.files import explained, fsync_directory, remove, write_json
 from regft_core.io.reading import Unreadable, read_json
 from regft_core.io.tensors import read_tensors, write_tensors
-from regft_core.io.write_errors import explained
-from regft_core.runs.store.killpoints import killpoint
-from regft_core.runs.store.ledger import note_written
-from regft_core.runs.store.manifest import problems, read_manifest, write_manifest
-from regft_core.runs.store.stored_run import TENSORS_SUFFIX
+from regft_core.runs.store.stored_run import MANIFEST, TENSORS_SUFFIX, manifest_of, problems, read_manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,11 +39,12 @@ class Checkpoints:
         self.directory = directory
         self.environment = None if environment is None else json.loads(canonical_json(environment))
 
-    def _all(self) -> list[tuple[int, Path]]:
+    def _numbered(self) -> list[tuple[int, Path]]:
+        """Number and path of each checkpoint, the oldest first."""
         if not self.directory.is_dir():
             return []
-        found = [(m, p) for p in self.directory.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir()]
-        return sorted((int(match[1]), path) for match, path in found)
+        paths = [(_CHECKPOINT.fullmatch(path.name), path) for path in self.directory.iterdir()]
+        return sorted((int(match[1]), path) for match, path in paths if match)
 
     def clean(self) -> None:
         """Remove whatever is not a checkpoint: the run's lock is ours, so it belongs to a process that is gone."""
@@ -61,12 +57,12 @@ class Checkpoints:
     def discard(self) -> None:
         """Remove all checkpoints; raises ``StoreError``."""
         with explained(self.directory):
-            for _, path in self._all():
+            for _, path in self._numbered():
                 shutil.rmtree(path)
 
     def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """See ``WorkingRun.save_checkpoint``."""
-        existing = self._all()
+        existing = self._numbered()
         number = existing[-1][0] + 1 if existing else 1
         target = self.directory / f"checkpoint-{number:06d}"
         temporary = self.directory / f"{target.name}.unfinished"
@@ -74,33 +70,32 @@ class Checkpoints:
             with explained(temporary):
                 temporary.mkdir(parents=True)
             write_tensors(temporary / TENSORS, tensors)
-            killpoint("checkpoint.tensors")
             write_json(temporary / META, meta)
-            with explained(target):
-                write_manifest(temporary, key=self.key, environment=self.environment)
-                killpoint("checkpoint.manifest")
-                fsync_directory(temporary)
-                temporary.rename(target)
-                fsync_directory(self.directory)
+            write_json(temporary / MANIFEST, manifest_of(temporary, key=self.key, environment=self.environment))
+            self._publish(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        killpoint("checkpoint.renamed")
-        note_written(self.directory.parents[2], (target / TENSORS).stat().st_size)
         with explained(self.directory):
             for _, path in [*existing, (number, target)][:-CHECKPOINTS_KEPT]:
                 shutil.rmtree(path)
 
+    def _publish(self, temporary: Path, target: Path) -> None:
+        with explained(target):
+            fsync_directory(temporary)
+            temporary.rename(target)
+            fsync_directory(self.directory)
+
     def load(self, device: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """See ``WorkingRun.load_checkpoint``."""
-        for _, path in reversed(self._all()):
+        for _, path in reversed(self._numbered()):
             try:
                 made_in = self._verified_environment(path)
                 if self.environment is None or canonical_json(made_in) == canonical_json(self.environment):
-                    return read_tensors(path / TENSORS, device), read_json(path / META)
+                    return read_tensors(path / TENSORS, device), read_json(path / META, dict)
             except Unreadable:
                 raise
-            except (StoreError, ValueError) as error:
+            except (StoreError, ValueError, OSError) as error:
                 log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
                 with explained(path):
                     shutil.rmtree(path)
@@ -123,15 +118,14 @@ class Checkpoints:
             raise ValueError("it belongs to another run")
         if set(manifest["files"]) != {TENSORS, META}:
             raise ValueError("its manifest lists other files than a checkpoint has")
-        found = problems(path, manifest["files"], lambda _: True)
-        if found:
-            raise ValueError("; ".join(found))
+        if changed := problems(path, manifest["files"]):
+            raise ValueError("; ".join(changed))
         return manifest.get("environment")
 
 
 def _difference(made_in: Any, here: Mapping[str, Any]) -> str:
     if not isinstance(made_in, dict):
-        return "it does not say in which"
+        return "it does not record which"
     return "; ".join(
         f"{name}: {made_in.get(name)!r} then, {here.get(name)!r} now"
         for name in sorted({*made_in, *here})

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
 from regft_core.io.files import write_bytes
-from regft_core.runs.store.ledger import note_written
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +69,6 @@ class FeatureFiles:
                 written += len(content)
         except StoreError as error:
             log.warning("vectors of a frozen encoder are not kept: %s", error)
-        note_written(self._store, written)
         if written:
             _trim(self._store, LIMIT_BYTES)
 
@@ -78,7 +76,7 @@ class FeatureFiles:
         return self._store / FOLDER / key[:2] / f"{key}.safetensors"
 
 
-def feature_files(store: Path) -> Iterator[tuple[float, int, Path]]:
+def files(store: Path) -> Iterator[tuple[float, int, Path]]:
     """(last use, bytes, path) of every file."""
     for path in (store / FOLDER).glob("[0-9a-f][0-9a-f]/*.safetensors"):
         with suppress(OSError):  # pruned meanwhile
@@ -88,7 +86,7 @@ def feature_files(store: Path) -> Iterator[tuple[float, int, Path]]:
 
 def damaged_files(store: Path) -> Iterator[tuple[str, Path, str]]:
     """(key, path, problem) of every file that is not what was written."""
-    for _, _, path in sorted(feature_files(store)):
+    for _, _, path in sorted(files(store)):
         try:
             _read(path, path.stem)
         except FileNotFoundError:  # pruned meanwhile
@@ -98,9 +96,9 @@ def damaged_files(store: Path) -> Iterator[tuple[str, Path, str]]:
 
 
 def _trim(store: Path, limit: int) -> None:
-    files = sorted(feature_files(store))
-    held = sum(size for _, size, _ in files)
-    for _, size, path in files:
+    kept = sorted(files(store))
+    held = sum(size for _, size, _ in kept)
+    for _, size, path in kept:
         if held <= limit:
             return
         held -= size * discarded(path)

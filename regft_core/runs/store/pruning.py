@@ -1,156 +1,118 @@
-"""Keeps the tensors of a run store within its budget; the rule is in ``store.py``."""
+"""Keeps the tensors of a run store within its budget: the least recently used go first, results stay."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+
+from filelock import Timeout
 
 from regft_core.errors import StoreError
-from regft_core.io.files import write_json
-from regft_core.io.write_errors import explained, may_not_write
-from regft_core.runs.store.features import discarded, feature_files
-from regft_core.runs.store.killpoints import killpoint
-from regft_core.runs.store.ledger import at_most, note_look
-from regft_core.runs.store.manifest import MANIFEST
-from regft_core.runs.store.needed import NEEDED_DAYS, needed_keys
-from regft_core.runs.store.stored_run import PRUNED, TENSORS_SUFFIX, USED
-
-if TYPE_CHECKING:
-    from regft_core.runs.store.run_store import RunStore
+from regft_core.io.files import explained, may_not_write, remove, write_json
+from regft_core.runs.store import features
+from regft_core.runs.store.layout import DAMAGED, PARTIAL, directories, lock_of
+from regft_core.runs.store.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
 
 log = logging.getLogger(__name__)
-
-Outcome = Literal["pruned", "needed", "in use", "read-only"]
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What pruning did, in bytes of tensors; the runs ``keys`` lost their weights or checkpoints.
-
-    ``remaining_bytes`` may be too high where nothing had to be deleted (see ``ledger.py``). ``needed_bytes`` is
-    the part of what remains that other work, or other processes, need.
-    """
+    """Result of pruning, in bytes of tensors; the runs ``keys`` lost their weights or checkpoints."""
 
     freed_bytes: int
     remaining_bytes: int
     keys: tuple[str, ...]
-    needed_bytes: int = 0
 
 
-def prune(store: RunStore, budget: int | None, keep: Collection[str]) -> Pruned:
-    """See ``RunStore.prune``; runs are listed only when the ledger does not rule out that the budget is exceeded."""
-    held = at_most(store.path)
-    if budget is None or (held is not None and held <= budget):
-        return Pruned(0, held or 0, ())
-    candidates = _candidates(store)
-    remaining = total = sum(size for _, _, _, size, _ in candidates)
-    pruned, kept = [], dict.fromkeys(("needed", "in use", "read-only"), 0)
-    for is_whole, _, key, size, path in sorted(candidates):
+@dataclass(frozen=True, order=True)
+class _Item:
+    """Something with tensors; sorted in the order of pruning: damaged runs, then the least recently used."""
+
+    intact: bool
+    used: float
+    key: str
+    path: Path
+    size: int
+
+
+def prune(store: Path, budget: int, keep: Collection[str]) -> Pruned:
+    """See ``RunStore.prune``."""
+    items = list(_items(store))
+    total = remaining = sum(item.size for item in items)
+    keys = []
+    for item in sorted(items):
         if remaining <= budget:
             break
-        outcome: Outcome = "in use" if is_whole and key in keep else _prune_one(store, key, path)
-        if outcome == "pruned":
-            remaining -= size
-            pruned += [key] * (path.suffix != TENSORS_SUFFIX)  # else vectors of an encoder, no run
-        else:
-            kept[outcome] += size
-    note_look(store.path, remaining)
+        if not (item.intact and item.key in keep) and _prune_one(store, item):
+            remaining -= item.size
+            keys += [item.key] * (item.path.suffix != TENSORS_SUFFIX)  # else vectors of an encoder, no run
     if remaining > budget:
-        reasons = [f"{kept['in use']} bytes are in use"]
-        if kept["needed"]:
-            reasons.append(
-                f"{kept['needed']} bytes are needed by processes that work (on another host: for {NEEDED_DAYS} day "
-                "after it was last heard of)"
-            )
-        if kept["read-only"]:
-            reasons.append(f"{kept['read-only']} bytes may not be deleted by this user")
         log.warning(
-            "the run store %s holds %d bytes, its budget is %d: %s", store.path, remaining, budget, ", ".join(reasons)
+            "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use, or may not be "
+            "deleted by this user",
+            store,
+            remaining,
+            budget,
         )
-    return Pruned(total - remaining, remaining, tuple(pruned), kept["needed"])
+    return Pruned(total - remaining, remaining, tuple(keys))
 
 
-def _candidates(store: RunStore) -> list[tuple[bool, float, str, int, Path]]:
-    """(whether it is spared on request, last use, key, bytes, directory) of all that has tensors; opens no file."""
-    found: list[tuple[bool, float, str, int, Path]] = []
-    for key, path in store.damaged():
-        used, size = _newest_and_size(path)
-        found.append((False, used, key, size, path))
-    for key in list(store.keys()):
-        path = store.directory(key)
-        used, size, pruned = _use_and_tensors(path)
-        if size and pruned:
-            _prune_one(store, key, path)  # a pruning that was killed after its mark
-        elif size:
-            found.append((True, used, key, size, path))
-    for key, path in store.partials():
-        used, size = _newest_and_size(path)
-        found.append((True, used, key, size, path))
-    found += [(True, used, path.stem, size, path) for used, size, path in feature_files(store.path)]
-    return found
-
-
-def _use_and_tensors(path: Path) -> tuple[float, int, bool]:
-    """When a complete run was last used, the bytes of its tensors, and whether it is marked as pruned."""
-    times: dict[str, float] = {}
-    size, pruned = 0, False
-    with suppress(OSError):  # set aside or replaced meanwhile
-        for entry in os.scandir(path):
-            if entry.name.endswith(TENSORS_SUFFIX):
-                size += entry.stat().st_size
-            elif entry.name in (USED, MANIFEST):
+def _items(store: Path) -> Iterator[_Item]:
+    """All that has tensors; opens no file."""
+    for suffix in (DAMAGED, PARTIAL):
+        for key, path in directories(store, suffix):
+            used, size = _newest_and_size(path)
+            yield _Item(suffix != DAMAGED, used, key, path, size)
+    for key, path in directories(store):
+        times, size = dict[str, float](), 0
+        with suppress(OSError):  # set aside or replaced meanwhile
+            for entry in os.scandir(path):
                 times[entry.name] = entry.stat().st_mtime
-            pruned = pruned or entry.name == PRUNED
-    return times.get(USED, times.get(MANIFEST, 0.0)), size, pruned
-
-
-def _prune_one(store: RunStore, key: str, path: Path) -> Outcome:
-    if path.suffix == TENSORS_SUFFIX:
-        return "pruned" if discarded(path) else "read-only"
-    lock = store.lock(key)
-    try:
-        if not lock.try_acquire():
-            return "in use"
-        with explained(path):
-            if not path.is_dir():
-                return "pruned"  # the run was finished, or given up, since the store was listed
-            if ".damaged-" in path.name:
-                shutil.rmtree(path)
-                log.warning("%s, a damaged run that was set aside, was deleted to stay within the budget", path)
-                return "pruned"
-            if key in needed_keys(store.path):  # asked as late as possible: a process may have begun since
-                return "needed"
-            if path.name.endswith(".partial"):
-                shutil.rmtree(path)
-                return "pruned"
-            # The mark first: weights that vanish without it would look like damage.
-            write_json(path / PRUNED, {"reason": "budget"})
-            killpoint("prune.marked")
-            for file in path.glob("*" + TENSORS_SUFFIX):
-                file.unlink()
-        return "pruned"
-    except StoreError as error:
-        if not may_not_write(error):
-            raise
-        return "read-only"
-    finally:
-        lock.release()
+                size += entry.stat().st_size if entry.name.endswith(TENSORS_SUFFIX) else 0
+        item = _Item(True, times.get(USED, times.get(MANIFEST, 0.0)), key, path, size)
+        if size and PRUNED in times:
+            _prune_one(store, item)  # a pruning that was killed after its mark
+        elif size:
+            yield item
+    for used, size, path in features.files(store):
+        yield _Item(True, used, path.stem, path, size)
 
 
 def _newest_and_size(directory: Path) -> tuple[float, int]:
     newest, size = 0.0, 0
     for parent, _, names in os.walk(directory):
         for path in (parent, *(os.path.join(parent, name) for name in names)):
-            try:
+            with suppress(OSError):  # removed by its owner meanwhile
                 status = os.stat(path)
-            except OSError:
-                continue  # removed by its owner meanwhile
-            newest = max(newest, status.st_mtime)
-            size += status.st_size if path != parent else 0
+                newest = max(newest, status.st_mtime)
+                size += status.st_size if path != parent else 0
     return newest, size
+
+
+def _prune_one(store: Path, item: _Item) -> bool:
+    """Delete the tensors of one item; False where it is in use or may not be written."""
+    if item.path.suffix == TENSORS_SUFFIX:
+        return features.discarded(item.path)
+    try:
+        with explained(item.path), lock_of(store, item.key).acquire(timeout=0):
+            if item.path.name != item.key:
+                remove(item.path)  # damaged, or checkpoints
+            elif item.path.is_dir():
+                # The mark first: weights that vanish without it would look like damage.
+                write_json(item.path / PRUNED, {"reason": "budget"})
+                _delete_tensors(item.path)
+        return True
+    except StoreError as error:
+        if isinstance(error.__cause__, Timeout) or may_not_write(error):
+            return False
+        raise
+
+
+def _delete_tensors(run: Path) -> None:
+    for file in run.glob("*" + TENSORS_SUFFIX):
+        file.unlink()

@@ -2,57 +2,62 @@
 
 Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``,
 ``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
-Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` says by
-whom, and ``<key>.damaged-<n>/`` is a run that was found damaged. The key is the hash of everything that
-determines the run, so the store may be shared by projects and machines. Nothing here imports
-torch before tensors are read or written.
-
-Pruning deletes tensors only, the least recently used first, until they fit the budget. It spares
-runs that are open, the keys its caller names, and the keys that any living process, on any machine
-that shares the store, has said to need (``needed``). ``features/`` beside ``runs/`` has vectors of frozen encoders.
+Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` is locked
+by the process that trains it, and ``<key>.damaged/`` is a run that was found damaged. The key is the
+hash of everything that determines the run, so the store may be shared by projects and machines.
+``features/`` beside ``runs/`` has vectors of frozen encoders. Nothing here imports torch before
+tensors are read or written.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from filelock import BaseFileLock, Timeout
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.io.owned_names import sweep_stale
-from regft_core.io.write_errors import may_not_write
-from regft_core.runs.store.locks import KeyLock
-from regft_core.runs.store.manifest import MANIFEST
-from regft_core.runs.store.needed import NEEDED_DAYS, Needed, needed
+from regft_core.io.files import explained, fsync_directory, may_not_write, remove, sweep_stale
+from regft_core.runs.store import features
+from regft_core.runs.store.layout import DAMAGED, KEY, PARTIAL, directories, directory, lock_of
 from regft_core.runs.store.pruning import Pruned, prune
-from regft_core.runs.store.quarantine import ASIDE, put_in_quarantine
-from regft_core.runs.store.stored_run import StoredRun, run_key
-from regft_core.runs.store.verification import Damage, run_problems, verify
+from regft_core.runs.store.stored_run import MANIFEST, StoredRun, problems, read_manifest, run_key
 from regft_core.runs.store.working_run import HOW_TO_WRITE, WorkingRun
-
-if TYPE_CHECKING:
-    from regft_core.runs.store.remote import Remote
-
-__all__ = ["NEEDED_DAYS", "Damage", "DamagedRun", "Needed", "Pruned", "RunStore", "StoredRun", "WorkingRun", "run_key"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_KEY = re.compile(r"[0-9a-f]{64}")
+#: A process that waits for a run this long logs it.
+PATIENCE_SECONDS = 5.0
+
+
+class NotStored(Exception):
+    """A run was asked for that is not in the store; a caller that only looks it up computes it elsewhere."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something in the store that is not what was written; ``path`` is what to delete."""
+
+    key: str
+    path: Path
+    problem: str
 
 
 class RunStore:
-    """Finished and unfinished runs under ``path``; cheap to make, safe to use from many processes."""
+    """Finished and unfinished runs under ``path``; cheap to make, safe to use from many processes.
 
-    def __init__(self, path: Path | str, budget_bytes: int | None = None, remote: Remote | None = None) -> None:
+    ``stored_only``: to look runs up. ``NotStored`` is raised for any run that is not complete.
+    """
+
+    def __init__(self, path: Path | str, budget_bytes: int | None = None, *, stored_only: bool = False) -> None:
         self.path = Path(path)
         self.budget_bytes = budget_bytes
-        #: Where finished runs are shared with hosts that do not see ``path``.
-        self.remote = remote
+        self.stored_only = stored_only
 
     @staticmethod
     def run_key(identity: Mapping[str, Any]) -> str:
@@ -61,46 +66,38 @@ class RunStore:
 
     def directory(self, key: str) -> Path:
         """Return where the complete run of ``key`` is, or would be; raises ``ValueError`` for no key."""
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is not a run key (64 hexadecimal digits)")
-        return self.path / "runs" / key[:2] / key
-
-    def lock(self, key: str) -> KeyLock:
-        """Return the lock of ``key``, not acquired; who holds it alone may change the run."""
-        return KeyLock(self.directory(key).with_name(f"{key}.lock"))
+        return directory(self.path, key)
 
     def get(self, key: str) -> StoredRun | None:
         """Return the complete run of ``key``, or None.
 
         Sizes of all files and hashes of identity and result are checked; a damaged run is
-        reported in a warning and counts as absent, so that it is trained again. Needs no lock. A run that only
-        the remote storage has is fetched, but for its weights (see ``restore``); else nothing is written.
-        Raises ``StoreError`` when the system refuses to read the run.
+        reported in a warning and counts as absent, so that it is trained again. Needs no lock, writes nothing.
+
+        Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
         """
         path = self.directory(key)
         damage: DamagedRun | None = None
         # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
         for _ in range(2):
-            if not path.is_dir() and not (self.remote is not None and self.remote.fetch(key, path, tensors=False)):
-                return None
+            if not path.is_dir():
+                damage = None
+                break
             try:
                 return StoredRun(key, path)
             except DamagedRun as error:
                 damage = error
-        log.warning("%s (it counts as absent)", damage)
+        if damage is not None:
+            log.warning("%s (it counts as absent)", damage)
+        if self.stored_only:
+            raise NotStored(key)
         return None
-
-    def restore(self, key: str) -> StoredRun | None:
-        """Like ``get``, with the weights if they are here or in the remote storage; raises like ``open``."""
-        stored = self.get(key)
-        if stored is None or not stored.pruned or self.remote is None:
-            return stored
-        with self.open(key, stored.identity) as run:
-            return run.finished
 
     def holds(self, key: str) -> bool:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
-        return bool(_KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
+        return bool(KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
+
+    # ------------------------------------------------------------------------- one process per run
 
     def open(
         self,
@@ -124,26 +121,48 @@ class RunStore:
                 of device, threads); a checkpoint of another environment is not continued.
 
         Raises ``ValueError`` if ``key`` is not the identity's key, ``StoreError`` if the store cannot
-        be written (and the run is not complete) or ``timeout`` seconds were not enough.
+        be written (and the run is not complete) or ``timeout`` seconds were not enough, ``NotStored`` in a store to
+        look runs up.
         """
+        if self.stored_only:
+            raise NotStored(key)
         if run_key(identity) != key:
             raise ValueError(f"{key} is not the key of this identity, which has {run_key(identity)}")
-        lock, target = self.lock(key), self.directory(key)
+        target = self.directory(key)
         try:
-            lock.acquire(timeout)
+            lock = self._locked(key, timeout)
         except StoreError as error:
             return WorkingRun(key, identity, target, None, self._without_lock(key, error))
         try:
             sweep_stale(target.parent, key)
             finished = self._finished(key)
-            if self.remote is not None and (finished is None or finished.pruned) and self.remote.fetch(key, target):
-                finished = self._finished(key)
-            return WorkingRun(
-                key, identity, target, lock, finished, guard=guard, environment=environment, remote=self.remote
-            )
+            return WorkingRun(key, identity, target, lock, finished, guard=guard, environment=environment)
         except BaseException:
             lock.release()
             raise
+
+    def _locked(self, key: str, timeout: float | None = None) -> BaseFileLock:
+        """Return the acquired lock of ``key``; raises ``StoreError``."""
+        lock = lock_of(self.path, key)
+        try:
+            with explained(lock.lock_file):
+                Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    lock.acquire(timeout=PATIENCE_SECONDS if timeout is None else timeout)
+                except Timeout:
+                    if timeout is not None:
+                        raise StoreError(
+                            "store-locked",
+                            f"{lock.lock_file}: still locked by another process after {timeout:.0f} s; wait for that "
+                            "process, or end it: its lock goes with it and the run is resumed",
+                        ) from None
+                    log.warning("waiting for run %s, which another process has open", key)
+                    lock.acquire()
+        except RuntimeError:  # filelock's, where waiting would never end
+            raise StoreError(
+                "run-open-already", f"{lock.lock_file}: this thread has the run open already; close it first"
+            ) from None
+        return lock
 
     def _without_lock(self, key: str, refused: StoreError) -> StoredRun:
         """Return the complete run although its lock file cannot be made, or raise what is in the way."""
@@ -168,34 +187,8 @@ class RunStore:
         try:
             return StoredRun(key, path)
         except DamagedRun as damage:
-            put_in_quarantine(path, damage.reason)
+            _set_aside(path, damage.reason)
             return None
-
-    # ------------------------------------------------------------------------- damage
-
-    def quarantine(self, key: str, reason: str, timeout: float | None = None) -> Path | None:
-        """Rename a run that proved damaged to ``<key>.damaged-<n>``, so that it is trained again.
-
-        Waits for the process that has the run open, then hashes all its files: a run that is intact (trained
-        again by another process meanwhile) stays and None is returned, as when there is none;
-        else the new path. For a run that this thread has open use ``WorkingRun.quarantine``.
-
-        Raises ``StoreError`` when the store cannot be written or ``timeout`` was not enough.
-        """
-        lock, path = self.lock(key), self.directory(key)
-        try:
-            lock.acquire(timeout)
-            return put_in_quarantine(path, reason) if path.is_dir() and run_problems(key, path) else None
-        except StoreError as error:
-            if not may_not_write(error):
-                raise
-            raise StoreError(
-                "store-read-only",
-                f"{DamagedRun(key, path, reason).what}, and it cannot be set aside, because the store may only be "
-                f"read: {HOW_TO_WRITE}",
-            ) from error
-        finally:
-            lock.release()
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
         """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
@@ -207,56 +200,79 @@ class RunStore:
         try:
             return read(ensure())
         except DamagedRun as damage:
-            self.quarantine(damage.key, damage.reason)
+            self._set_aside_if_damaged(damage)
         except PrunedRun as gone:
             log.info("%s: once more", gone)
         return read(ensure())
 
+    def _set_aside_if_damaged(self, damage: DamagedRun) -> None:
+        """Set a run aside under its lock, unless it is intact: another process may have trained it again meanwhile."""
+        key, path = damage.key, self.directory(damage.key)
+        try:
+            with self._locked(key):
+                if path.is_dir() and run_problems(key, path):
+                    _set_aside(path, damage.reason)
+        except StoreError as error:
+            if not may_not_write(error):
+                raise
+            raise StoreError(
+                "store-read-only",
+                f"{damage.what}, and it cannot be set aside, because the store may only be read: {HOW_TO_WRITE}",
+            ) from error
+
+    # ------------------------------------------------------------------------- the whole store
+
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""
-        for path in sorted((self.path / "runs").glob("[0-9a-f][0-9a-f]/*")):
-            if _KEY.fullmatch(path.name) and path.is_dir():
-                yield path.name
+        return (key for key, _ in directories(self.path))
 
     def partials(self) -> Iterator[tuple[str, Path]]:
         """Yield keys and directories of the runs that have checkpoints, in order."""
-        for path in sorted((self.path / "runs").glob("[0-9a-f][0-9a-f]/*.partial")):
-            key = path.name.removesuffix(".partial")
-            if _KEY.fullmatch(key) and path.is_dir():
-                yield key, path
+        return directories(self.path, PARTIAL)
 
-    def damaged(self) -> Iterator[tuple[str, Path]]:
-        """Yield keys and directories of the damaged runs that were set aside, in order."""
-        for path in sorted((self.path / "runs").glob("[0-9a-f][0-9a-f]/*.damaged-*")):
-            if (match := ASIDE.fullmatch(path.name)) and path.is_dir():
-                yield match["key"], path
-
-    # ------------------------------------------------------------------------- budget
-
-    def needed(self, keys: Iterable[str]) -> AbstractContextManager[Needed]:
-        """Spare the weights and checkpoints of ``keys``, here and on other hosts, inside a ``with`` block.
-
-        The keys need not be there yet. Weights that are found afterwards with the run open (``open``) stay.
-        ``Needed.done(keys)`` tells which are no longer needed; a key that is given n times (by n pieces of work) is
-        needed until it was done n times. All of it ends with the block, or with the process; what a process of
-        another host needs, ``NEEDED_DAYS`` after it was last heard of. In a store one may only read it does nothing.
-        Raises ``StoreError`` when the disk refuses otherwise.
-        """
-        return needed(self.path, keys)
+    def verify(self) -> list[Damage]:
+        """Hash every file of every complete run and checkpoint, and kept vectors, again; return what is damaged."""
+        damaged: list[Damage] = []
+        checkpoints = [
+            (key, path)
+            for key, partial in self.partials()
+            for path in sorted(partial.glob("checkpoint-*"))
+            if path.suffix != ".unfinished"
+        ]
+        for key, path in [*directories(self.path), *checkpoints]:
+            try:
+                complete = path.name == key
+                wrong = run_problems(key, path) if complete else problems(path, read_manifest(path)["files"])
+            except (StoreError, ValueError) as error:
+                wrong = [str(error)]
+            damaged += [Damage(key, path, problem) for problem in wrong]
+        return damaged + [Damage(*damage) for damage in features.damaged_files(self.path)]
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
 
-        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their
-        results stay) and checkpoints of runs nobody works on. Keys in ``keep`` and ``needed`` ones, runs
-        that are open and those that may not be written are spared, so more than the budget may
-        remain, with a warning. ``budget_bytes`` defaults to the store's; without any
-        budget nothing happens.
+        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay),
+        checkpoints of runs nobody works on, and kept vectors. Keys in ``keep``, runs that are open and those that may
+        not be written are spared, so more than the budget may remain, with a warning. ``budget_bytes`` defaults to
+        the store's; without any budget nothing happens.
         """
-        return prune(self, self.budget_bytes if budget_bytes is None else budget_bytes, keep)
+        budget = self.budget_bytes if budget_bytes is None else budget_bytes
+        return Pruned(0, 0, ()) if budget is None else prune(self.path, budget, keep)
 
-    # ------------------------------------------------------------------------- verification
 
-    def verify(self) -> list[Damage]:
-        """Hash every file of every complete run and checkpoint, and kept vectors, again; return what is damaged."""
-        return verify(self)
+def run_problems(key: str, path: Path) -> list[str]:
+    """Hash every file of a complete run that should be there; return what is wrong. Raises ``Unreadable``."""
+    try:
+        return StoredRun(key, path).problems()
+    except DamagedRun as damage:
+        return [str(damage)]
+
+
+def _set_aside(target: Path, reason: str) -> None:
+    """Rename a damaged run, whose lock is held, to ``<key>.damaged`` with a warning; an earlier one goes."""
+    aside = target.with_name(target.name + DAMAGED)
+    with explained(target):
+        remove(aside)
+        target.rename(aside)
+        fsync_directory(target.parent)
+    log.warning("run %s is damaged: %s. It is now %s, and is trained again when needed", target.name, reason, aside)

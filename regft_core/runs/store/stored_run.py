@@ -1,35 +1,106 @@
-"""A finished run in the store."""
+"""A finished run in the store: identity, result, tensors and files, with a manifest of their hashes."""
 
 from __future__ import annotations
 
+import json
 import os
-import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import Unreadable, read_json, unless_refused
-from regft_core.io.tensors import read_tensors
-from regft_core.runs.store.manifest import problems, read_manifest
+from regft_core.io.tensors import read_tensors, tensors_problem
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-IDENTITY, RESULT = "identity.json", "result.json"
+IDENTITY, RESULT, MANIFEST = "identity.json", "result.json", "manifest.json"
 #: Its time is when the run was last used. Not in the manifest: it may change.
 USED = "used"
 #: Present when the weights were deleted to stay within the budget. Not in the manifest either.
 PRUNED = "pruned.json"
-#: In a run that was made under another key (run/rekey.py): which one, and why it is the same.
-REKEYED = "rekeyed.json"
 TENSORS_SUFFIX = ".safetensors"
+#: Of the manifest.
+FORMAT = 1
 
 
 def run_key(identity: Any) -> str:
     """Return the SHA-256 of the identity's canonical JSON: equal identities, and only those, share it."""
     return sha256_text(canonical_json(identity))
+
+
+# --------------------------------------------------------------------------------- manifest
+
+
+def is_relative_name(name: str) -> bool:
+    """Say whether ``name`` is a plain relative path: no ``..``, no root, no empty or odd parts."""
+    path = PurePosixPath(name)
+    return (
+        bool(path.parts)
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and "\0" not in name
+        and str(path) == name
+    )
+
+
+def manifest_of(directory: Path, **fields: Any) -> dict[str, Any]:
+    """Hash every file in ``directory``; return its manifest, which is written last and makes it complete."""
+    files = {}
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)
+            inside = os.path.relpath(path, directory)
+            if inside != MANIFEST:
+                files[inside] = {"bytes": os.path.getsize(path), "sha256": sha256_file(path)}
+    return {"format": FORMAT, "files": dict(sorted(files.items())), **fields}
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Return a manifest of the right shape; raises ``StoreError`` or ``ValueError`` otherwise."""
+    manifest: dict[str, Any] = read_json(directory / MANIFEST, dict)
+    if manifest.get("format") != FORMAT:
+        raise ValueError(f"manifest format {manifest.get('format')!r}, this version reads {FORMAT}")
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise ValueError("the manifest lists no files")
+    for name, entry in files.items():
+        # The store may be shared: a name must not lead out of the run's own directory.
+        if not is_relative_name(name):
+            raise ValueError(f"the manifest names {json.dumps(name)}, which is not inside the run")
+        if not isinstance(entry, dict) or [type(entry.get(part)) for part in ("bytes", "sha256")] != [int, str]:
+            raise ValueError(f"the manifest has no size and hash for {name}")
+    return manifest
+
+
+def problems(
+    directory: Path, files: Mapping[str, Mapping[str, Any]], hashed: Callable[[str], bool] = lambda _: True
+) -> list[str]:
+    """Compare files with their manifest entries: sizes always, hashes where ``hashed(name)``.
+
+    Raises ``Unreadable`` (a ``StoreError``) when the system refuses to read one, which is no damage.
+    """
+    found = []
+    for name, entry in files.items():
+        path = directory / name
+        try:
+            size = path.stat().st_size
+            if size != entry["bytes"]:
+                found.append(f"{name}: {size} bytes, expected {entry['bytes']}")
+            elif hashed(name) and sha256_file(path) != entry["sha256"]:
+                found.append(f"{name}: its content has changed since it was written")
+        except FileNotFoundError:
+            found.append(f"{name}: missing")
+        except OSError as error:
+            unless_refused(error, path)
+            found.append(f"{name}: cannot be read: {error.strerror}")
+    return found
+
+
+# -------------------------------------------------------------------------------------- run
 
 
 class StoredRun:
@@ -45,30 +116,35 @@ class StoredRun:
         self.path = path
         try:
             self.manifest = read_manifest(path)
-            files = self.manifest["files"]
-            missing = [name for name in (IDENTITY, RESULT) if name not in files]
+            missing = [name for name in (IDENTITY, RESULT) if name not in self.manifest["files"]]
             if missing:
                 raise ValueError(f"the manifest does not list {', '.join(missing)}")
-            expected = files if self.has_weights else {n: e for n, e in files.items() if not n.endswith(TENSORS_SUFFIX)}
-            found = problems(path, expected, lambda name: name in (IDENTITY, RESULT))
-            if found:
-                raise ValueError("; ".join(found))
-            self.identity: dict[str, Any] = read_json(path / IDENTITY)
-            self.result: dict[str, Any] = read_json(path / RESULT)
+            if changed := problems(path, self._expected(), lambda name: name in (IDENTITY, RESULT)):
+                raise ValueError("; ".join(changed))
+            self.identity: dict[str, Any] = read_json(path / IDENTITY, dict)
+            self.result: dict[str, Any] = read_json(path / RESULT, dict)
             if run_key(self.identity) != key:
                 raise ValueError("its identity belongs to another key")
         except Unreadable:
             raise
-        except (StoreError, ValueError, TypeError) as error:
+        except (StoreError, ValueError) as error:
             raise self._damaged(text_of(error)) from error
 
-    def _damaged(self, what: str) -> DamagedRun:
-        return DamagedRun(self.key, self.path, what)
+    def _damaged(self, reason: str) -> DamagedRun:
+        return DamagedRun(self.key, self.path, reason)
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
-        return bool(self.tensor_names) and not (self.path / PRUNED).exists()
+    def _expected(self) -> dict[str, dict[str, Any]]:
+        """Manifest entries of the files that have to be there."""
+        files: dict[str, dict[str, Any]] = self.manifest["files"]
+        return {name: files[name] for name in files if not (self.pruned and name.endswith(TENSORS_SUFFIX))}
+
+    def problems(self) -> list[str]:
+        """Hash every file that has to be there, and parse tensors; return what is wrong. Raises ``Unreadable``."""
+        wrong = problems(self.path, self._expected())
+        if wrong:
+            return wrong
+        tensors = [name for name in self._expected() if name.endswith(TENSORS_SUFFIX)]
+        return [f"{name}: {reason}" for name in tensors if (reason := tensors_problem(self.path / name))]
 
     @property
     def pruned(self) -> bool:
@@ -76,21 +152,21 @@ class StoredRun:
         return (self.path / PRUNED).exists()
 
     @property
+    def has_weights(self) -> bool:
+        """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
+        return bool(self.tensor_names) and not self.pruned
+
+    @property
     def tensor_names(self) -> list[str]:
         """Names under which tensors were committed, pruned or not."""
         return sorted(n.removesuffix(TENSORS_SUFFIX) for n in self.manifest["files"] if n.endswith(TENSORS_SUFFIX))
-
-    @property
-    def tensor_bytes(self) -> int:
-        """Bytes of the tensor files as committed."""
-        return sum(e["bytes"] for n, e in self.manifest["files"].items() if n.endswith(TENSORS_SUFFIX))
 
     def tensors_sha256(self, name: str = "weights") -> str:
         """Return the hash of one tensor file, also when it was pruned; raises ``StoreError`` if unknown."""
         entry = self.manifest["files"].get(name + TENSORS_SUFFIX)
         if entry is None:
-            known = ", ".join(self.tensor_names) or "none"
-            raise StoreError("not-in-run", f"run {self.key} has no tensors {name!r}; it has: {known}")
+            present = ", ".join(self.tensor_names) or "none"
+            raise StoreError("not-in-run", f"run {self.key} has no tensors {name!r}; it has: {present}")
         return str(entry["sha256"])
 
     def load_tensors(self, name: str = "weights", device: str = "cpu") -> dict[str, Tensor]:
@@ -99,43 +175,36 @@ class StoredRun:
         Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
         ``StoreError`` when they cannot be read now.
         """
-        expected = self.tensors_sha256(name)
-        path = self.path / (name + TENSORS_SUFFIX)
-        pruned = PrunedRun(
+        self.tensors_sha256(name)
+        self.touch()
+        file = name + TENSORS_SUFFIX
+        if not self.pruned:
+            changed = problems(self.path, {file: self.manifest["files"][file]})
+            if not changed:
+                try:
+                    return read_tensors(self.path / file, device)
+                except StoreError as error:
+                    changed = [text_of(error)]
+            if not self.pruned:  # else by another process, a moment ago
+                raise self._damaged("; ".join(changed))
+        raise PrunedRun(
             "run-pruned",
             f"the weights of run {self.key} were deleted to keep the store within its budget "
             "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget",
         )
-        if not self.has_weights:
-            raise pruned
-        self.touch()
-        try:
-            if sha256_file(path) != expected:
-                raise self._damaged(f"{path.name}: its content has changed since it was written")
-            return read_tensors(path, device)
-        except FileNotFoundError as error:
-            if not self.has_weights:  # pruned by another process a moment ago
-                raise pruned from error
-            raise self._damaged(f"{path.name}: missing") from error
-        except OSError as error:
-            unless_refused(error, path)
-            raise self._damaged(f"{path.name}: cannot be read: {error.strerror}") from error
 
     @property
     def files(self) -> list[str]:
         """Names of the files committed beside result and tensors."""
-        own = (IDENTITY, RESULT, REKEYED)
-        return [n for n in self.manifest["files"] if n not in own and not n.endswith(TENSORS_SUFFIX)]
+        return [n for n in self.manifest["files"] if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
 
     def read_bytes(self, name: str) -> bytes:
         """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
         if name not in self.files:
-            raise StoreError(
-                "not-in-run", f"run {self.key} has no file {name!r}; it has: {', '.join(self.files) or 'none'}"
-            )
-        found = problems(self.path, {name: self.manifest["files"][name]}, lambda _: True)
-        if found:
-            raise self._damaged(found[0])
+            present = ", ".join(self.files) or "none"
+            raise StoreError("not-in-run", f"run {self.key} has no file {name!r}; it has: {present}")
+        if changed := problems(self.path, {name: self.manifest["files"][name]}):
+            raise self._damaged(changed[0])
         return (self.path / name).read_bytes()
 
     def read_text(self, name: str) -> str:
@@ -143,8 +212,6 @@ class StoredRun:
         return self.read_bytes(name).decode("utf-8")
 
     def touch(self) -> None:
-        """Note that the run was used now."""
-        with suppress(OSError):  # a hint for pruning; a store one may only read works too
-            now = time.time()
+        """Note that the run was used now: pruning deletes the least recently used weights first."""
+        with suppress(OSError):  # a store one may only read works too
             (self.path / USED).touch()
-            os.utime(self.path / USED, (now, now))

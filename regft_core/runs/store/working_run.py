@@ -8,29 +8,31 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from filelock import BaseFileLock
+
 from regft_core.errors import RegftError, StoreError
 from regft_core.io.canonical import json_text
-from regft_core.io.directories import claim_directory, fsync_tree, replace_directory
-from regft_core.io.files import fill_in
+from regft_core.io.files import claim_directory, explained, fill_in, fsync_tree, replace_directory
 from regft_core.io.tensors import write_tensors
-from regft_core.io.write_errors import explained
 from regft_core.runs.store.checkpoints import Checkpoints
-from regft_core.runs.store.killpoints import killpoint
-from regft_core.runs.store.ledger import note_written
-from regft_core.runs.store.locks import LEASE_SECONDS, KeyLock
-from regft_core.runs.store.manifest import MANIFEST, is_relative_name, manifest_of
-from regft_core.runs.store.quarantine import put_in_quarantine, recorded_hashes
-from regft_core.runs.store.stored_run import IDENTITY, PRUNED, RESULT, TENSORS_SUFFIX, USED, StoredRun
+from regft_core.runs.store.stored_run import (
+    IDENTITY,
+    MANIFEST,
+    PRUNED,
+    RESULT,
+    TENSORS_SUFFIX,
+    USED,
+    StoredRun,
+    is_relative_name,
+    manifest_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from regft_core.runs.store.remote import Remote
 
 log = logging.getLogger(__name__)
 
@@ -59,24 +61,21 @@ class WorkingRun:
         key: str,
         identity: Mapping[str, Any],
         target: Path,
-        lock: KeyLock | None,
+        lock: BaseFileLock | None,
         finished: StoredRun | None,
         *,
         guard: Callable[[], None] | None = None,
         environment: Mapping[str, Any] | None = None,
-        remote: Remote | None = None,
     ) -> None:
         self.key = key
         self.identity = identity
         self.path = target.with_name(target.name + ".partial")
         self.finished = finished
         self.guard = guard
-        self._remote = remote
         self._checkpoints = Checkpoints(key, self.path, environment)
         self._target = target
         self._lock = lock
         self._open = True
-        self._committing = False
         if lock is not None:
             self._checkpoints.clean()
             if finished is not None and (finished.has_weights or not finished.tensor_names) and self.path.is_dir():
@@ -93,38 +92,20 @@ class WorkingRun:
 
     def close(self) -> None:
         """Release the lock; checkpoints stay unless the run was committed."""
-        if self._open:
-            self._open = False
-            if self._lock is not None:
-                self._lock.release()
+        if self._open and self._lock is not None:
+            self._lock.release()
+        self._open = False
 
     def require_writable(self) -> None:
-        """Raise ``StoreError``, which says what to do, when the run cannot be trained here."""
+        """Raise ``StoreError``, which tells what to do, when the run cannot be trained here."""
         if not self._open:
             raise StoreError("run-closed", f"run {self.key} is closed; open it again to write to it")
-        if self._lock is not None and self._lock.lost and self.finished is None and not self._committing:
-            raise StoreError(
-                "run-taken-over",
-                f"run {self.key}: this process did not answer for {LEASE_SECONDS:.0f} s, and another one has taken the "
-                "run over; run again to use its result",
-            )
         if self._lock is None:
             raise StoreError(
                 "store-read-only",
                 f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
                 f"{HOW_TO_WRITE}",
             )
-
-    def quarantine(self, reason: str) -> Path | None:
-        """Take a finished run that proved damaged out of the way; ``finished`` is None afterwards.
-
-        Like ``RunStore.quarantine``, for the process that has the run open. Nothing is checked: the caller
-        has met the damage. Returns where the run is now, None when there was none.
-        """
-        self.require_writable()
-        aside = put_in_quarantine(self._target, reason) if self._target.is_dir() else None
-        self.finished = None
-        return aside
 
     # ------------------------------------------------------------------------- checkpoints
 
@@ -161,7 +142,7 @@ class WorkingRun:
 
         ``tensors`` maps a name (``weights``) to named tensors; ``files`` maps relative paths
         (``curves.csv``, ``predictions/dev.jsonl``) to contents. A run whose training failed is
-        committed too, its ``result`` says so.
+        committed too, its ``result`` records that.
 
         When the key is complete already and only its weights were pruned, the new tensors must
         hash the same as the old ones: otherwise ``StoreError`` is raised and the earlier result
@@ -169,82 +150,28 @@ class WorkingRun:
         ``require_same_tensors=False`` (devices without deterministic kernels) the new run
         replaces the old one as a whole.
 
-        When a damaged run of this key was set aside, a difference from the hashes it recorded is
-        said in a warning.
-
         The guard, when the run was opened with one, is called last before the run becomes
         complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
         a verdict on what this process made, the checkpoints go too.
 
-        When another process, to which this one had lost the run's lock, has completed the run meanwhile,
-        what was trained here is discarded, with a warning, and the complete run is returned.
-
         Raises ``StoreError`` when the disk refuses; checkpoints stay then.
         """
-        self._committing = True
         self.require_writable()
         temporary = self.path / f"commit-{secrets.token_hex(4)}.unfinished"
         try:
             with explained(temporary):
                 temporary.mkdir(parents=True)
             self._write_contents(temporary, result, tensors or {}, files or {})
-            killpoint("commit.tensors")
-            with explained(temporary):
-                manifest = manifest_of(temporary, key=self.key)
-                fill_in(temporary / MANIFEST, json_text(manifest).encode())
-                (temporary / USED).touch()
-                fsync_tree(temporary)
+            manifest = self._seal(temporary)
             if require_same_tensors:
                 self._compare_with_pruned(manifest)
-            killpoint("commit.manifest")
-            self._compare_with_damaged(manifest)
             self._ask_guard()
-            # Before it is complete here: what only this host had would never be published.
-            if self._remote is not None and not self._remote.publish(self.key, temporary):
-                shutil.rmtree(temporary)
-                return self._fetched(self._remote)
-            if self.finished is None and not claim_directory(temporary, self._target):
-                shutil.rmtree(temporary)
-                return self._discarded()
-            if self.finished is not None:
-                replace_directory(temporary, self._target)
+            self._publish(temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        killpoint("commit.renamed")
-        sizes = [entry["bytes"] for name, entry in manifest["files"].items() if name.endswith(TENSORS_SUFFIX)]
-        note_written(self._target.parents[2], sum(sizes))
         with explained(self.path):
             shutil.rmtree(self.path)
-        self.finished = StoredRun(self.key, self._target)
-        return self.finished
-
-    def _fetched(self, remote: Remote) -> StoredRun:
-        """The run that another host published first, instead of ours."""
-        if self.finished is None:
-            log.warning(
-                "run %s was completed by another host, in %s, while it was trained here too: that result counts, this "
-                "one is discarded",
-                self.key,
-                remote.url,
-            )
-        remote.fetch(self.key, self._target)
-        with explained(self.path):
-            shutil.rmtree(self.path)
-        self.finished = StoredRun(self.key, self._target)
-        return self.finished
-
-    def _discarded(self) -> StoredRun:
-        """The run that another process completed first; ours, of the same key, has the same worth."""
-        log.warning(
-            "run %s was completed by another process while it was trained here too: that result counts, this one is "
-            "discarded",
-            self.key,
-        )
-        if self._lock is not None and not self._lock.lost:
-            shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
-            self.path.rmdir()  # when the other one has left nothing in it
         self.finished = StoredRun(self.key, self._target)
         return self.finished
 
@@ -269,6 +196,24 @@ class WorkingRun:
                 )
             fill_in(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
 
+    def _seal(self, directory: Path) -> dict[str, Any]:
+        """Write the manifest of a run's files, and make all of them durable."""
+        with explained(directory):
+            manifest = manifest_of(directory, key=self.key)
+            fill_in(directory / MANIFEST, json_text(manifest).encode())
+            (directory / USED).touch()
+            fsync_tree(directory)
+        return manifest
+
+    def _publish(self, directory: Path) -> None:
+        """Put a sealed run in its place, in one step."""
+        if self.finished is not None:
+            replace_directory(directory, self._target)
+        elif not claim_directory(directory, self._target):
+            # Only where the file system's locks do not hold: the other run, of the same key, is as good.
+            log.warning("run %s was completed by another process meanwhile; this result is discarded", self.key)
+            shutil.rmtree(directory)
+
     def _compare_with_pruned(self, manifest: Mapping[str, Any]) -> None:
         if self.finished is None:
             return
@@ -291,20 +236,3 @@ class WorkingRun:
         except RegftError:
             self._checkpoints.discard()
             raise
-
-    def _compare_with_damaged(self, manifest: Mapping[str, Any]) -> None:
-        if self.finished is not None:
-            return
-        for name, recorded in recorded_hashes(self._target).items():
-            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
-            if new is not None and new != recorded:
-                log.warning(
-                    "run %s: trained again instead of a damaged run, its %s differ from those that were lost "
-                    "(%s instead of %s). The training is not reproducible here (GPU without "
-                    "execution.deterministic, other hardware); results derived from the lost %s describe another model",
-                    self.key,
-                    name,
-                    new,
-                    recorded,
-                    name,
-                )

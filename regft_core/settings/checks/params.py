@@ -13,7 +13,6 @@ from regft_core.models.source import encoder_problems
 from regft_core.names import nearest, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import Params
-from regft_core.settings.copies import is_copy
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
@@ -34,9 +33,8 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
     problems = [problem for path in lists for problem in duplicates(document, path)]
     problems += _check_methods(params, document)
     problems += _check_cell_names(params, document)
-    if not is_copy(root):
-        problems += _check_model(root, params.model, document, warnings)
-        problems += check_store(root, params.store, document)
+    problems += _check_model(root, params.model, document, warnings)
+    problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         warnings.append(

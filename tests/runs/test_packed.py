@@ -1,0 +1,117 @@
+"""Runs that travel between machines without a shared folder: whole and checked, with the bits of a run at home."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regft_core.errors import StoreError
+from regft_core.grid.compute import compute_only, run_job
+from regft_core.grid.executors.ray import _work_in_copy
+from regft_core.runs.context import project_store
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.store.packed import add, pack
+from regft_core.runs.store.run_store import RunStore
+from tests.errors import raises_code
+from tests.extras import needs
+from tests.runs.conftest import REPOSITORY, TASK, change, job, stored
+
+
+def contents(store: RunStore) -> dict[str, dict[str, Any]]:
+    """Key -> tensors, predictions and logits of every run, byte by byte; of their records what no clock decides."""
+    found = {}
+    for key in list(store.keys()):
+        run = store.get(key)
+        assert run is not None
+        files: dict[str, Any] = {name: run.read_bytes(name) for name in run.files}
+        files |= {path.name: path.read_bytes() for path in run.path.glob("*.safetensors")}
+        files["record"] = [run.result.get(name) for name in ("final_loss", "steps", "sets", "status")]
+        found[key] = files
+    return found
+
+
+def phase_of(root: Path, phase: str | None) -> Job:
+    return replace(job(root, "weight_mixup"), phase=phase, weights=phase is not None)
+
+
+def test_a_job_in_a_copy_returns_its_runs(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second job starts from what the first has made, on another machine."""
+    home = Path(shutil.copytree(project, tmp_path / "home"))
+    for phase in ("search", None):
+        run_job(phase_of(home, phase), device="cpu")
+    store = project_store(open_project(project))
+    for host, phase in (("first", "search"), ("second", None)):
+        copy = Path(shutil.copytree(project, tmp_path / host / "copy", ignore=shutil.ignore_patterns(".regft")))
+        monkeypatch.chdir(copy)
+        runs = {key: packed for key in list(store.keys()) if (packed := pack(store, key)) is not None}
+        one = phase_of(project, phase)
+        away = project.rename(tmp_path / "away")
+        _, made = _work_in_copy(run_job, one, "cpu", runs)
+        away.rename(project)
+        assert made
+        assert not made.keys() & runs.keys()
+        for key, packed in made.items():
+            add(store, key, packed)
+            add(store, key, packed)  # twice is once
+    assert contents(store) == contents(project_store(open_project(home)))
+    assert store.verify() == []
+
+
+def test_a_run_that_arrives_damaged_is_refused(project: Path, tmp_path: Path) -> None:
+    run_job(job(project, "vanilla"), device="cpu")
+    store, other = project_store(open_project(project)), RunStore(tmp_path / "other")
+    for key in list(store.keys()):
+        packed = dict(pack(store, key) or {})
+        for name in packed:
+            for wrong in (packed | {name: packed[name] + b"x"}, {n: c for n, c in packed.items() if n != name}):
+                with raises_code(StoreError, "damaged-run"):
+                    add(other, key, wrong)
+        with raises_code(StoreError, "damaged-run"):
+            add(other, key, packed | {"../escaped": b""})
+        with raises_code(StoreError, "damaged-run"):
+            add(other, "0" * 64, packed)
+    assert list(tmp_path.rglob("escaped")) == []
+    assert list(other.keys()) == []
+    assert not [path for path in other.path.rglob("*") if path.is_file()]
+
+
+CLUSTER = """
+import sys, time
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+print(cluster.address, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_without_a_shared_folder(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("ray", "ray")
+    methods = ["vanilla", "weight_mixup"]
+    change(project, methods=methods, grid={"seeds": [0]}, report={"reference": "vanilla"})
+    (project / ".gitignore").write_text("/work/\n/models/\n/.regft/\n")  # jobs read what git ignores
+    home = Path(shutil.copytree(project, tmp_path / "home"))
+    assert compute_only(home, "evaluate", [f"{method}/{TASK}" for method in methods], lambda _: None) == {}
+    command = [sys.executable, "-c", CLUSTER]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as cluster:
+        try:
+            assert cluster.stdout is not None
+            address = next(line for line in cluster.stdout if ":" in line).strip()
+            change(project, execution={"executor": "ray", "ray": {"address": address}})
+            monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+            for _ in range(2):  # the second time there is nothing to do
+                assert compute_only(project, "evaluate", [f"{m}/{TASK}" for m in methods], lambda _: None) == {}
+        finally:
+            cluster.terminate()
+    mine, expected = project_store(open_project(project)), project_store(open_project(home))
+    assert contents(mine) == contents(expected)
+    assert stored(project, next(mine.keys()))
+    assert not list(mine.path.rglob("*.lock"))  # nothing was trained here

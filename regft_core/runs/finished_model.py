@@ -11,7 +11,7 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.findings import BY_WINDOWS, Unfit
 from regft_core.hooks import listed
 from regft_core.runs.context import Context
-from regft_core.runs.encoder_tensors import Listed, left_out, whole
+from regft_core.runs.encoder_tensors import left_out, whole
 from regft_core.runs.phase import fetch, handed
 from regft_core.runs.rows import member_rows, run_rows
 
@@ -61,7 +61,7 @@ class FinishedModel:
         return Stack(self._context.entries(phase), self._context.setting(phase))
 
     @cached_property
-    def _read(self) -> tuple[dict[str, dict[str, Tensor]], Listed]:
+    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
         """The tensors as they are stored, and the names of the weights that are read with the encoder."""
         return self._context.store.read_intact(
             lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
@@ -135,7 +135,7 @@ class FinishedModel:
         from regft_core.models.load import NEW_PARAMETERS
 
         own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
-        return None if self.kept or not own <= set(self._read[1].same) else self._context.features
+        return None if self.kept or not own <= set(self._read[1]) else self._context.features
 
     def _load(self) -> Any:
         from regft_core.models.load import load_classifier

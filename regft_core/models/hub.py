@@ -17,8 +17,7 @@ from urllib.parse import quote
 
 from regft_core.data.hub import disk_full, first_line, is_unreachable
 from regft_core.errors import ModelError, StoreError
-from regft_core.io.directories import atomic_directory
-from regft_core.io.files import write_json
+from regft_core.io.files import atomic_directory, write_json
 from regft_core.models.aliases import fetched_directory
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
@@ -126,10 +125,11 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
     Raises ModelError for a file that holds more than tensors, or that cannot be read.
     """
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
+
+    from regft_core.io.tensors import write_tensors
 
     tensors: dict[str, Any] = {}
-    memory: set[int] = set()
     for file in weights:
         try:
             found = torch.load(file, map_location="cpu", weights_only=True)
@@ -148,12 +148,8 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
                 "unsafe-pickle",
                 f"{what}: {file.name} is not a table of tensors by name\n    -> take a repository with safetensors",
             )
-        for key, tensor in found.items():
-            storage = tensor.untyped_storage()
-            whole = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in memory
-            memory.add(storage.data_ptr())
-            tensors[key] = tensor.contiguous() if whole else tensor.contiguous().clone()
-    save_file(tensors, target, metadata={"format": "pt"})
+        tensors |= found
+    write_tensors(target, tensors, {"format": "pt"})
     written = load_file(target)
     if written.keys() != tensors.keys() or not all(_same(tensors[key], written[key]) for key in tensors):
         raise ModelError("damaged-file", f"{what}: the converted weights differ from the originals; fetch it again")

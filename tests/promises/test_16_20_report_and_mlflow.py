@@ -153,7 +153,7 @@ def test_mlflow_has_nested_runs_with_curves_and_a_deleted_database_loses_nothing
     assert len(seeds) == 4
     for name, (parameters, metrics, files) in seeds.items():
         assert re.match(r"seed \d of (vanilla|hype_n) reviews-16", name)
-        assert float(parameters["learning_rate"]) == 1.0e-3
+        assert float(parameters["phases.finetune.training.learning_rate"]) == 1.0e-3
         assert "dev.accuracy" in metrics
         assert any(len(points) > 1 for points in metrics.values()), "the curve of the loss"
         assert files

@@ -67,7 +67,7 @@ def test_small_scale_ends_in_the_same_sections_and_is_marked_everywhere(project:
     full = stage(project, "preset", "small", "--set", "grid.seeds=[0]", "--set", "ood=none")
     assert full.returncode == 0, full.stdout + full.stderr
     assert "reviews is not judged on shop (ood is none)" in full.stdout
-    assert "reviews is not judged on shop: ood is none." in full.stdout  # the report in the terminal
+    assert "reviews is not evaluated on shop: ood is none." in full.stdout  # the report in the terminal
     changes = ("--scale", "small", "--set", "model.name=models/tiny", "--set", "ood=none")
     done = stage(project, "preset", "small", *changes, "--set", "model.max_length=16")
     assert done.returncode == 0, done.stdout + done.stderr

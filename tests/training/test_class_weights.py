@@ -38,7 +38,7 @@ def test_three_to_one_by_hand() -> None:
 
 def test_a_class_without_a_row_leaves_the_mean_weight_1() -> None:
     assert find("classification").balanced([0, 0, 0, 2], 3) == pytest.approx((4 / 6, 1.0, 4 / 2))
-    with pytest.raises(ValueError, match="no classes"):
+    with pytest.raises(ValueError, match="labels"):
         find("regression").balanced([0.5], 1)
 
 

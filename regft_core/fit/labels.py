@@ -81,15 +81,15 @@ class Labels:
         count = len(self._distinct)
         if self.asked is not None:
             return f"--kind {self.asked}"
-        if self.kind == "regression":
-            return f"{count} different numbers; --kind classification takes them as classes"
-        if self.kind == "multi_label":
-            how = "cells list several labels" if self.lists else f"cells join labels by '{self._joined}'"
-            return f"{how}; --kind classification takes each cell as one class"
         others = "--kind multi_label reads several labels in a cell"
         if self._are_numbers:
             others = "--kind ordinal keeps the order of the numbers, --kind regression their distances"
-        return f"{len({label for labels in self.of_rows.values() for label in labels})} classes; {others}"
+        joined = "cells list several labels" if self.lists else f"cells join labels by '{self._joined}'"
+        return {
+            "regression": f"{count} different numbers; --kind classification takes them as classes",
+            "multi_label": f"{joined}; --kind classification takes each cell as one class",
+            "classification": f"{len({label for labels in self.of_rows.values() for label in labels})} classes; {others}",
+        }[self.kind]
 
     @property
     def delimiter(self) -> str | None:

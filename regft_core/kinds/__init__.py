@@ -49,8 +49,9 @@ def of_model(problem_type: str | None, outputs: int) -> str | None:
     Args:
         problem_type: ``problem_type`` of the configuration. Where there is none, transformers takes a single output
             for a value and several for alternatives.
-        outputs: number of logits.
+        outputs: number of logits; no kind gives several values.
     """
     if outputs == 1 or problem_type is None:
         problem_type = "regression" if outputs == 1 else "single_label_classification"
-    return next((name for name in KINDS.names() if find(name).problem_type == problem_type), None)
+    alike = (name for name in KINDS.names() if find(name).problem_type == problem_type)
+    return next((name for name in alike if find(name).has_labels or outputs == 1), None)

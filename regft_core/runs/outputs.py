@@ -48,7 +48,11 @@ def manifest_head(context: Context) -> dict[str, Any]:
 
 
 def _settings(context: Context) -> dict[str, Any]:
-    """Every setting that acts on a cell, by its path, as MLflow compares runs; nothing of the machine."""
+    """Every setting that acts on training, by its path, as MLflow compares runs; nothing of the machine.
+
+    Another metric or set that judges is no other training.
+    """
+    judging = {"description", "metrics", "primary", "ood", "submission"}
     phases = {
         phase.name: {
             "start": phase.start,
@@ -69,7 +73,7 @@ def _settings(context: Context) -> dict[str, Any]:
         },
         "phases": phases,
         "subsample": context.params.subsample.model_dump(mode="json"),
-        "task": context.task_config.model_dump(mode="json", exclude_defaults=True),
+        "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
     }
 
 

@@ -209,12 +209,18 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     if kind is None:
         raise ModelError(
             "unknown-kind",
-            f"{directory}: no kind of task here is a {config.problem_type}; not supported\n"
+            f"{directory}: no kind of task here is a {config.problem_type} with {config.num_labels} outputs\n"
             "    -> give a directory that `regft export` wrote",
         )
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is not None:
         labels = served.labels or labels
+    if alike := {name for name in labels if labels.count(name) > 1}:
+        raise ModelError(
+            "labels-alike",
+            f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)\n"
+            "    -> give each its own name there",
+        )
     if len(labels) != config.num_labels:
         raise ModelError(
             "counts-differ",

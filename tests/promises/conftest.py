@@ -139,5 +139,6 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(reproduced: Path, tmp_path: Path) -> Path:
-    """A copy of the project in which everything is done."""
-    return Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True))
+    """A copy of the project in which everything is done; MLflow's database stays, since it names its folder."""
+    ignore = shutil.ignore_patterns("mlflow.db*")
+    return Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True, ignore=ignore))

@@ -1,0 +1,338 @@
+"""Training cost of methods relative to plain fine-tuning, all in one process, interleaved.
+
+    python benchmarks/cost.py --shape minilm --out benchmarks/cost_cpu.json          # every shipped method
+    python benchmarks/cost.py --shape bert-large --device cuda --methods hype_n tdt pats weight_mixup
+
+Random weights, random tokens, no padding. Every phase that takes optimiser steps is timed; phases before it
+run a single step first, so that it finds what it needs. In every round an arm and plain fine-tuning make as many
+steps one after the other; the ratio is the median over rounds of the two times, so that a machine that is busy for a
+while slows both. Passes are those that the step counted. On a GPU the peak memory of an arm is taken, too, without
+that of plain fine-tuning beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regft_core.data.encode import Encoded
+from regft_core.errors import RegftError
+from regft_core.grid.method_table import all_methods
+from regft_core.grid.pool import KEEP_FREED_MEMORY
+from regft_core.hooks import compose, listed
+from regft_core.hooks.declare import Handed
+from regft_core.hooks.registry import discover
+from regft_core.models.devices import free_memory, take_device
+from regft_core.models.source import ModelSource, resolve_model
+from regft_core.runs.training_run import PhaseInputs, outcome_tensors, prepare, train
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import Method, Phase
+from regft_core.schema.training import TrainingConfig
+from regft_core.training.loop import Loop
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = {
+    "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "bert-base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+}
+VOCABULARY = 30_522
+#: Environment of a run on a GPU, as ``grid/pool.py`` sets it: without, torch refuses to be deterministic.
+WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
+#: Issue targets, as ratios on a GPU; shown beside the measurement.
+TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight_mixup (search)": 4.2}
+
+
+@dataclass
+class Row:
+    """One timed phase of a method."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    milliseconds: float
+    forward: float
+    backward: float
+    declared_forward: float
+    declared_backward: float
+    peak: int | None
+
+    def shown(self) -> str:
+        peak = f"{self.peak / 2**30:.2f}" if self.peak else "-"
+        passes = f"{self.forward:.2f}+{self.backward:.2f}"
+        declared = f"{self.declared_forward:.2f}+{self.declared_backward:.2f}"
+        target = TARGETS.get(self.name, "-")
+        return (
+            f"{self.name:44} {self.ratio:6.2f} {self.low:6.2f} {self.high:6.2f} {target!s:>6} "
+            f"{passes:>11} {declared:>11} {self.milliseconds:8.1f} {peak:>6}"
+        )
+
+
+def checkpoint(shape: str, folder: Path) -> ModelSource:
+    """A random BERT of the given shape with a masked-LM head, saved where the loaders find it."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **SHAPES[shape])).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")  # tokens are drawn; an encoder without a tokenizer is refused
+    return source_of(folder)
+
+
+def source_of(folder: Path) -> ModelSource:
+    """The checkpoint in a folder."""
+    return resolve_model(EncoderConfig(name=str(folder)), folder.parent)
+
+
+def tokens(rows: int, length: int) -> Encoded:
+    draw = random.Random(0)
+    ids = [[101, *(draw.randrange(1000, VOCABULARY) for _ in range(length - 2)), 102] for _ in range(rows)]
+    special = [[1, *([0] * (length - 2)), 1] for _ in range(rows)]
+    segment = [[-1, *([0] * (length - 2)), -1] for _ in range(rows)]
+    labels: list[int | float] = [i % 2 for i in range(rows)]
+    return Encoded(ids, [[0] * length for _ in range(rows)], labels, [str(i) for i in range(rows)], special, segment)
+
+
+class Tokenizer:
+    """What methods and the collation ask a tokenizer for."""
+
+    mask_token_id, pad_token_id, pad_token_type_id = 103, 0, 0
+    mask_token, padding_side = "[MASK]", "right"
+    all_special_ids = (0, 101, 102, 103)
+
+    def __len__(self) -> int:
+        return VOCABULARY
+
+
+class Bench:
+    """Prepares phases of methods on one checkpoint and one set of rows."""
+
+    def __init__(self, source: ModelSource, data: Encoded, batch: int, device: str) -> None:
+        self.source, self.data, self.device = source, data, device
+        self.shared = TrainingConfig(batch_size=batch, learning_rate=2e-5, warmup_ratio=0.0, epochs=10_000)
+        self.registry = discover()
+
+    def phases(self, method: Method) -> Iterator[tuple[Phase, PhaseInputs]]:
+        """Every phase that takes steps, with what the phases before it left after one step."""
+        handed: dict[str, Handed] = {}
+        for phase in method.phases:
+            inputs = self.inputs(method, phase, handed)
+            if phase.training.epochs:
+                yield phase, replace(inputs, phase=replace(inputs.phase, training=self.endless(inputs.training)))
+            if phase is not method.finetune:
+                once = inputs.training.model_copy(update={"max_steps": 1 if phase.training.epochs else None})
+                short = replace(inputs, phase=replace(inputs.phase, training=once), final=False)
+                tensors = outcome_tensors(short, train(short), weights=True)
+                handed[phase.name] = Handed("0" * 64, tensors.get("state", {}), tensors.get("weights", {}))
+
+    def endless(self, training: TrainingConfig) -> TrainingConfig:
+        return training.model_copy(update={"epochs": 10_000, "max_steps": None})
+
+    def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
+        entries = listed.entries(self.registry, phase.regularisers)
+        training, problems = compose.resolve_training(entries, phase, self.shared)
+        if problems:
+            raise RegftError("bad-composition", "; ".join(problems))
+        if "batch_size" not in phase.explicit:
+            training = training.model_copy(update={"batch_size": self.shared.batch_size})
+        rows = len(self.data.input_ids)
+        cut = rows if phase.data.split == 1.0 else rows // 2
+        needed = {name for entry in listed.active(entries) for name in entry.declares.needs}
+        start = handed[phase.start].weights if phase.start in handed else None
+        return PhaseInputs(
+            phase=replace(phase, training=training),
+            entries=entries,
+            seed=0,
+            streams={"noise": phase.name, "order": phase.name, "head": "head"},
+            source=self.source,
+            tokenizer=Tokenizer(),
+            encoded=self.data,
+            train_rows=list(range(cut)),
+            validation_rows=list(range(cut, rows)),
+            kind="classification",
+            labels=["a", "b"],
+            keyword_segment=None,
+            device=self.device,
+            pooling=(method.config.model.pooling if method.config.model else None) or "head",
+            start=start or None,
+            handed={name: handed[name] for name in needed},
+            final=phase is method.finetune,
+        )
+
+    def loop(self, inputs: PhaseInputs) -> Loop | None:
+        """The loop of a phase; None where it has nothing to do for this checkpoint."""
+        ready = prepare(inputs)
+        if ready.loop is None:
+            return None
+        ready.trainee.model.train()
+        ready.trainee.attached.train()
+        return ready.loop
+
+
+#: What tells the time; CPU seconds with ``--cpu-seconds``.
+CLOCK = [time.perf_counter]
+
+
+def run_steps(loop: Loop, count: int, device: torch.device) -> float:
+    """Seconds per optimiser step."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    started = CLOCK[0]()
+    for _ in range(count):
+        epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
+        loop._step(loop.stream.steps(epoch, 1)[position])
+        loop.done.step += 1
+    loop._flush()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (CLOCK[0]() - started) / count
+
+
+def memory_held(device: torch.device) -> int:
+    """Bytes that are in use on a GPU, by plain fine-tuning and its optimiser, before an arm is there."""
+    free_memory(device.type)
+    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def forget_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_above(held: int, device: torch.device) -> int | None:
+    """The most bytes on a GPU since :func:`forget_peak`, without those that were ``held``; None on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) - held if device.type == "cuda" else None
+
+
+def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, steps: int, held: int = 0) -> Row:
+    """Interleave the arm with plain fine-tuning; see the module's text.
+
+    ``held``: bytes on the GPU before the arm was there, which are no part of its peak.
+    """
+    device = loop.trainee.device
+    forget_peak(device)
+    run_steps(loop, 1, device)
+    peak = peak_above(held, device)
+    own, plain = [], []
+    for _ in range(rounds):
+        plain.append(run_steps(vanilla, steps, device))
+        own.append(run_steps(loop, steps, device))
+    ratios = [a / b for a, b in zip(own, plain, strict=True)]
+    declared = phase_cost(phase)
+    done = loop.done
+    return Row(
+        name,
+        statistics.median(ratios),
+        min(ratios),
+        max(ratios),
+        1000 * statistics.median(own),
+        done.forward_passes / done.batches,
+        done.backward_passes / done.batches,
+        *declared,
+        peak,
+    )
+
+
+def phase_cost(phase: Phase) -> tuple[float, float]:
+    from regft_core.schema.method import declared_cost
+
+    cost = declared_cost(listed.entries(discover(), phase.regularisers))
+    return cost.forward, cost.backward
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="minilm")
+    parser.add_argument("--methods", nargs="*", help="methods to time (default: all shipped ones)")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2, help="optimiser steps of each arm in a round")
+    parser.add_argument(
+        "--cpu-seconds", action="store_true", help="CPU seconds of this process, for a CPU that others use, too"
+    )
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.device == "cpu" and not all(name in os.environ for name in KEEP_FREED_MEMORY):
+        # As the pipeline's workers, which get these before they start.
+        os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
+    os.environ.update(WORKSPACE)  # before anything is multiplied on a GPU: torch asks for it once
+    torch.set_num_threads(options.threads)
+    take_device(options.device)
+    if options.cpu_seconds:
+        CLOCK[0] = time.process_time
+    methods = all_methods(ROOT)
+    wanted = options.methods or list(methods)
+    rows: list[Row] = []
+    seen: dict[Any, str] = {}
+    failed: dict[str, str] = {}
+    print(
+        f"{'arm (phase)':44} {'ratio':>6} {'low':>6} {'high':>6} {'target':>6} {'passes':>11} {'declared':>11} "
+        f"{'ms/step':>8} {'GiB':>6}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source = checkpoint(options.shape, Path(folder))
+        bench = Bench(source, tokens(options.batch * 8, options.length), options.batch, options.device)
+        vanilla = bench.loop(next(iter(bench.phases(methods["vanilla"])))[1])
+        assert vanilla is not None
+        run_steps(vanilla, 2, vanilla.trainee.device)
+        for name in wanted:
+            try:
+                for phase, inputs in bench.phases(methods[name]):
+                    # Arms that differ in the number of steps, or in nothing that a step does, are timed once.
+                    step = (
+                        inputs.phase.regularisers,
+                        inputs.training.optimizer,
+                        inputs.training.dropout,
+                        inputs.pooling,
+                    )
+                    same = repr((step, sorted(inputs.handed)))
+                    label = name if phase.name == "finetune" else f"{name} ({phase.name})"
+                    if same in seen:
+                        continue
+                    seen[same] = label
+                    held = memory_held(vanilla.trainee.device)
+                    loop = bench.loop(inputs)
+                    if loop is None:
+                        continue
+                    rows.append(measure(label, phase, loop, vanilla, options.rounds, options.steps, held))
+                    print(rows[-1].shown(), flush=True)
+                    del loop
+                    gc.collect()
+            except (RegftError, NotImplementedError) as error:
+                failed[name] = str(error)
+    for name, why in failed.items():
+        print(f"{name}: not timed: {why}")
+    device = torch.device(options.device)
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {options.threads} thread(s)"
+    if options.out is not None:
+        settings = {k: v for k, v in vars(options).items() if k not in ("out", "methods")}
+        arms = {row.name: {k: v for k, v in vars(row).items() if k != "name"} for row in rows}
+        result = {
+            "settings": settings,
+            "hardware": hardware,
+            "torch": torch.__version__,
+            "arms": arms,
+            "not timed": failed,
+        }
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

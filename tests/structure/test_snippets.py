@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -88,6 +89,30 @@ def test_a_command_that_is_told_can_be_typed(place: str, monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.argv", ["regft"])
     with pytest.raises(Parsed):
         cli.main(arguments)
+
+
+def messages(file: Path) -> Iterator[str]:
+    """The texts in a file of Python, each value that is put in as ``X``."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_an_option_that_a_message_advises_is_one_of_its_command() -> None:
+    tried = {name: command for name, command in cli.commands().items() if name != "test-method"}  # pytest's, too
+    known = {name: set(cli.options(command)) for name, command in tried.items()}
+    seen, wrong = 0, []
+    for file in (ROOT / "regft_core").rglob("*.py"):
+        for text in messages(file):
+            for command, rest in re.findall(r"regft ([a-z-]+)((?: [^`\n;'\"]*)?)", text):
+                options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
+                seen += len(options)
+                if options - known.get(command, set()):
+                    wrong.append((file.name, command, options))
+    assert not wrong
+    assert seen > 20
 
 
 YAML = [(f"{page.name} {n}", text) for page in PAGES for n, text in enumerate(blocks(page, "yaml"))]

@@ -84,11 +84,12 @@ class Labels:
         others = "--kind multi_label reads several labels in a cell"
         if self._are_numbers:
             others = "--kind ordinal keeps the order of the numbers, --kind regression their distances"
+        classes = {label for labels in self.of_rows.values() for label in labels}
         joined = "cells list several labels" if self.lists else f"cells join labels by '{self._joined}'"
         return {
             "regression": f"{count} different numbers; --kind classification takes them as classes",
             "multi_label": f"{joined}; --kind classification takes each cell as one class",
-            "classification": f"{len({label for labels in self.of_rows.values() for label in labels})} classes; {others}",
+            "classification": f"{len(classes)} classes; {others}",
         }[self.kind]
 
     @property

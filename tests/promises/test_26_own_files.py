@@ -46,6 +46,24 @@ def tags(number: int) -> str:
     return "|".join(word for word in ("bad", "good", "film") if word in words)
 
 
+def test_a_broken_one_is_named_with_its_line(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", tasks={"reviews": TASK}, grid={"tasks": ["reviews"], "seeds": [0]})
+    for folder, name, text, code in (
+        ("metrics", "hits", "import nothing_here\n", "cannot-import"),
+        ("executors", "in_turn", "import nothing_here\n", "cannot-import"),
+        ("executors", "in_turn", "run = 3\n", "bad-executor"),
+    ):
+        (root / folder).mkdir(exist_ok=True)
+        (root / folder / f"{name}.py").write_text(text)
+        changed = {"execution": {"executor": name}} if folder == "executors" else {}
+        change(root, **changed)
+        change_task(root, "reviews", metrics=["accuracy", *(["hits"] if folder == "metrics" else [])])
+        refused = regft(root, "check")
+        assert refused.returncode == 2
+        assert f"[{code}]" in refused.stderr
+        assert f"{folder}/{name}.py{':1' if code == 'cannot-import' else ''}: " in refused.stderr
+
+
 def test_all_of_them_are_found_and_used(tmp_path: Path) -> None:
     root = build(tmp_path / "project", tasks={"tagged": TASK}, grid={"tasks": ["tagged"], "seeds": [0]})
     trained = with_own_method(root)

@@ -6,7 +6,8 @@ import re
 from itertools import product
 from pathlib import Path
 
-from regft_core.errors import Problem
+from regft_core.catalogue import EXECUTORS, shown
+from regft_core.errors import ConfigError, Problem
 from regft_core.io.paths import expand, what_is
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
@@ -36,6 +37,7 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
     problems += _check_model(root, params.model, document, warnings)
     problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
+    problems += _check_executor(params.execution.executor)
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         warnings.append(
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
@@ -67,6 +69,20 @@ def duplicates(document: Document, path: KeyPath) -> list[Problem]:
             )
         first.setdefault((type(value), value), i)
     return problems
+
+
+def _check_executor(name: str) -> list[Problem]:
+    """A file of the project is imported, so that what is wrong in it shows before a run."""
+    if EXECUTORS.is_shipped(name):
+        return []
+    try:
+        module = EXECUTORS.load(name)
+    except ConfigError as error:
+        return error.problems
+    if callable(getattr(module, "run", None)):
+        return []
+    hint = "regft_core/grid/executors/serial.py is the shortest one"
+    return [Problem("bad-executor", shown(module.__file__), 0, "", "there is no function 'run' in it", hint)]
 
 
 def _check_methods(params: Params, document: Document) -> list[Problem]:

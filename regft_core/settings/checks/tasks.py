@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from regft_core import metrics
-from regft_core.errors import Problem
+from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
 from regft_core.names import listing, suggestion
 from regft_core.schema.tasks import BuiltinSource, OodConfig, TaskConfig
@@ -105,6 +105,11 @@ def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
     for i, metric in enumerate(task.metrics):
         path = ("metrics", i)
         if metric in other:
+            try:
+                metrics.find(metric)
+            except ConfigError as error:  # a broken file fits no kind
+                problems += error.problems
+                continue
             message, hint = f"'{metric}' does not fit kind: {task.kind}", f"allowed for {task.kind}: {', '.join(right)}"
             problems.append(document.problem("metric-does-not-fit", path, message, hint))
         elif metric not in right:

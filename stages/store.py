@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.names import gigabytes, plural
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 
 from .common import Argument, run
 

@@ -8,20 +8,19 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from regft_core.runs import training_run
-from regft_core.runs.store import checkpoints, pruning, run_store, working_run
+from regft_core.runs import pruning, store, training_run, working_run
 
 #: Forked children share the imported torch: starting Python anew for each kill would take minutes.
 FORK = multiprocessing.get_context("fork")
 #: Place -> owner and name of a function, and whether the kill comes before or after its call.
 PLACES: dict[str, tuple[Any, str, str]] = {
-    "checkpoint.tensors": (checkpoints, "write_tensors", "after"),
-    "checkpoint.manifest": (checkpoints.Checkpoints, "_publish", "before"),
-    "checkpoint.renamed": (checkpoints.Checkpoints, "_publish", "after"),
+    "checkpoint.tensors": (working_run, "write_tensors", "after"),
+    "checkpoint.manifest": (working_run.WorkingRun, "_publish_checkpoint", "before"),
+    "checkpoint.renamed": (working_run.WorkingRun, "_publish_checkpoint", "after"),
     "commit.tensors": (working_run.WorkingRun, "_write_contents", "after"),
-    "commit.manifest": (working_run.WorkingRun, "_seal", "after"),
+    "commit.manifest": (working_run.WorkingRun, "_publish", "before"),
     "commit.renamed": (working_run.WorkingRun, "_publish", "after"),
-    "aside.renamed": (run_store, "_set_aside", "after"),
+    "aside.renamed": (store, "_set_aside", "after"),
     "prune.marked": (pruning, "_delete_tensors", "before"),
 }
 

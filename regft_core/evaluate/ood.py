@@ -17,7 +17,7 @@ import numpy.typing as npt
 from regft_core.errors import DataError
 
 if TYPE_CHECKING:
-    from regft_core.runs.results.records import PreparedTask
+    from regft_core.runs.records import PreparedTask
 
 
 def label_indices(

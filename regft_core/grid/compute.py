@@ -30,9 +30,9 @@ from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import write_evaluation, write_training
 from regft_core.runs.phase import produce
 from regft_core.runs.project import check_listed, kept_open, open_project
-from regft_core.runs.results.work import Work
 from regft_core.runs.run import STAGES, Record, Stage, look_up, run
 from regft_core.runs.trials import try_values
+from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described

@@ -32,7 +32,7 @@ from regft_core.runs.prepared_rows import (
     subsample_inputs,
     task_inputs,
 )
-from regft_core.runs.scopes import stage_scope
+from regft_core.runs.scopes import scope_of
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
@@ -127,7 +127,7 @@ def _lengths(project: Project, task: str) -> None:
     if up_to_date_lengths(project, task) is not None:
         return
     making = RowsInMaking(
-        project, task, stage_scope("lengths"), lambda now: lengths_inputs(now, task), _prepared(project, task)
+        project, task, scope_of("lengths"), lambda now: lengths_inputs(now, task), _prepared(project, task)
     )
     found = measure_task(project, task)
     making.check()

@@ -15,8 +15,8 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from regft_core.runs.records import tuned_values
-from regft_core.runs.rows import member_label
+from regft_core.runs.phase_record import tuned_values
+from regft_core.runs.row_splits import member_label
 from regft_core.runs.run import Record, Stage
 from regft_core.runs.trials import judging_rows, look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
@@ -142,8 +142,8 @@ class Planner:
                 known[key] = jobs.add(replace(context.job, phase=phase.name), self.seconds(context.job, phase), key)
             index = indices[phase.name] = known[key]
             one = jobs.jobs[index]
-            jobs.jobs[index] = replace(one, weights=one.weights or context.weights_wanted(phase))
-            before = {indices[name] for name in (phase.start, *context.needs(phase)) if name in indices} - {index}
+            jobs.jobs[index] = replace(one, weights=one.weights or context.keys.weights_wanted(phase))
+            before = {indices[name] for name in (phase.start, *context.keys.needs(phase)) if name in indices} - {index}
             jobs.after.setdefault(index, set()).update(before)
         return indices
 

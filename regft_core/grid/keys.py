@@ -30,7 +30,7 @@ from regft_core.runs.outputs import manifest_head
 from regft_core.runs.prepared_rows import training_set_inputs
 from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES, Stage
-from regft_core.runs.scopes import report_scope
+from regft_core.runs.scopes import scope_of
 from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
@@ -202,7 +202,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
     params = project.params
     metrics = {metric for task in params.grid.tasks for metric in project.tasks[task].metrics}
     return {
-        "code": code_of(report_scope(metrics)).sha256,
+        "code": code_of(scope_of("report", metrics=metrics)).sha256,
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
         "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},

@@ -15,7 +15,7 @@ from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.prepared_rows import content_of
-from regft_core.runs.scopes import stage_scope
+from regft_core.runs.scopes import scope_of
 from regft_core.settings.project import Project
 
 #: Raise it when the content of the file changes.
@@ -45,7 +45,7 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
     """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
     return settings(project, task) | {
         "content": content_of(project, task),
-        "code": code_of(stage_scope("lengths")).sha256,
+        "code": code_of(scope_of("lengths")).sha256,
     }
 
 

@@ -27,8 +27,8 @@ from regft_core.runs.job import Job
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.project import check_listed, kept_open, open_project
-from regft_core.runs.results.work import Work
 from regft_core.runs.trials import choose
+from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project

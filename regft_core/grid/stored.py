@@ -12,7 +12,7 @@ from regft_core.models.source import encoder_present
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import keys_of
-from regft_core.runs.store.run_store import NotStored
+from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.grid import Cell

@@ -39,11 +39,6 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
-def canonical_object(parts: Mapping[str, str]) -> str:
-    """Return ``canonical_json`` of an object, given that of each of its values."""
-    return "{" + ",".join(f"{canonical_json(name)}:{parts[name]}" for name in sorted(parts)) + "}"
-
-
 def json_text(value: Any) -> str:
     """Readable JSON: sorted keys, two spaces, final newline.
 

@@ -1,18 +1,18 @@
 """Files and directories that are either complete or absent, whatever kills the process.
 
 Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
-directory is flushed last. A temporary name carries the machine and the process that made it, so that leftovers of dead
-processes can be told from work in progress. Needs a POSIX file system. New files have the rights of the umask.
+directory is flushed last. What a killed process leaves behind is removed a day later, with the next write of the same
+target. Needs a POSIX file system. New files have the rights of the umask.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import re
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,58 +71,27 @@ def may_not_write(error: StoreError) -> bool:
 
 # -------------------------------------------------------------------------------- temporary names
 
-_HOST = re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32] or "host"
-_OWNED = re.compile(r"\.tmp-(?P<host>\w+)\.(?P<pid>\d+)\.(?P<start>\d+)\.[0-9a-f]{8}$", re.ASCII)
-#: Processes of another machine cannot be asked whether they live; their leftovers go after a week.
-REMOTE_LEFTOVER_SECONDS = 7 * 86_400.0
-
-
-def _start_time(pid: int) -> int:
-    # Field 22 of /proc/<pid>/stat, in clock ticks since boot: tells a process from a later one
-    # that was given the same id. 0 where there is no /proc.
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+#: Temporary names that are older belong to a process that is gone.
+LEFTOVER_SECONDS = 86_400.0
 
 
 def _stem(name: str) -> str:
-    # A name has 255 bytes at most, and a target may use all of them; the ending needs up to 76.
-    return os.fsencode(name)[:150].decode("utf-8", "ignore")
+    # A name has 255 bytes at most, and a target may use all of them; the ending needs some.
+    return os.fsencode(name)[:200].decode("utf-8", "ignore")
 
 
 def temporary_name(target: Path) -> Path:
-    """Return a name beside ``target``, not used before, that tells for which target and process it is."""
-    pid = os.getpid()
-    return target.parent / f".{_stem(target.name)}.tmp-{_HOST}.{pid}.{_start_time(pid)}.{os.urandom(4).hex()}"
+    """Return a name beside ``target``, not used before, that tells for which target it is."""
+    return target.parent / f".{_stem(target.name)}.tmp-{os.urandom(8).hex()}"
 
 
-def _owner_is_dead(name: str, modified: float) -> bool:
-    match = _OWNED.search(name)
-    if match is None:
-        return False
-    if match["host"] != _HOST:
-        return time.time() - modified > REMOTE_LEFTOVER_SECONDS
-    pid, start = int(match["pid"]), int(match["start"])
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:
-        pass
-    now = _start_time(pid)
-    return bool(start and now and start != now)
-
-
-def sweep_stale(parent: Path, prefix: str = "") -> None:
-    """Remove temporary names in ``parent``, for targets that start with ``prefix``, whose process is dead."""
-    beginning = f".{_stem(prefix)}"
+def sweep_stale(parent: Path, prefix: str) -> None:
+    """Remove temporary names in ``parent``, for targets that start with ``prefix``, which killed processes left."""
     with suppress(OSError):  # nothing there, or not ours to clean
-        for entry in list(os.scandir(parent)):
-            if entry.name.startswith(beginning) and ".tmp-" in entry.name:
-                with suppress(OSError):  # another process may be sweeping the same leftover
-                    if _owner_is_dead(entry.name, entry.stat(follow_symlinks=False).st_mtime):
-                        remove(Path(entry.path))
+        for path in parent.glob(f".{glob.escape(_stem(prefix))}*.tmp-*"):
+            with suppress(OSError):  # another process may be sweeping the same leftover
+                if time.time() - path.lstat().st_mtime > LEFTOVER_SECONDS:
+                    remove(path)
 
 
 def remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def expand(root: Path, text: str) -> Path:
 
 
 def what_is(path: Path) -> str | None:
-    """What is at ``path``, in words, or None for nothing: ``a file``, ``a directory``, ``a named pipe``.
+    """Describe what is at ``path``, in words, or None for nothing: ``a file``, ``a directory``, ``a named pipe``.
 
     Links are followed. A path that cannot even be looked up is described by the reason.
     """
@@ -37,3 +38,11 @@ def what_is(path: Path) -> str | None:
         stat.S_ISSOCK: "a socket",
     }
     return next((words for test, words in kinds.items() if test(mode)), "a device")
+
+
+def cache_folder() -> Path:
+    """Return the folder of this host's caches: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
+    given = os.environ.get("REGFT_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"

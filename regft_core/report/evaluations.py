@@ -14,7 +14,7 @@ from typing import Any
 from regft_core.evaluate.findings import Plot
 from regft_core.report.page.formatting import some
 from regft_core.report.read_grid import BlockData, block_title
-from regft_core.runs.results.records import FindingRecord, FoundTable
+from regft_core.runs.records import FindingRecord, FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from regft_core import metrics
 from regft_core.data import lengths
 from regft_core.data.splits import split_line
 from regft_core.report.read_grid import BlockData, CellData
-from regft_core.runs.results.records import Tuned
+from regft_core.runs.records import Tuned
 from regft_core.settings.provenance import described
 from regft_core.statistics.learning_curve import expected_max_curve
 

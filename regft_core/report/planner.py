@@ -21,8 +21,7 @@ from regft_core.io.reading import read_json
 from regft_core.report.compare import Pair, opposites, point_of
 from regft_core.report.interim import Looks, digests
 from regft_core.report.page.formatting import number
-from regft_core.runs.results.judged import JudgedRows
-from regft_core.runs.results.work import Work
+from regft_core.runs.work import JudgedRows, Work
 from regft_core.settings.cost import PlanRow, duration
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell, parse_size

@@ -15,9 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from regft_core.evaluate.ood import positive_of
-from regft_core.runs.results.judged import JudgedRows
-from regft_core.runs.results.logs import CurvePoint, Logged
-from regft_core.runs.results.records import (
+from regft_core.runs.records import (
     Cost,
     EvaluationRecord,
     Finding,
@@ -27,7 +25,7 @@ from regft_core.runs.results.records import (
     Subsample,
     TrainingManifest,
 )
-from regft_core.runs.results.work import Work, wrong
+from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import Contamination, read_contamination, sentences
 
@@ -226,14 +224,14 @@ def _cell(
         seed: {name: one.environment or {} for name, part in parts.items() for one in part.runs if one.seed == seed}
         for seed in seeds
     }
-    curves = [log for name in parts if (log := work.curves(name, cell)).path.is_file()]
+    curves = [points for name in parts if (points := work.curves(name, cell, seeds)) is not None]
     return CellData(
         cell.method,
         tuple(_run(work, cell, records[seed], described.kind, rows, environments[seed]) for seed in seeds),
         finetune,
         search,
-        tuple(point for log in curves for point in log.curve(seeds)) if curves else None,
-        tuple(one for name in parts for one in work.logged(name, cell).logged(seeds)),
+        tuple(point for points in curves for point in points) if curves else None,
+        tuple(one for name in parts for one in work.logged(name, cell, seeds)),
         {name: _of_seeds(found, seeds) for name, found in work.findings(cell).items()},
     )
 

@@ -14,7 +14,7 @@ from regft_core.report.inputs import Inputs
 from regft_core.report.model import Average, Block, Comparison, PublishedTable, Report, Role, Row
 from regft_core.report.page.formatting import some
 from regft_core.report.read_grid import BlockData
-from regft_core.runs.results.records import MARK
+from regft_core.runs.records import MARK
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import GAIN, LOSS, Verdict, Word, overall
 

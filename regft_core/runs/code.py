@@ -29,7 +29,7 @@ from regft_core.errors import ConfigError, Problem, StoreError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.file_states import FileState, content_sha256, file_state, folder_state, settled
 from regft_core.io.files import write_json
-from regft_core.io.host_cache import cache_folder
+from regft_core.io.paths import cache_folder
 from regft_core.runs.scopes import Scope
 
 #: Stand-ins for packages that are imported when they are used.
@@ -338,11 +338,6 @@ def one_moment() -> Iterator[None]:
         yield
     finally:
         _moment = before
-
-
-def in_one_moment() -> bool:
-    """Whether a block of ``one_moment`` runs, in which nothing is trained."""
-    return _moment is not None
 
 
 def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:

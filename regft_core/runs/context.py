@@ -1,28 +1,23 @@
-"""What one job needs, found once: configuration, paths, store, encoder, rows, phases, keys."""
+"""Everything that one job needs, found once: configuration, paths, store, encoder, rows, phases, keys."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regft_core.data.dividing import divide
-from regft_core.data.examples import Example, read_jsonl, text_key
+from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.errors import DataError
 from regft_core.hooks import compose, listed
-from regft_core.hooks.declare import Setting
-from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json
 from regft_core.io.reading import read_json
-from regft_core.kinds import find
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.rng import derive
+from regft_core.runs.caches import FeatureFiles, TokenFiles
 from regft_core.runs.code import once
 from regft_core.runs.environment import environment
 from regft_core.runs.job import Job
@@ -30,23 +25,20 @@ from regft_core.runs.keys import Keys
 from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.row_splits import run_rows, trial_rows
 from regft_core.runs.rows import (
     PhaseData,
     groups_of,
     read_phase_data,
     rows_of,
-    run_rows,
-    split_rows,
     with_more_rows,
     without_texts,
     without_units,
 )
-from regft_core.runs.scopes import TOKENISER, feature_scope
-from regft_core.runs.store.features import FeatureFiles
-from regft_core.runs.store.run_store import RunStore
-from regft_core.runs.tokens import TokenFiles
+from regft_core.runs.scopes import scope_of
+from regft_core.runs.store import RunStore
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.method import FINETUNE, Phase
+from regft_core.schema.method import Phase
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.cost import optimiser_steps
 from regft_core.settings.project import Project
@@ -82,12 +74,12 @@ class Context:
         self.registry = once(("methods", self.root), discover)
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
-        #: What is kept beside the runs, with the code that makes it.
-        self._kept: list[tuple[LoadedCode, TokenFiles | FeatureFiles]] = []
+        #: What is kept beside the runs with the next result, and the code that makes it.
+        self.caches: list[tuple[LoadedCode, TokenFiles | FeatureFiles]] = []
 
     @cached_property
     def alike(self) -> tuple[Any, ...]:
-        """What phases are settled from: equal for the jobs, of one moment, that have the same ones."""
+        """The inputs of settling phases: equal for the jobs, of one moment, that have the same ones."""
         values = None if self.job.values is None else canonical_json(self.job.values)
         changed = (
             self.method is not self.project.methods[self.job.method]
@@ -175,9 +167,9 @@ class Context:
     @cached_property
     def _tokens(self) -> TokenFiles:
         # Another version of the tokenizer's package, or of our code, may cut a text in another way.
-        code = LoadedCode(TOKENISER)
-        files = TokenFiles(self.store.path / "tokens", f"{self.source.tokenizer_sha256} {code.sha256}")
-        self._kept.append((code, files))
+        code = LoadedCode(scope_of("tokens"))
+        files = TokenFiles(self.store.path, f"{self.source.tokenizer_sha256} {code.sha256}")
+        self.caches.append((code, files))
         return files
 
     @cached_property
@@ -188,8 +180,8 @@ class Context:
         """
         from regft_core.models.features import Features
 
-        code, files = LoadedCode(feature_scope(self.source)), FeatureFiles(self.store.path)
-        self._kept.append((code, files))
+        code, files = LoadedCode(scope_of("features", source=self.source)), FeatureFiles(self.store.path)
+        self.caches.append((code, files))
         about = {
             "encoder": self.source.content_sha256,
             "code": code.sha256,
@@ -265,22 +257,8 @@ class Context:
         if not self.rows_file.is_file():
             raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
         rows = read_jsonl(self.rows_file)
-        groups = groups_of(self.dataset, rows)
-        if self.job.fold is not None:
-            return self._fold_of(rows, groups, self.job.fold)
-        _, hidden = split_rows(len(rows), self.tuning.split, self.job.seed, "tuning", 0, groups)
-        return [rows[index] for index in hidden]
-
-    def _fold_of(self, rows: list[Example], groups: list[str] | None, fold: int) -> list[Example]:
-        """The rows of one fold that judges trials: stratified; rows of one group, or of one text, stay together."""
-        folds = self.tuning.rounds
-        parts = divide(
-            find(self.task["kind"]).strata([row.label for row in rows]),
-            groups or [text_key(row) for row in rows],
-            [1 / folds] * folds,
-            random.Random(derive(self.job.seed, "tuning folds", self.job.task)),
-        )
-        return [row for row, part in zip(rows, parts, strict=True) if part == fold]
+        groups, kind, job = groups_of(self.dataset, rows), self.task["kind"], self.job
+        return [rows[row] for row in trial_rows(rows, groups, kind, self.tuning, job.task, job.seed, job.fold)]
 
     # ------------------------------------------------------------------------------- phases
 
@@ -316,48 +294,6 @@ class Context:
         """Seed of a phase: its own, else the run's."""
         return self.job.seed if phase.seed is None else phase.seed
 
-    def setting(self, phase: Phase) -> Setting:
-        """What the regularisers of the last phase know of the run, for rebuilding what they kept."""
-        from regft_core.data.reading import Reading
-
-        return Setting(
-            kind=self.task["kind"],
-            num_labels=len(find(self.task["kind"]).output_names(self.task["labels"])),
-            seed=self.seed(phase),
-            training=phase.training,
-            phase=phase.name,
-            keyword_segment=self.task.get("keyword_segment"),
-            max_length=self.encoder.max_length,
-            reading=Reading.of(self.encoder),
-            value_range=self.data(phase).value_range,
-            prompt=self.prompt(phase),
-        )
-
-    def start_head(self, phase: Phase) -> bool:
-        """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
-        if phase.start == "checkpoint":
-            return False
-        before = self.method.phase(phase.start)
-        return before.keeps_head and phase.data.task == before.data.task and phase.seed == before.seed
-
-    def needs(self, phase: Phase) -> dict[str, str]:
-        """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
-        needed: dict[str, str] = {}
-        for entry in listed.active(self.entries(phase)):
-            for name, what in entry.declares.needs.items():
-                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
-        return needed
-
-    def weights_wanted(self, phase: Phase) -> bool:
-        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
-
-        What answers in place of the model and does not read the encoder leaves none.
-        """
-        if phase.name == FINETUNE:
-            return answers_without_encoder(self.entries(phase)) is None
-        later = self.method.phases[[p.name for p in self.method.phases].index(phase.name) + 1 :]
-        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
-
     # ------------------------------------------------------------------------- what judges
 
     @cached_property
@@ -378,22 +314,6 @@ class Context:
     def keys(self) -> Keys:
         """Identities and keys of the phases."""
         return Keys(self)
-
-    def unchanged(self, code: LoadedCode) -> Callable[[], None]:
-        """What is asked before a result is stored: whether code and encoder were, from now on, those of its key.
-
-        Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
-        """
-        before = self.source.check()
-
-        def check() -> None:
-            for one in [code, *(made_by for made_by, _ in self._kept)]:
-                one.check()
-            self.source.check(before)
-            for _, files in self._kept:
-                files.write()
-
-        return check
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.runs.context import Context
-    from regft_core.runs.store.stored_run import StoredRun
+    from regft_core.runs.stored_run import StoredRun
     from regft_core.schema.method import Phase
 
     Tensors = Mapping[str, Mapping[str, Tensor]]
@@ -28,16 +28,19 @@ FILE = "encoder_tensors.json"
 WEIGHTS = "weights"
 
 
-def load_pretrained(context: Context, phase: Phase) -> Any:
-    """The classifier that a phase begins with, before any edit, on the CPU; its drawn head is that of seed 0."""
+def load_pretrained(context: Context, phase: Phase, task: Mapping[str, Any] | None = None) -> Any:
+    """The classifier that a phase begins with, before any edit, on the CPU; its drawn head is that of seed 0.
+
+    ``task``: of whose kind and labels it is, where that is not the task of the phase's rows.
+    """
     from regft_core.models.load import load_classifier
     from regft_core.schema import DropoutConfig
 
     data = context.data(phase)
     return load_classifier(
         context.source,
-        kind=data.kind,
-        labels=data.labels,
+        kind=data.kind if task is None else task["kind"],
+        labels=data.labels if task is None else task["labels"],
         dropout=DropoutConfig(),
         head_seed=0,
         pooling=context.encoder.pooling,
@@ -46,7 +49,7 @@ def load_pretrained(context: Context, phase: Phase) -> Any:
 
 
 def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
-    """What is stored of a phase's tensors, and the file that names the weights that are not."""
+    """Return the tensors of a phase that are stored, and the file that names the weights that are not."""
     if WEIGHTS not in tensors:
         return tensors, {}
     from regft_core.models.load import NEW_PARAMETERS

@@ -1,4 +1,4 @@
-"""Where a run was computed, as far as its bits may depend on it.
+"""The environment of a run, as far as its bits may depend on it.
 
 The rule, in one place: the environment is *recorded* with every result and is no part of its key, so
 that a store filled on one machine serves another. Results of different environments are equal only up
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.models.products import fast_products
-from regft_core.runs.store.stored_run import StoredRun
+from regft_core.runs.stored_run import StoredRun
 from regft_core.schema.execution import ExecutionConfig
 
 
@@ -52,7 +52,7 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
 
 
 def numerics(model: Any) -> dict[str, str]:
-    """What a loaded model computes with: its attention kernels, and the type of its parameters.
+    """Return what a loaded model computes with: its attention kernels, and the type of its parameters.
 
     It is no part of the environment: methods of one comparison may differ in it, by encoders of their own.
     """

@@ -7,24 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from regft_core.data.splits import set_files
-from regft_core.errors import CodeChanged, RunFailed
+from regft_core.errors import RunFailed
 from regft_core.io.file_states import content_sha256
 from regft_core.progress import ProgressWriter
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.findings import evaluations_of, from_npy, to_npy
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import made_once
 from regft_core.runs.outputs import reads_text
-from regft_core.runs.records import known_keys
+from regft_core.runs.phase_record import known_keys
 from regft_core.runs.rows import rows_of
-from regft_core.runs.scopes import Scope, evaluation_scope
-from regft_core.runs.store.stored_run import StoredRun
+from regft_core.runs.scopes import Scope, scope_of
+from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.working_run import WorkingRun
 
 
-def scope_of(context: Context) -> Scope:
-    """The code that evaluates this run."""
-    return evaluation_scope([context.task["kind"]], context.task["metrics"], context.source)
+def _scope(context: Context) -> Scope:
+    """Return the code that evaluates this run."""
+    return scope_of("evaluate", kinds=[context.task["kind"]], metrics=context.task["metrics"], source=context.source)
 
 
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
 
 
 def evaluation_settings(context: Context) -> dict[str, Any]:
-    """What determines an evaluation beside the run: the same for every seed."""
+    """Return the identity of an evaluation without the run: the same for every seed."""
     return {
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
         "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
@@ -46,7 +47,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
             **context.encoder.reading,
         },
         **({"rows_alone": True} if context.rows_alone else {}),
-        "code": code_of(scope_of(context)).sha256,
+        "code": code_of(_scope(context)).sha256,
     }
 
 
@@ -101,16 +102,16 @@ def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun
     stored = context.store.get(evaluation_key(context, finetuned))
     if stored is not None:
         return stored
-    guard = LoadedCode(scope_of(context))
     identity = evaluation_identity(context, finetuned)
-    if identity["code"] != guard.sha256:
-        raise CodeChanged("code-edited", "the code that evaluates was edited a moment ago; run `dvc repro` again")
-    context.keys.require_current("finetune")
-    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
-        if working.finished is not None:
-            return working.finished
-        result, files = evaluated(context, model, identity["sets"])
+
+    def make(working: WorkingRun, _: Mapping[str, Any]) -> StoredRun:
+        try:
+            result, files = _evaluate(context, model, identity["sets"])
+        except RunFailed as error:
+            result, files = {"status": "failed", "error": str(error), "collapsed": None, "sets": {}}, {}
         return working.commit(result, {}, files)
+
+    return made_once(context, identity, _scope(context), "the evaluation", make)
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:
@@ -123,22 +124,13 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def evaluated(
-    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str | bytes]]:
-    """What evaluating a run gives, whatever the store has: its result, and the files beside it.
-
-    ``sets_sha256``: hashes of the sets' files, which must be what is read.
-    """
-    try:
-        return _evaluate(context, model, sets_sha256)
-    except RunFailed as error:
-        return {"status": "failed", "error": str(error), "collapsed": None, "sets": {}}, {}
-
-
 def _evaluate(
     context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+    """Evaluate a run; returns its result, and the files beside it.
+
+    ``sets_sha256``: hashes of the sets' files, which must be what is read.
+    """
     from regft_core.evaluate.score import SetInfo, evaluate_run
 
     progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")

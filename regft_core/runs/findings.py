@@ -29,15 +29,15 @@ from regft_core.lazy import np
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
-from regft_core.runs.environment import set_up
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.loaded import LoadedCode
-from regft_core.runs.phase import fetch
+from regft_core.runs.made_once import made_once
+from regft_core.runs.phase import produce
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
-from regft_core.runs.scopes import Scope, family_module, kind_modules, metric_modules, stage_scope
-from regft_core.runs.store.stored_run import StoredRun, run_key
+from regft_core.runs.scopes import Scope, scope_of
+from regft_core.runs.stored_run import StoredRun, run_key
 from regft_core.runs.trials import beside
+from regft_core.runs.working_run import WorkingRun
 from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.project import Project
@@ -61,14 +61,13 @@ def finding_scope(
     ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by. ``views``: ``views_of`` the
     methods that it sees.
     """
-    own = [EVALUATIONS.entry(evaluation.name), *kind_modules(kinds)]
-    if evaluation.needs_model(options):
-        own += [*stage_scope("evaluate").entries, family_module(source)]
-    if evaluation.reads_views:
-        own += views
-    if evaluation.scores:
-        own += metric_modules(metrics)
-    return stage_scope("evaluation", sorted(set(own)))
+    model = evaluation.needs_model(options)
+    own = {
+        EVALUATIONS.entry(evaluation.name),
+        *(scope_of("evaluate", source=source).entries if model else ()),
+        *(views if evaluation.reads_views else ()),
+    }
+    return scope_of("evaluation", own, kinds=kinds, metrics=metrics if evaluation.scores else ())
 
 
 def views_of(project: Project, methods: Iterable[str]) -> list[str]:
@@ -82,7 +81,7 @@ def views_of(project: Project, methods: Iterable[str]) -> list[str]:
 def evaluations_inputs(
     project: Project, methods: Iterable[str], source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
 ) -> dict[str, Any]:
-    """What the stages that make and show findings depend on; see :func:`finding_scope`."""
+    """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
     views = views_of(project, methods)
     return {
         name: {
@@ -142,31 +141,24 @@ class _Judged:
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
-        """What one evaluation found, from the store or found out now."""
-        context, here = self.context, None
+        """Return the findings of one evaluation, from the store or made now."""
+        context = self.context
         identity = self.identity(evaluation, options)
         stored = context.store.get(run_key(identity))
         if stored is not None:
             return stored
-        if evaluation.needs_model(options) or evaluation.machine_dependent:
-            here = set_up(context.device, context.params.execution)
-        guard = LoadedCode(self._scope(evaluation, options))
-        if identity["code"] != guard.sha256:
-            raise CodeChanged(
-                "code-edited",
-                f"the code of evaluation '{evaluation.name}' was edited a moment ago; run `dvc repro` again",
-            )
-        context.keys.require_current("finetune")
-        with context.store.open(run_key(identity), identity, guard=context.unchanged(guard)) as working:
-            if working.finished is not None:
-                return working.finished
+
+        def make(working: WorkingRun, here: Mapping[str, Any]) -> StoredRun:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),
                 "machine_dependent": evaluation.machine_dependent,
-                "environment": here,
+                "environment": here if evaluation.needs_model(options) or evaluation.machine_dependent else None,
             }
             return working.commit(described | self.find(evaluation, options))
+
+        scope = self._scope(evaluation, options)
+        return made_once(context, identity, scope, f"evaluation '{evaluation.name}'", make)
 
     def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""
@@ -192,7 +184,7 @@ class _Judged:
             return self.model
         if method not in self._models:
             context = beside(self.context, method)
-            trained = fetch(context, FINETUNE, "result").result
+            trained = produce(context, context.phase(FINETUNE)).result
             if trained["status"] != "ok":
                 raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
             model = FinishedModel(context).for_views(True)
@@ -304,6 +296,6 @@ def to_npy(values: npt.NDArray[Any]) -> bytes:
 
 
 def from_npy(content: bytes) -> npt.NDArray[Any]:
-    """What ``to_npy`` was given; raises ValueError for anything else."""
+    """Return the array that ``to_npy`` was given; raises ValueError for other content."""
     values: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
     return values

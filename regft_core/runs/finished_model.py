@@ -10,10 +10,12 @@ from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.evaluate.findings import BY_WINDOWS, Unfit
 from regft_core.hooks import listed
+from regft_core.hooks.declare import Setting
+from regft_core.kinds import find
 from regft_core.runs.context import Context
-from regft_core.runs.encoder_tensors import left_out, whole
-from regft_core.runs.phase import fetch, handed
-from regft_core.runs.rows import member_rows, run_rows
+from regft_core.runs.encoder_tensors import left_out, load_pretrained, whole
+from regft_core.runs.phase import handed, produce
+from regft_core.runs.row_splits import member_rows, run_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FinishedModel:
-    """What answers for a finished run: its model, or the regulariser that answers in the model's place.
+    """The model of a finished run: its own, or the regulariser that answers in the model's place.
 
     Weights that were pruned are trained again.
     """
@@ -51,20 +53,39 @@ class FinishedModel:
     @cached_property
     def _has_model(self) -> bool:
         """Whether the run leaves weights: a bag of words has none."""
-        return self._context.weights_wanted(self._context.phase("finetune"))
+        return self._context.keys.weights_wanted(self._context.phase("finetune"))
 
     @cached_property
     def _stack(self) -> Stack:
         from regft_core.training.stack import Stack
 
-        phase = self._context.phase("finetune")
-        return Stack(self._context.entries(phase), self._context.setting(phase))
+        return Stack(self._context.entries(self._context.phase("finetune")), self._setting)
+
+    @cached_property
+    def _setting(self) -> Setting:
+        """The setting of the last phase, for rebuilding what its regularisers kept."""
+        from regft_core.data.reading import Reading
+
+        context, phase = self._context, self._context.phase("finetune")
+        return Setting(
+            kind=context.task["kind"],
+            num_labels=len(find(context.task["kind"]).output_names(context.task["labels"])),
+            seed=context.seed(phase),
+            training=phase.training,
+            phase=phase.name,
+            keyword_segment=context.task.get("keyword_segment"),
+            max_length=context.encoder.max_length,
+            reading=Reading.of(context.encoder),
+            value_range=context.data(phase).value_range,
+            prompt=context.prompt(phase),
+        )
 
     @cached_property
     def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
         """The tensors as they are stored, and the names of the weights that are read with the encoder."""
+        phase = self._context.phase("finetune")
         return self._context.store.read_intact(
-            lambda: fetch(self._context, "finetune", "weights" if self._has_model else "state"),
+            lambda: produce(self._context, phase, "weights" if self._has_model else "state"),
             lambda run: (
                 {name: run.load_tensors(name) for name in run.tensor_names if name in ("weights", "kept")},
                 left_out(self._context, run),
@@ -73,12 +94,12 @@ class FinishedModel:
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
-        """What the regularisers kept for inference and figures; mostly nothing."""
+        """Tensors that the regularisers kept for inference and figures; mostly none."""
         return self._read[0].get("kept", {})
 
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:
-        """What earlier phases handed to fine-tuning; of several phases the one that the method names last wins."""
+        """State that earlier phases handed to fine-tuning; the phase that the method names last wins."""
         phase = self._context.phase("finetune")
         return {name: tensor for one in handed(self._context, phase).values() for name, tensor in one.state.items()}
 
@@ -112,7 +133,7 @@ class FinishedModel:
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
         """Views ``[B, n, H]`` of the first regulariser that makes some; None where none does."""
-        keyword = self._context.setting(self._context.phase("finetune")).keyword_segment
+        keyword = self._setting.keyword_segment
         # Padding stays as it is: DeBERTa's convolution reads it.
         untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
         found = (r.input_views(kept, embedding, mask, untouched) for r, kept in self._of_views())
@@ -138,20 +159,8 @@ class FinishedModel:
         return None if self.kept or not own <= set(self._read[1]) else self._context.features
 
     def _load(self) -> Any:
-        from regft_core.models.load import load_classifier
-        from regft_core.schema import DropoutConfig
-
         context = self._context
-        model = load_classifier(
-            context.source,
-            kind=context.task["kind"],
-            labels=context.task["labels"],
-            dropout=DropoutConfig(),
-            head_seed=0,
-            pooling=context.encoder.pooling,
-            rows_per_example=context.rows_per_example(context.data(context.phase("finetune")).examples),
-        )
-        return model.to(context.device).eval()
+        return load_pretrained(context, context.phase("finetune"), context.task).to(context.device).eval()
 
     @cached_property
     def trainee(self) -> Trainee:

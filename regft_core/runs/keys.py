@@ -6,20 +6,20 @@ earlier stage has produced is taken by the key that this stage wrote down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import to_jsonl
 from regft_core.errors import PlanOutdated
 from regft_core.hooks import listed
-from regft_core.io.canonical import canonical_json, canonical_object, sha256_text
+from regft_core.hooks.exports import answers_without_encoder
+from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.runs.code import code_of, once
-from regft_core.runs.rows import member_rows, member_streams
-from regft_core.runs.scopes import Scope, merge_scope, phase_scope
+from regft_core.runs.row_splits import member_rows, member_streams
+from regft_core.runs.scopes import Scope, phase_scope, scope_of
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.method import Phase
+from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.methods import RepeatConfig
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
 RUN_FORMAT = 4
-#: Parts of an identity that are those of the method's phase, whatever the rows and the seed.
-_SHARED = ("data", "regularisers", "training", "model", "packages")
 
 
 class Keys:
@@ -58,6 +56,31 @@ class Keys:
         """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
         acting = listed.active(self._context.entries(phase))
         return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
+
+    def start_head(self, phase: Phase) -> bool:
+        """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
+        if phase.start == "checkpoint":
+            return False
+        before = self._context.method.phase(phase.start)
+        return before.keeps_head and phase.data.task == before.data.task and phase.seed == before.seed
+
+    def needs(self, phase: Phase) -> dict[str, str]:
+        """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
+        needed: dict[str, str] = {}
+        for entry in listed.active(self._context.entries(phase)):
+            for name, what in entry.declares.needs.items():
+                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
+        return needed
+
+    def weights_wanted(self, phase: Phase) -> bool:
+        """Whether anything starts from, or needs, the weights of ``phase``; the last one's are the result.
+
+        What answers in place of the model and does not read the encoder leaves none.
+        """
+        if phase.name == FINETUNE:
+            return answers_without_encoder(self._context.entries(phase)) is None
+        later = self._context.method.phases[[p.name for p in self._context.method.phases].index(phase.name) + 1 :]
+        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
 
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
@@ -90,8 +113,8 @@ class Keys:
             **self._asked(phase),
             **({"rows_alone": True} if self._context.rows_alone and self.fits_to_checkpoint(phase) else {}),
             "start": None if phase.start == "checkpoint" else self.of(phase.start),
-            "start_head": self._context.start_head(phase),
-            "needs": {needed: self.of(needed) for needed in sorted(self._context.needs(phase))},
+            "start_head": self.start_head(phase),
+            "needs": {needed: self.of(needed) for needed in sorted(self.needs(phase))},
             # How many members there are, and how they are merged, is nothing to a member.
             "member": member,
             "streams": member_streams(phase, member),
@@ -103,7 +126,7 @@ class Keys:
         return {} if prompt is None else {"prompt": {"template": prompt.template, "words": prompt.words}}
 
     def _judged_by(self, phase: Phase, member: int | None) -> dict[str, Any]:
-        """What epochs are judged on, to choose one or to be shown, for the identity; empty where none is judged."""
+        """Return the part of the identity about the scores of epochs; empty where none is scored."""
         judges = {}
         if phase.training.checkpoint != "last":
             judges["checkpoint"] = self._context.judging_rows(phase, member)
@@ -142,7 +165,9 @@ class Keys:
         """The code that merges the members of a phase."""
         assert phase.repeat is not None
         data = self._context.data(phase)
-        return merge_scope(phase.repeat.merge, [data.kind], [data.task["primary"]], self._context.source)
+        if phase.repeat.merge == "mean":
+            return scope_of("mean")
+        return scope_of("merge", kinds=[data.kind], metrics=[data.task["primary"]], source=self._context.source)
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase."""
@@ -166,7 +191,7 @@ class Keys:
             return self._context.job.keys[name]
         asked = name, tuple(sorted(self._context.job.keys.items()))
         if asked not in self._known:
-            self._known[asked] = self._hash(name, self.identity(name))
+            self._known[asked] = self._context.store.run_key(self.identity(name))
         return self._known[asked]
 
     def training_keys(self, name: str) -> list[str]:
@@ -191,19 +216,8 @@ class Keys:
                 "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
             )
 
-    def _hash(self, name: str, identity: Mapping[str, Any]) -> str:
-        """The key of an identity; its large parts, which all seeds of a moment share, are written out once."""
-        alike = *self._context.alike, self._context.task["kind"], self._context.task["primary"]
-        parts = {
-            part: once(("written", *alike, name, part), partial(canonical_json, value))
-            if part in _SHARED
-            else canonical_json(value)
-            for part, value in identity.items()
-        }
-        return sha256_text(canonical_object(parts))
-
     def shared_identity(self, phase: Phase) -> dict[str, Any]:
-        """What determines a phase besides rows, seed and earlier phases."""
+        """Return the part of the identity besides rows, seed and earlier phases."""
         kinds, primary = self._kinds(phase), self._context.task["primary"]
         return once(
             (
@@ -228,7 +242,7 @@ def phase_identity(
     kinds: Iterable[str],
     metrics: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What determines a phase besides its rows, its seed and the phases before it.
+    """Return the part of a phase's identity besides its rows, its seed and the phases before it.
 
     ``phase`` has its settled protocol, ``encoder`` what the method overrides. Regularisers of
     strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose

@@ -1,20 +1,36 @@
-"""What a stage leaves behind for DVC, the next stage, the report and the tracker: its settings and its records."""
+"""Files that a stage leaves for DVC, the next stage, the report and MLflow: its settings and its records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from regft_core.hooks import listed
+from regft_core.io.canonical import json_text
+from regft_core.io.files import atomic_directory, fill_in
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
+from regft_core.runs.keyed import seal
 from regft_core.runs.project import versions
-from regft_core.runs.results import write
-from regft_core.runs.results.work import Work
+from regft_core.runs.records import EvaluationResult, Finding, Record, SearchManifest, TrainingManifest
+from regft_core.runs.work import Work
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
+
+#: Of the files with a row for each step of each seed.
+CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
+LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
+#: Parts of a record that have files of their own.
+_BULKY = ("curve", "diagnostics", "predictions", "evaluations")
+#: Parts of a finding that are those of its evaluation, not of the run.
+_SHARED = ("description", "options", "machine_dependent")
+
+#: A run as its stage returns it: the plain values of its record, and the bulky parts.
+Plain = Mapping[str, Any]
 
 
 def cell_of(job: Job) -> Cell:
@@ -23,7 +39,7 @@ def cell_of(job: Job) -> Cell:
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
-    """What a manifest says of the method on a task, the same for all runs of a cell."""
+    """Return the settings of a cell, which are the same for all of its runs."""
     return {
         "cell": _cell(context),
         "phases": [phase.name for phase in context.method.phases],
@@ -77,12 +93,30 @@ def _settings(context: Context) -> dict[str, Any]:
     }
 
 
-def write_training(context: Context, stage: str, records: Sequence[dict[str, Any]], keys: Any) -> Path:
+def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> Path:
     """Write ``work/search`` or ``work/finetune`` of a cell from the records of its runs, sealed with its keys."""
     target = Work(context.root).folder(stage, cell_of(context.job))
-    settings = manifest_head(context) | {"phase": stage, "versions": versions()}
-    write.training(target, settings, records, keys)
+    write_manifest(target, manifest_head(context) | {"phase": stage, "versions": versions()}, records, keys)
     return target
+
+
+def write_manifest(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
+    """Write the folder of a training stage, which appears as a whole or not at all.
+
+    Args:
+        settings: of ``records.Manifest``.
+        records: of ``SearchRecord`` or ``TrainingRecord``, with ``curve`` ([phase, step, epoch, loss, learning rate,
+            gradient norm]) and ``diagnostics`` ([phase, step, name, value]).
+        keys: of the plan, with which the folder is sealed (``keyed``).
+    """
+    model = SearchManifest if settings["phase"] == "search" else TrainingManifest
+    curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
+    logged = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
+    with atomic_directory(target) as folder:
+        _fill_in(folder / "manifest.json", model, {**settings, "runs": _slim(records)})
+        fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
+        fill_in(folder / "method_metrics.csv", _csv(LOGGED_COLUMNS, logged))
+        seal(folder, keys)
 
 
 def _cell(context: Context) -> dict[str, Any]:
@@ -125,12 +159,61 @@ def _regularisers(context: Context) -> dict[str, Any]:
     }
 
 
-def write_evaluation(context: Context, records: Sequence[dict[str, Any]], keys: Any) -> Path:
+def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> Path:
     """Write ``work/evaluate`` of a cell from the evaluations of its runs, sealed with its keys.
 
     ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
     """
     target = Work(context.root).folder("evaluate", cell_of(context.job))
     settings = {key: context.task[key] for key in ("primary", "metrics", "kind", "labels")}
-    write.evaluation(target, settings | {"cell": _cell(context)}, records, keys)
+    write_result(target, settings | {"cell": _cell(context)}, records, keys)
     return target
+
+
+def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
+    """Write the folder of the stage evaluate, which appears as a whole or not at all.
+
+    Args:
+        settings: of ``EvaluationResult``.
+        records: of ``EvaluationRecord``, with ``predictions`` (set -> lines) and ``evaluations`` (name -> what is in
+            ``FindingRecord`` and ``Finding``).
+        keys: of the plan, with which the folder is sealed (``keyed``).
+    """
+    with atomic_directory(target) as folder:
+        _fill_in(folder / "result.json", EvaluationResult, {**settings, "runs": _slim(records)})
+        for name, content in _findings(records).items():
+            _fill_in(folder / "evaluations" / f"{name}.json", Finding, {"cell": settings["cell"], **content})
+        for record in records:
+            for name, text in record["predictions"].items():
+                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
+        seal(folder, keys)
+
+
+def _slim(records: Sequence[Plain]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
+
+
+def _fill_in(path: Path, model: type[Record], content: Plain) -> None:
+    """Write a new file of a record as it was given; one that could not be read again is a mistake in the caller."""
+    model.model_validate(content, extra="forbid")
+    fill_in(path, json_text(content).encode())
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
+    """Content of the file of each evaluation: what it is, and what it found out about every run that it saw."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for name, finding in record["evaluations"].items():
+            shared = {key: finding[key] for key in _SHARED}
+            own = {key: value for key, value in finding.items() if key not in _SHARED}
+            content = found.setdefault(name, {"evaluation": name, **shared, "runs": []})
+            content["runs"].append({"seed": record["seed"], "key": record["key"], **own})
+    return found

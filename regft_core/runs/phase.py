@@ -1,28 +1,24 @@
-"""One phase of one run: take it from the run store, or train it and put it there.
-
-``produce`` trains what is missing; the phases before must be there. ``fetch`` takes what an earlier
-stage has produced, by its key, and trains only to restore what was pruned or damaged (it must come
-out the same).
-"""
+"""One phase of one run: take it from the run store, or train, finish or merge it and put it there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from regft_core.errors import CodeChanged, InputChanged, ModelError, RunFailed
+from regft_core.errors import InputChanged, ModelError, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
-from regft_core.runs.environment import numerics, other_environments, set_up
+from regft_core.runs.environment import numerics, other_environments
 from regft_core.runs.epoch_scores import epoch_scores
-from regft_core.runs.loaded import LoadedCode
-from regft_core.runs.records import merged_record, phase_record
-from regft_core.runs.rows import member_label, member_streams, run_rows
-from regft_core.runs.scopes import Scope, family
-from regft_core.runs.store.stored_run import StoredRun
+from regft_core.runs.made_once import made_once
+from regft_core.runs.phase_record import merged_record, phase_record
+from regft_core.runs.row_splits import member_label, member_streams, run_rows
+from regft_core.runs.scopes import family
+from regft_core.runs.stored_run import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in
 
@@ -30,13 +26,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.examples import Example
-    from regft_core.runs.store.working_run import WorkingRun
     from regft_core.runs.training_run import PhaseInputs
+    from regft_core.runs.working_run import WorkingRun
     from regft_core.training.best import Judge
-    from regft_core.training.loop import Checkpointer
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
     Tensors = Mapping[str, Mapping[str, Tensor]]
+    _Make = Callable[[Context, Phase, int | None, WorkingRun, dict[str, Any], bool], tuple[dict[str, Any], Tensors]]
 
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
@@ -52,22 +48,13 @@ WAITING_FAMILIES = {
 
 
 def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
-    """The result of ``phase``; trained first where the store does not have it (or only a part)."""
+    """Return the result of ``phase`` from the store; trained first where that does not have it (or only a part).
+
+    What is trained is stored under a key that an earlier stage may have written down; what was pruned or damaged since
+    must come out the same.
+    """
     stored = context.store.get(context.keys.of(phase.name))
-    if stored is not None and _serves(stored, need):
-        return stored
-    if phase.repeat is not None:
-        return _merge_and_store(context, phase, need)
-    if (training := context.keys.training_of(phase)) is not None:
-        return _finish_and_store(context, phase, training, need)
-    return _train_and_store(context, phase, None, need)
-
-
-def fetch(context: Context, name: str, need: Need) -> StoredRun:
-    """What an earlier stage has produced; what was pruned or deleted of it, or damaged, is trained again."""
-    key = context.keys.of(name)
-    stored = context.store.get(key)
-    return stored if stored is not None and _serves(stored, need) else produce(context, context.phase(name), need)
+    return stored if stored is not None and _serves(stored, need) else _made(context, phase, None, need)
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:
@@ -79,63 +66,50 @@ def _serves(stored: StoredRun, need: Need) -> bool:
     return stored.has_weights or not stored.tensor_names
 
 
-def _weights_too(context: Context, phase: Phase, need: Need, found: StoredRun | None) -> bool:
-    """Whether to store weights: somebody wants them, or the run had them before it was pruned."""
-    return need == "weights" or context.weights_wanted(phase) or (found is not None and "weights" in found.tensor_names)
+def _made(context: Context, phase: Phase, member: int | None, need: Need, key: str | None = None) -> StoredRun:
+    """Return a phase (one member of it), from the store or made now.
 
-
-def _loaded(context: Context, phase: Phase, member: int | None, scope: Scope) -> tuple[LoadedCode, dict[str, Any]]:
-    """The code that is about to run, as loaded, and the identity of the result that it will have.
-
-    Raises:
-        CodeChanged: the files say something else than what is loaded.
-        PlanOutdated: an earlier stage has produced this phase from something else than what is here now.
+    Raises InputChanged where a ``key`` is given and the run has another: what it is made of was edited meanwhile.
     """
-    guard = LoadedCode(scope)
-    identity = context.keys.identity_of(phase, member)
-    if identity["code"] != guard.sha256:
-        raise CodeChanged(
-            "code-edited", f"the code of phase '{phase.name}' was edited a moment ago; run `dvc repro` again"
-        )
-    if member is None:
-        context.keys.require_current(phase.name)  # else it must be trained again (pruned, damaged), and cannot be
-    return guard, identity
+    training = context.keys.training_of(phase)
+    make: _Make
+    if phase.repeat is not None and member is None:
+        scope, make = context.keys.merge_scope(phase), _merged
+    else:
+        scope = context.keys.training_scope(phase)
+        make = _trained if training is None else partial(_finished, training=training)
+
+    def commit(working: WorkingRun, here: dict[str, Any]) -> StoredRun:
+        # Weights are stored where somebody wants them, or the run had them before it was pruned.
+        before = working.finished is not None and "weights" in working.finished.tensor_names
+        weights = need == "weights" or context.keys.weights_wanted(phase) or before
+        try:
+            record, tensors = make(context, phase, member, working, here, weights)
+        except RunFailed as error:
+            record, tensors = {"phase": phase.name, "status": "failed", "error": str(error)}, {}
+        record["environment"] = here
+        tensors, files = without_encoder(context, phase, tensors)
+        same = here["deterministic"] or record["status"] != "ok"
+        return working.commit(record, tensors, files, require_same_tensors=same)
+
+    run = made_once(
+        context,
+        context.keys.identity_of(phase, member),
+        scope,
+        f"phase '{phase.name}'",
+        commit,
+        current=phase.name if member is None else None,
+        serves=partial(_serves, need=need),
+    )
+    if key is not None and run.key != key:
+        raise InputChanged(f"what {member_label(phase, member)} of {context.job.name} is trained with")
+    return run
 
 
-# ---------------------------------------------------------------------------------- one member
-
-
-def _train_and_store(context: Context, phase: Phase, member: int | None, need: Need) -> StoredRun:
-    guard, identity = _loaded(context, phase, member, context.keys.training_scope(phase))
-    key = context.store.run_key(identity)
-    here = set_up(context.device, context.params.execution)
-    with context.store.open(key, identity, guard=context.unchanged(guard), environment=here) as working:
-        found = working.finished
-        if found is not None and _serves(found, need):
-            return found
-        record, tensors = trained(context, phase, member, here, _weights_too(context, phase, need, found), working)
-        return _commit(context, phase, working, record, tensors)
-
-
-def _commit(context: Context, phase: Phase, working: WorkingRun, record: dict[str, Any], tensors: Tensors) -> StoredRun:
-    same = record["environment"]["deterministic"] or record["status"] != "ok"
-    stored, files = without_encoder(context, phase, tensors)
-    return working.commit(record, stored, files, require_same_tensors=same)
-
-
-def trained(
-    context: Context,
-    phase: Phase,
-    member: int | None,
-    here: dict[str, Any],
-    weights: bool,
-    checkpointer: Checkpointer | None = None,
+def _trained(
+    context: Context, phase: Phase, member: int | None, working: WorkingRun, here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
-    """What training a phase (one member of it) gives, whatever the store has: the record, and what is stored with it.
-
-    Args:
-        here: the environment, as ``set_up`` has it.
-        weights: whether weights are part of it.
+    """Train a phase (one member of it); returns the record, and what is stored with it.
 
     Raises:
         ModelError: The method cannot train this model. A setting at fault is named with its file and line.
@@ -144,29 +118,110 @@ def trained(
 
     free_memory(context.device)  # of the phases, members and trials before, which would count in this one's peak
     label = member_label(phase, member)
-    base = {"phase": phase.name, "environment": here}
+    inputs = phase_inputs(context, phase, member)
     try:
-        inputs = phase_inputs(context, phase, member)
         done = train(
             inputs,
             judge=_judge(context, phase, member),
             watch=_watch(context, phase),
-            checkpointer=checkpointer,
+            checkpointer=working,
             checkpoint_seconds=context.params.execution.checkpoint_seconds,
             progress=ProgressWriter(context.job.progress, context.job.run, label),
         )
-    except RunFailed as error:
-        return base | {"status": "failed", "error": str(error)}, {}
     except ModelError as error:
         place = place_in(context.project, context.job.method, phase, error.text)
         if place is None:
             raise
         raise ModelError(error.code, f"{place}: {error.text}") from error
     tensors = outcome_tensors(inputs, done, weights=weights)
-    record = base | {"status": "ok", "error": None} | phase_record(label, done)
+    record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(label, done)
     record["numerics"] = numerics(done.trainee.model)
-    record |= epoch_scores(label, done, phase.training.checkpoint, context.task["primary"])
-    return record, tensors
+    return record | epoch_scores(label, done, phase.training.checkpoint, context.task["primary"]), tensors
+
+
+def _finished(
+    context: Context,
+    phase: Phase,
+    member: int | None,
+    working: WorkingRun,
+    here: dict[str, Any],
+    weights: bool,
+    *,
+    training: Phase,
+) -> tuple[dict[str, Any], Tensors]:
+    """Return what a phase makes of the weights of its ``training``, which other methods may share."""
+    from regft_core.runs.training_run import finish
+
+    done, tensors = _read(
+        context, training, lambda: _made(context, training, None, "weights", working.identity["trained"])
+    )
+    record = dict(done.result)
+    if record["status"] != "ok":
+        return record, {}
+    record["marks"] = record["marks"] + other_environments(here, [done])
+    return record, finish(phase_inputs(context, phase, None), tensors["weights"], weights_wanted=weights)
+
+
+def _merged(
+    context: Context, phase: Phase, member: int | None, working: WorkingRun, here: dict[str, Any], weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
+    from regft_core.runs.merge import merge_greedily, merge_mean
+
+    assert phase.repeat is not None
+    keys, members = working.identity["members"], list[StoredRun]()
+    for index, key in enumerate(keys):
+        members.append(_made(context, phase, index, "result", key))
+        if members[-1].result["status"] != "ok":
+            break
+    record = {"phase": phase.name} | merged_record(members)
+    record["marks"] += other_environments(here, members)
+    if members[-1].result["status"] != "ok":
+        failed = f"{member_label(phase, len(members) - 1)}: {members[-1].result['error']}"
+        return record | {"status": "failed", "error": failed}, {}
+    need: Need = "weights" if weights or phase.repeat.merge == "greedy" else "state"
+    tensors = [
+        _read(context, phase, partial(_made, context, phase, index, need, key), weights=need == "weights")[1]
+        for index, key in enumerate(keys)
+    ]
+    chosen = list(range(len(members)))
+    if phase.repeat.merge == "greedy":
+        inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
+        try:
+            chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
+        except RunFailed as error:
+            return record | {"status": "failed", "error": f"merging: {error}"}, {}
+        record["soup"] = {"scores": scores, "chosen": chosen}
+    return record | {"status": "ok", "error": None}, merge_mean([tensors[index] for index in chosen])
+
+
+def _read(
+    context: Context, phase: Phase, ensure: Callable[[], StoredRun], *, weights: bool = True
+) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+    """Return a run of a phase with its tensors, ``weights`` among them or not; what is damaged is made again."""
+
+    def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+        names = stored.tensor_names if stored.result["status"] == "ok" else []
+        return stored, {
+            name: load_whole(context, phase, stored, name) for name in names if weights or name != "weights"
+        }
+
+    return context.store.read_intact(ensure, load)
+
+
+def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
+    """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
+    phase = context.phase(name)
+    stored, tensors = _read(context, phase, lambda: produce(context, phase, need), weights=need == "weights")
+    if stored.result["status"] != "ok":
+        raise RunFailed(
+            "phase-failed",
+            f"phase '{name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
+        )
+    return stored, tensors
+
+
+# --------------------------------------------------------------------------- inputs of a training
 
 
 def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInputs:
@@ -197,8 +252,8 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         deterministic=context.params.execution.deterministic,
         tf32=context.params.execution.tf32,
         cuda_graphs=context.params.execution.cuda_graphs and family(context.source).name not in WAITING_FAMILIES,
-        start=None if phase.start == "checkpoint" else _read(context, phase.start, "weights")[1]["weights"],
-        start_head=context.start_head(phase),
+        start=None if phase.start == "checkpoint" else _earlier(context, phase.start, "weights")[1]["weights"],
+        start_head=context.keys.start_head(phase),
         handed=handed(context, phase),
         final=phase.name == context.method.finetune.name,
         examples=data.examples,
@@ -212,14 +267,14 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 
 
 def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
-    """What chooses the epoch, where that is not the last."""
+    """Return the judge that chooses the epoch, where that is not the last."""
     if phase.training.checkpoint == "last":
         return None
     return _judge_on(context, phase, context.judging_rows(phase, member))
 
 
 def _watch(context: Context, phase: Phase) -> Judge | None:
-    """What scores the dev set after every epoch, where that is asked for."""
+    """Return the judge that scores the dev set after every epoch, where that is asked for."""
     return _judge_on(context, phase, context.dev_rows) if phase.training.epoch_scores else None
 
 
@@ -230,151 +285,9 @@ def _judge_on(context: Context, phase: Phase, examples: list[Example]) -> Judge:
 
 
 def handed(context: Context, phase: Phase) -> dict[str, Handed]:
-    """What the earlier phases that the regularisers of ``phase`` name have left for it, by phase."""
+    """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
     found = {}
-    for name, what in context.needs(phase).items():
-        earlier, tensors = _read(context, name, "weights" if what == "weights" else "state")
+    for name, what in context.keys.needs(phase).items():
+        earlier, tensors = _earlier(context, name, "weights" if what == "weights" else "state")
         found[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
     return found
-
-
-def _read(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
-    """An earlier phase and its tensors as far as they are needed; damaged ones are trained again.
-
-    Raises RunFailed when that phase failed.
-    """
-    wanted = {"state", "weights"} if need == "weights" else {"state"}
-
-    def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
-        if stored.result["status"] != "ok":
-            raise RunFailed(
-                "phase-failed",
-                f"phase '{name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
-            )
-        found = {
-            kind: load_whole(context, context.phase(name), stored, kind)
-            for kind in stored.tensor_names
-            if kind in wanted
-        }
-        return stored, found
-
-    return context.store.read_intact(lambda: fetch(context, name, need), load)
-
-
-# --------------------------------------------------------------------------- finished weights
-
-
-def _finish_and_store(context: Context, phase: Phase, training: Phase, need: Need) -> StoredRun:
-    """Produce the training of a phase, which others may share, and what the phase makes of its weights."""
-    guard, identity = _loaded(context, phase, None, context.keys.training_scope(phase))
-    trained_run = _train_and_store(context, training, None, "result")
-    if trained_run.key != identity["trained"]:
-        raise InputChanged(f"what phase '{phase.name}' of {context.job.name} is trained with")
-    here = set_up(context.device, context.params.execution)
-    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
-        found = working.finished
-        if found is not None and _serves(found, need):
-            return found
-        record, tensors = finished(context, phase, training, here, _weights_too(context, phase, need, found))
-        return _commit(context, phase, working, record, tensors)
-
-
-def finished(
-    context: Context, phase: Phase, training: Phase, here: dict[str, Any], weights: bool
-) -> tuple[dict[str, Any], Tensors]:
-    """What a phase makes of the weights of its training, as ``trained`` has it; failed where that has failed."""
-    from regft_core.runs.training_run import finish
-
-    done, tensors = context.store.read_intact(
-        lambda: _train_and_store(context, training, None, "weights"),
-        lambda stored: (
-            stored,
-            load_whole(context, training, stored, "weights") if stored.result["status"] == "ok" else {},
-        ),
-    )
-    record = done.result | {"environment": here}
-    if record["status"] != "ok":
-        return record, {}
-    record["marks"] = record["marks"] + other_environments(here, [done])
-    return record, finish(phase_inputs(context, phase, None), tensors, weights_wanted=weights)
-
-
-# --------------------------------------------------------------------------------- all members
-
-
-def _merge_and_store(context: Context, phase: Phase, need: Need) -> StoredRun:
-    """Produce every member of a repeated phase and merge them."""
-    guard, identity = _loaded(context, phase, None, context.keys.merge_scope(phase))
-    key = context.store.run_key(identity)
-    members = _members(context, phase, identity["members"])
-    here = set_up(context.device, context.params.execution)
-    with context.store.open(key, identity, guard=context.unchanged(guard)) as working:
-        found = working.finished
-        if found is not None and _serves(found, need):
-            return found
-        record, tensors = merged(context, phase, members, here, _weights_too(context, phase, need, found))
-        return _commit(context, phase, working, record, tensors)
-
-
-def _members(context: Context, phase: Phase, keys: list[str]) -> list[StoredRun]:
-    """All members, or those up to the first that failed."""
-    found: list[StoredRun] = []
-    for index, key in enumerate(keys):
-        found.append(_member(context, phase, index, "result", key))
-        if found[-1].result["status"] != "ok":
-            break
-    return found
-
-
-def merged(
-    context: Context, phase: Phase, members: list[StoredRun], here: dict[str, Any], weights: bool
-) -> tuple[dict[str, Any], Tensors]:
-    """What merging the members of a phase gives, as ``trained`` has it; failed where one of them has failed."""
-    from regft_core.runs.merge import merge_mean
-
-    assert phase.repeat is not None
-    record = {"phase": phase.name, "environment": here} | merged_record(members)
-    record["marks"] += other_environments(here, members)
-    if members[-1].result["status"] != "ok":
-        failed = f"{member_label(phase, len(members) - 1)}: {members[-1].result['error']}"
-        return record | {"status": "failed", "error": failed}, {}
-    tensors = [_member_tensors(context, phase, index, weights, one.key) for index, one in enumerate(members)]
-    chosen = list(range(len(members)))
-    if phase.repeat.merge == "greedy":
-        try:
-            chosen, record["soup"] = _greedy(context, phase, tensors)
-        except RunFailed as error:
-            return record | {"status": "failed", "error": f"merging: {error}"}, {}
-    return record | {"status": "ok", "error": None}, merge_mean([tensors[index] for index in chosen])
-
-
-def _greedy(context: Context, phase: Phase, tensors: list[dict[str, dict[str, Tensor]]]) -> tuple[list[int], Any]:
-    from regft_core.runs.merge import merge_greedily
-
-    assert phase.repeat is not None
-    inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
-    chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
-    return chosen, {"scores": scores, "chosen": chosen}
-
-
-def _member(context: Context, phase: Phase, index: int, need: Need, key: str) -> StoredRun:
-    """One member, from the store or trained now; InputChanged when it is no longer the one that the merge is of."""
-    member = _train_and_store(context, phase, index, need)
-    if member.key != key:
-        raise InputChanged(f"what {member_label(phase, index)} of {context.job.name} is trained with")
-    return member
-
-
-def _member_tensors(
-    context: Context, phase: Phase, index: int, weights: bool, key: str
-) -> dict[str, dict[str, Tensor]]:
-    assert phase.repeat is not None
-    need: Need = "weights" if weights or phase.repeat.merge == "greedy" else "state"
-    return context.store.read_intact(
-        lambda: _member(context, phase, index, need, key),
-        lambda stored: {
-            name: load_whole(context, phase, stored, name)
-            for name in stored.tensor_names
-            if name != "weights" or need == "weights"
-        },
-    )

@@ -19,7 +19,7 @@ from regft_core.io.reading import read_json
 from regft_core.runs.code import code_of
 from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
-from regft_core.runs.scopes import Scope, kind_modules, stage_scope
+from regft_core.runs.scopes import Scope, scope_of
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
@@ -52,7 +52,7 @@ def task_files(project: Project, task: str) -> set[str]:
 
 
 def training_set_inputs(project: Project, task: str) -> dict[str, Any]:
-    """What the training rows of a task depend on, for a phase that trains on them; see :func:`training_set`."""
+    """Return the inputs of a task's training rows, for a phase that trains on them; see :func:`training_set`."""
     return task_inputs(replace(project, tasks={task: training_set(project.tasks[task])}), task)
 
 
@@ -83,7 +83,7 @@ def _file_hash(root: Path, split: str) -> str | None:
 
 
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
-    """What the subsamples of a prepared task are drawn from."""
+    """Return the inputs of the subsamples of a prepared task."""
     grid = project.params.grid
     return {
         "code": code_of(rows_scope(project, task, "subsample")).sha256,
@@ -96,11 +96,11 @@ def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
 
 def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
     """The code that prepares a task's rows, or draws from them."""
-    return stage_scope(stage, kind_modules([project.tasks[task].kind]))
+    return scope_of(stage, kinds=[project.tasks[task].kind])
 
 
 def dataset_folder(project: Project, task: str) -> Path:
-    """Where the prepared rows of a task are."""
+    """Return the folder of a task's prepared rows."""
     return project.root / "work" / "datasets" / task
 
 

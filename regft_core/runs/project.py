@@ -137,6 +137,6 @@ def check_listed(project: Project, **given: str | int) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What ran, for the result record."""
+    """Return the versions of Python, regft and the packages that compute."""
     found = {"python": platform.python_version(), "regft": __version__}
     return found | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}

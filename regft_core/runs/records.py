@@ -1,121 +1,348 @@
-"""What is written down of a finished phase: cost, curve, diagnostics. Plain values, no torch."""
+"""The records in ``work/``, as they are written and as they are read.
+
+A field with a default may be missing: the stage has nothing to say there, or the file is older than the field.
+Files are read leniently (a field that nobody here knows is ignored) and written strictly (it is an error), so
+whatever is written can be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from regft_core.runs.epoch_scores import merged_epoch_scores
-from regft_core.runs.store.stored_run import StoredRun
-from regft_core.schema.method import Phase, Registry
-from regft_core.schema.training import TrainingConfig
-from regft_core.settings.cost import epoch_steps
-
-if TYPE_CHECKING:
-    from regft_core.runs.training_run import TrainedPhase
-
-_SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator
 
 
-def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
-    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
-    done = trained.progression
-    batches = max(1, done.batches)
-    best = trained.best
-    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
-    return chosen | {
-        "steps": done.step,
-        "seconds": done.seconds + trained.fit_seconds,
-        "skipped": trained.skipped,
-        "marks": phase_marks(trained) if trained.skipped is None else [],
-        "cost": {
-            # Passes are per batch of the step, in units of the batch.
-            "forward_passes_per_step": done.forward_passes / batches,
-            "backward_passes_per_step": done.backward_passes / batches,
-            "batches_per_step": batches / max(1, done.step),
-            "train_seconds": done.seconds,
-            "fit_seconds": trained.fit_seconds,
-            "seconds_per_step": done.seconds / max(1, done.step),
-            "real_tokens": done.real_tokens,
-            "padded_tokens": done.padded_tokens,
-            "peak_memory_bytes": trained.peak_memory_bytes,
-        },
-        "final_loss": done.curve[-1][2] if done.curve else None,
-        "curve": [[label, *values] for values in done.curve],
-        "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
-    }
+def _number(value: Any) -> float:
+    """Return the number as it is: an integer stays one, so that a record that is read and written again is the same."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("Input should be a number")
+    return value
 
 
-def phase_marks(trained: TrainedPhase) -> list[str]:
-    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
-    from regft_core.models.architectures import without_dropout
-
-    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks()]
-    still = comparing and without_dropout(trained.trainee.model.config)
-    return trained.stack.marks() + [
-        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
-        for r in comparing
-        if still
-    ]
+#: Where a result says that it is not its paper's experiment: in ``results.json``, and as a tag in MLflow.
+MARK = "not_the_papers_experiment"
+Number = Annotated[float, PlainValidator(_number), PlainSerializer(lambda value: value)]
 
 
-def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
-    """Phase -> key, as the record of an earlier stage has them."""
-    if record is None:
-        return {}
-    own = {"finetune": record["key"]} if record.get("key") else {}
-    return {**record["phases"], **own}
+class Record(BaseModel):
+    """Base of all records; they do not change once they are read."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, without what the file did not say."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
-def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
-    tuned = (record or {}).get("tuned")
-    return dict(tuned["values"]) if tuned else None
+# ------------------------------------------------------------------------------------ runs
 
 
-def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
-    """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
-    done = [member.result for member in members if member.result["status"] == "ok"]
-    steps = sum(result["steps"] for result in done)
-    cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
-    for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
-        # Runs of before had no count of their batches, one to a step unless `accumulation` says more.
-        cost[name] = sum(r["cost"].get(name, 1.0) * r["steps"] for r in done) / max(1, steps)
-    cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
-    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
-    cost["peak_memory_bytes"] = max(peaks) if peaks else None
-    skipped = [result["skipped"] for result in done if result["skipped"]]
-    return merged_epoch_scores(done) | {
-        "steps": steps,
-        "seconds": sum(result["seconds"] for result in done),
-        "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,
-        "marks": list(dict.fromkeys(mark for result in done for mark in result["marks"])),
-        "cost": cost,
-        "final_loss": next((r["final_loss"] for r in reversed(done) if r["final_loss"] is not None), None),
-        "curve": [row for result in done for row in result["curve"]],
-        "diagnostics": [row for result in done for row in result["diagnostics"]],
-    }
+class Cost(Record):
+    """Time, passes and memory of a run; passes are per batch of a step, in units of the batch."""
+
+    train_seconds: Number | None = None
+    fit_seconds: Number | None = None
+    #: Of the phases before fine-tuning; the evaluate stage adds it.
+    search_seconds: Number | None = None
+    seconds_per_step: Number | None = None
+    forward_passes_per_step: Number | None = None
+    backward_passes_per_step: Number | None = None
+    batches_per_step: Number | None = None
+    real_tokens: int | None = None
+    padded_tokens: int | None = None
+    peak_memory_bytes: int | None = None
+    #: Passes of all phases relative to plain fine-tuning.
+    declared_ratio: Number | None = None
+    #: Of the phases before fine-tuning.
+    steps: int | None = None
 
 
-def declared_ratio(
-    steps: Sequence[tuple[Phase, float]],
-    fits: Sequence[tuple[Phase, int]],
-    registry: Registry,
-    shared: TrainingConfig,
-    rows: int,
-) -> float:
-    """Declared passes of a whole method relative to plain fine-tuning under the shared protocol.
+class Trial(Record):
+    """One trial of a tuned run; its score is None when it failed."""
 
-    A forward counts 1 and a backward 2.
+    trial: int
+    values: dict[str, Any]
+    key: str
+    status: Literal["ok", "failed"]
+    error: str | None
+    score: Number | None
+    seconds: Number
+    steps: int | None
 
-    Args:
-        steps: the steps that each phase took, all members together, in steps of plain fine-tuning over as many rows
-            (``config.plan.plain_steps``): those of a phase with batches of half the size are half as many.
-        fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
-            counts as the steps that plain fine-tuning takes over as many.
-        rows: that plain fine-tuning trains on.
-    """
-    vanilla = shared.max_steps or shared.epochs * epoch_steps(shared, rows)
-    stepped = sum(count * phase.ratio(registry) for phase, count in steps)
-    fitted = sum(epoch_steps(shared, count) * phase.members * phase.fit_ratio(registry) for phase, count in fits)
-    return (stepped + fitted) / vanilla
+
+class Tuned(Record):
+    """The trials before a run, and the choice."""
+
+    values: dict[str, Any]
+    chosen: int
+    selection: str
+    split: Number | None = None
+    per: str
+    metric: str
+    seconds: Number
+    trials: list[Trial]
+
+
+class EpochScore(NamedTuple):
+    """The score of one epoch on ``rows`` (``dev``, ``held_out``); None where it is no number."""
+
+    phase: str
+    rows: str
+    step: int
+    epoch: Number
+    score: Number | None
+
+
+class EpochScores(Record):
+    """The scores of all epochs that were judged."""
+
+    metric: str
+    scores: list[EpochScore]
+
+
+class RunRecord(Record):
+    """One run of a cell, as any stage writes it."""
+
+    size: str
+    seed: int
+    status: Literal["ok", "failed"]
+    error: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to the end."""
+        return self.status == "ok"
+
+
+class PhasesRecord(RunRecord):
+    """Result of training one phase, or of several merged; fields of finished runs only are None otherwise."""
+
+    #: Keys of the phases before fine-tuning.
+    phases: dict[str, str] = {}
+    tuned: Tuned | None = None
+    #: Where it ran, as ``phases.environment`` describes it.
+    environment: dict[str, Any] | None = None
+    steps: int | None = None
+    seconds: Number | None = None
+    skipped: str | None = None
+    marks: list[str] = []
+    cost: Cost = Cost()
+    final_loss: Number | None = None
+    checkpoint: dict[str, Any] | None = None
+    epoch_scores: EpochScores | None = None
+
+
+class SearchRecord(PhasesRecord):
+    """One run in ``work/search``: the phases before fine-tuning, merged."""
+
+    phase_steps: dict[str, int] = {}
+    soups: dict[str, Any] | None = None
+
+
+class TrainingRecord(PhasesRecord):
+    """One run in ``work/finetune``."""
+
+    key: str
+    search_cost: Cost | None = None
+    variant: str | None = None
+    precision: str | None = None
+    degraded: list[str] = []
+    #: Name of the last phase, and what a greedy soup chose in it.
+    phase: str | None = None
+    #: Attention and type of the parameters of the model that was trained.
+    numerics: dict[str, str] | None = None
+    soup: dict[str, Any] | None = None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Phase -> key, of all phases."""
+        return {**self.phases, "finetune": self.key}
+
+
+class SetScores(Record):
+    """The scores of one run on one set."""
+
+    n: int
+    metrics: dict[str, Number]
+    #: Of the best answer that ignores the input.
+    majority: dict[str, Number] = {}
+    warning: str | None = None
+    positive_label_index: int | None = None
+
+
+class EvaluationRecord(RunRecord):
+    """One run in ``work/evaluate``; one that failed has no sets."""
+
+    key: str
+    variant: str | None = None
+    degraded: list[str] = []
+    environment: dict[str, Any] | None = None
+    cost: Cost = Cost()
+    #: None, "constant" or "majority": on the validation set it did no better than a constant answer.
+    collapsed: str | None = None
+    sets: dict[str, SetScores]
+
+
+# ----------------------------------------------------------------------------------- files
+
+
+class CellName(Record):
+    """The cell that a file is of."""
+
+    method: str
+    task: str
+    size: int | str
+
+
+class ModelUsed(Record):
+    """The encoder that the runs started from."""
+
+    name: str
+    revision: str | None = None
+    content_sha256: str
+    max_length: int | None = None
+    pooling: str | None = None
+    #: How it reads pairs: ``jointly``, ``separately``.
+    pairs: str | None = None
+    #: The instruction before a text, and the windows over a long one (``data/reading.py``).
+    prompt: str | None = None
+    windows: int = 1
+    stride: int = 0
+    #: What its config.json says of its origin and shape (``config/papers/encoders.py``).
+    config: dict[str, Any] = {}
+
+
+class Manifest(Record):
+    """``manifest.json`` of ``work/search`` and ``work/finetune``: the settings of a cell."""
+
+    cell: CellName
+    phase: Literal["search", "finetune"]
+    phases: list[str]
+    trains_encoder: bool = True
+    reads_encoder: bool = True
+    #: False for a constant answer, which is a line of reference.
+    reads_text: bool = True
+    method: dict[str, Any]
+    #: phase -> regulariser -> options, defaults included
+    regularisers: dict[str, dict[str, dict[str, Any]]]
+    model: ModelUsed | None = None
+    training: dict[str, Any]
+    #: Every setting that acts, by its path.
+    settings: dict[str, Any] = {}
+    versions: dict[str, str | None]
+
+
+class SearchManifest(Manifest):
+    """``work/search/<method>/<task>/<size>/manifest.json``."""
+
+    runs: list[SearchRecord]
+
+
+class TrainingManifest(Manifest):
+    """``work/finetune/<method>/<task>/<size>/manifest.json``."""
+
+    runs: list[TrainingRecord]
+
+
+class EvaluationResult(Record):
+    """``work/evaluate/<method>/<task>/<size>/result.json``."""
+
+    cell: CellName
+    primary: str
+    metrics: list[str]
+    kind: str
+    labels: list[str] | None
+    runs: list[EvaluationRecord]
+
+
+class FoundTable(Record):
+    """A table of an evaluation beyond the scores; ``keys`` columns name a row."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    keys: int
+    weight: str | None = None
+    plot: dict[str, Any] | None = None
+    listed: bool = True
+
+
+class FindingRecord(Record):
+    """Findings of an evaluation beyond the scores about one run."""
+
+    seed: int
+    key: str
+    status: Literal["ok", "failed"]
+    error: str | None = None
+    environment: dict[str, Any] | None = None
+    #: set or ``run`` -> name -> number, table
+    scalars: dict[str, dict[str, float]]
+    tables: dict[str, dict[str, FoundTable]]
+    ranges: dict[str, list[float | None]] = {}
+    remarks: list[str] = []
+    over_sizes: list[str] = []
+
+
+class Finding(Record):
+    """``work/evaluate/<method>/<task>/<size>/evaluations/<name>.json``."""
+
+    cell: CellName
+    evaluation: str
+    description: str
+    options: dict[str, Any]
+    machine_dependent: bool
+    runs: list[FindingRecord]
+
+
+# --------------------------------------------------------------------------------- the data
+
+
+class PreparedSet(Record):
+    """One set that judges, as it was prepared; labels are its own where they differ from the task's."""
+
+    n: int
+    labels: list[str] | None = None
+    label_map: dict[str, str] | None = None
+
+
+class PreparedTask(Record):
+    """``work/datasets/<task>/task.json``, as far as results are read with it."""
+
+    task: str
+    kind: str
+    labels: list[str] | None
+    metrics: list[str]
+    primary: str
+    positive_label: str | None = None
+    range: list[float] | None = None
+    counts: dict[str, int] = {}
+    dropped: dict[str, dict[str, int]] = {}
+    duplicates: dict[str, int] = {}
+    #: How dev was drawn from the training rows (``data.drawn``), and rows that leak (``data.leaks``).
+    drawn: dict[str, Any] = {}
+    leaks: dict[str, Any] = {}
+    sets: dict[str, PreparedSet]
+    source: dict[str, Any] = {}
+    #: Hashes of the rows by set; ``folds``: of all that folds judge.
+    content: dict[str, str] = {}
+
+    @property
+    def folded(self) -> bool:
+        """Whether each seed is judged on a fold of its own."""
+        return "folds" in self.drawn
+
+
+class Draw(Record):
+    """The training rows of one seed."""
+
+    sha256: str
+    label_counts: dict[str, int] | None = None
+    #: set -> its rows that have the text of a training row
+    duplicates_with: dict[str, int] = {}
+
+
+class Subsample(Record):
+    """``work/subsamples/<task>/<size>/manifest.json``; ``n`` rows for each seed."""
+
+    n: int
+    stratified: bool = False
+    seeds: dict[str, Draw]

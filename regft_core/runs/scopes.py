@@ -1,4 +1,4 @@
-"""Whose code is in the key of a result: of a phase, a merge, an evaluation, of tokens, of rows. No torch here."""
+"""The code in the key of a result: of a phase, a merge, an evaluation, of tokens, of rows. No torch here."""
 
 from __future__ import annotations
 
@@ -32,12 +32,24 @@ NEVER: Mapping[str, str] = {
     "regft_core.runs": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.grid": "schedules runs",
 }
-StageName = Literal["dataset", "subsample", "lengths", "evaluate", "evaluation", "merge", "report"]
+StageName = Literal[
+    "dataset",
+    "subsample",
+    "lengths",
+    "tokens",
+    "features",
+    "training",
+    "mean",
+    "merge",
+    "evaluate",
+    "evaluation",
+    "report",
+]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose code it is.
+    """Modules that count, and those that do not.
 
     Attributes:
         entries: modules, or paths of files that are none, which count with all that they import.
@@ -59,13 +71,21 @@ class Scope:
 READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
 TOKENS = ("regft_core.data.encode", "regft_core.models.load")
-#: What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
-TRAINING = ("regft_core.runs.training_run", *TOKENS)
 _SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.predict", JUDGING)
+#: What judges an epoch, to choose one or to show how the score went.
+CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
     "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
+    "tokens": Scope(TOKENS),
+    # Vectors of a frozen encoder, from tokens.
+    "features": Scope(("regft_core.models.features", "regft_core.models.load", "regft_core.data.batches")),
+    # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
+    "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
+    # The members of a phase become one: by their mean, or as a greedy soup, whose members are scored.
+    "mean": Scope(("regft_core.runs.merge",), ("regft_core",)),
+    "merge": Scope(("regft_core.runs.merge", *_SCORES), (READING, "regft_core.training")),
     # The weights that training leaves are hashed by content.
     "evaluate": Scope(
         ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),
@@ -73,31 +93,26 @@ STAGES: Mapping[StageName, Scope] = {
     ),
     # One evaluation beyond the scores; its own file is added.
     "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.findings", JUDGING)),
-    # Which members of a soup are averaged, and how.
-    "merge": Scope(("regft_core.runs.merge", *_SCORES), (READING, "regft_core.training")),
     "report": Scope(("regft_core.report", "regft_core.schema.params", "regft_core.schema.report")),
 }
 
 
-def training_scope(own: Sequence[str]) -> Scope:
-    """Scope of a training run; ``own``: the modules of its regularisers, kind of task, encoder family and optimiser."""
-    return Scope((*TRAINING, *own), (READING, *([] if JUDGING in own else [JUDGING])))
+def scope_of(
+    stage: StageName,
+    own: Iterable[str] = (),
+    *,
+    kinds: Iterable[str] = (),
+    metrics: Iterable[str] = (),
+    source: ModelSource | None = None,
+) -> Scope:
+    """Return the code of a stage with ``own`` entries and the files that no import names.
 
-
-def stage_scope(name: StageName, own: Sequence[str] = ()) -> Scope:
-    """Scope of a stage; ``own``: the entries (kinds of task, metrics, encoder family) that it uses."""
-    scope = STAGES[name]
-    return Scope((*scope.entries, *own), scope.without)
-
-
-#: What makes token ids of texts, beside the tokenizer's files.
-TOKENISER = Scope(TOKENS)
-#: What computes vectors of a frozen encoder, beside its family's file.
-FEATURES = ("regft_core.models.features", "regft_core.models.load", "regft_core.data.batches")
-#: What judges an epoch, to choose one or to show how the score went.
-CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
-#: What averages the members of a phase.
-MEAN = Scope(("regft_core.runs.merge",), ("regft_core",))
+    Those are kinds of task, metrics and the family of the encoder: the tasks and the configuration name them.
+    """
+    used = {*own, *map(KINDS.entry, kinds), *map(METRICS.entry, metrics)}
+    if source is not None:
+        used.add(family(source).module)
+    return Scope((*STAGES[stage].entries, *sorted(used)), STAGES[stage].without)
 
 
 def phase_scope(
@@ -107,60 +122,24 @@ def phase_scope(
     kinds: Iterable[str],
     metrics: Iterable[str] = (),
 ) -> Scope:
-    """The code that trains a phase: the shared part, and what this phase uses and another may not.
+    """Return the code that trains a phase: the shared part, and what this phase uses and another may not.
 
-    That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser, which no
-    import names: the task, the encoder and the protocol do. Where epochs are judged, what judges them counts too
-    (``metrics``: by which).
+    That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser. Where
+    epochs are judged, what judges them counts too (``metrics``: by which).
     """
     own = {entry_of(cls) for cls, _ in listed.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(OPTIMISERS.entry(phase.training.optimizer))
     if phase.training.judges_epochs:
-        own |= {CHECKPOINT_RULE, JUDGING, *metric_modules(metrics)}
-    return training_scope(sorted({*own, *kind_modules(kinds), family_module(source)}))
-
-
-def feature_scope(source: ModelSource) -> Scope:
-    """The code that computes vectors of a frozen encoder from tokens."""
-    return Scope((*FEATURES, family_module(source)))
-
-
-def merge_scope(merge: str, kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:
-    """The code that merges members; a greedy soup scores them by the metrics (and trains nothing)."""
-    if merge == "mean":
-        return MEAN
-    return stage_scope("merge", [*kind_modules(kinds), *metric_modules(metrics), family_module(source)])
-
-
-def evaluation_scope(kinds: Iterable[str], metrics: Iterable[str], source: ModelSource) -> Scope:
-    """The code that evaluates these kinds of task with these metrics on this family of encoders."""
-    return stage_scope("evaluate", [*kind_modules(kinds), *metric_modules(metrics), family_module(source)])
-
-
-def report_scope(metrics: Iterable[str]) -> Scope:
-    """The code that reports on these metrics, whose intervals it computes by their own files."""
-    return stage_scope("report", metric_modules(metrics))
-
-
-def kind_modules(kinds: Iterable[str]) -> list[str]:
-    """The files of some kinds of task."""
-    return sorted({KINDS.entry(name) for name in kinds})
-
-
-def metric_modules(metrics: Iterable[str]) -> list[str]:
-    """The files of some metrics."""
-    return sorted({METRICS.entry(name) for name in metrics})
+        own |= {CHECKPOINT_RULE, JUDGING}
+    return scope_of(
+        "training", own, kinds=kinds, metrics=metrics if phase.training.judges_epochs else (), source=source
+    )
 
 
 def family(source: ModelSource) -> Architecture:
-    """The encoder's family. Raises ModelError for one that is not known."""
+    """Return the encoder's family. Raises ModelError for one that is not known."""
     from regft_core.models.architectures import architecture_of
 
     model_type = read_json(source.path / "config.json").get("model_type")
     return architecture_of(model_type, where=f"model '{source.name}'")
-
-
-def family_module(source: ModelSource) -> str:
-    """The file of the encoder's family."""
-    return family(source).module

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PhaseInputs:
-    """What one phase (one member of it) is computed from.
+    """Inputs of one phase (one member of it).
 
     Attributes:
         phase: the phase with its settled training protocol.
@@ -97,7 +97,7 @@ class PhaseInputs:
         return self.phase.training
 
     def setting(self) -> Setting:
-        """What regularisers may know of the phase."""
+        """Return the part of the inputs that regularisers may see."""
         kind, weights = find(self.kind), None
         outputs = len(kind.output_names(self.labels))
         if self.training.class_weights == "balanced":
@@ -136,14 +136,18 @@ class PhaseInputs:
 
 @dataclass
 class TrainedPhase:
-    """A phase that ran to its end; ``skipped`` is the reason when it had nothing to do."""
+    """A phase: its model as the regularisers want it, fitted, and its loop; the rest is known after training.
+
+    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
+    """
 
     trainee: Trainee
     stack: Stack
-    progression: Progression
-    fit_seconds: float
-    peak_memory_bytes: int | None
-    skipped: str | None
+    loop: Loop | None = None
+    fit_seconds: float = 0.0
+    skipped: str | None = None
+    progression: Progression = field(default_factory=Progression)
+    peak_memory_bytes: int | None = None
     best: BestState | None = None
     watched: EpochScores | None = None
     steps_per_epoch: int = 1
@@ -196,21 +200,7 @@ def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:
     return trainee, stack
 
 
-@dataclass
-class Prepared:
-    """A phase before its first step: the model as the regularisers want it, fitted, and its loop.
-
-    ``skipped`` is the reason when every regulariser has nothing to do; there is no loop then.
-    """
-
-    trainee: Trainee
-    stack: Stack
-    loop: Loop | None
-    fit_seconds: float = 0.0
-    skipped: str | None = None
-
-
-def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
+def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     """Everything of a phase that comes before the loop; ``loop_options`` go to :class:`Loop`.
 
     Raises ModelError when a regulariser cannot act on this encoder.
@@ -219,7 +209,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     trainee, stack = build(inputs)
     reason = stack.skip(trainee)
     if reason is not None:
-        return Prepared(trainee, Stack((), inputs.setting()), None, skipped=reason)
+        return TrainedPhase(trainee, Stack((), inputs.setting()), skipped=reason)
     stack.prepare(trainee, inputs.handed)
     inputs = inputs.learned(trainee.scale)
     training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
@@ -235,7 +225,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> Prepared:
     if inputs.cuda_graphs and trainee.device.type == "cuda":
         loop_options = {"recorder": CudaRecorder(), **loop_options}
     loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
-    return Prepared(trainee, stack, loop, fit_seconds)
+    return TrainedPhase(trainee, stack, loop, fit_seconds)
 
 
 @computing_alone()
@@ -259,7 +249,7 @@ def train(
         ModelError: a regulariser cannot act on this encoder.
         RegftError: another thread of this process loads or trains a model.
     """
-    ready = prepare(
+    phase = prepare(
         inputs,
         checkpointer=checkpointer,
         checkpoint_seconds=checkpoint_seconds,
@@ -268,34 +258,24 @@ def train(
         best=BestState(judge) if judge is not None else None,
         watched=EpochScores(watch) if watch is not None else None,
     )
-    if ready.loop is None:
-        return TrainedPhase(ready.trainee, ready.stack, Progression(), 0.0, None, ready.skipped)
-    progression = ready.loop.train()
-    device = ready.trainee.device
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    loop = ready.loop
-    return TrainedPhase(
-        ready.trainee,
-        ready.stack,
-        progression,
-        ready.fit_seconds,
-        peak,
-        None,
-        loop.best,
-        loop.watched,
-        loop.steps_per_epoch,
-    )
+    if (loop := phase.loop) is not None:
+        phase.progression = loop.train()
+        phase.best, phase.watched, phase.steps_per_epoch = loop.best, loop.watched, loop.steps_per_epoch
+        phase.loop = None  # it has the optimiser's memory
+        device = phase.trainee.device
+        phase.peak_memory_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return phase
 
 
 @computing_alone()
 def finish(inputs: PhaseInputs, weights: Mapping[str, Tensor], *, weights_wanted: bool) -> dict[str, dict[str, Tensor]]:
-    """What is stored of a phase whose regularisers only read finished weights, given those (plain names)."""
+    """Return what is stored of a phase whose regularisers only read finished weights, given those (plain names)."""
     make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
     trainee, stack = build(inputs)
     stack.prepare(trainee, inputs.handed)
     trainee.load_weights(weights, head=True)
     stack.finish(trainee)
-    return outcome_tensors(inputs, TrainedPhase(trainee, stack, Progression(), 0.0, None, None), weights=weights_wanted)
+    return outcome_tensors(inputs, TrainedPhase(trainee, stack), weights=weights_wanted)
 
 
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:
@@ -313,7 +293,7 @@ def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: st
 
 
 def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool) -> dict[str, dict[str, Tensor]]:
-    """What is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
+    """Return what is stored of a finished phase: method state, kept tensors, and the weights if they are needed.
 
     Of the last phase these are plain weights, with every view folded; before it, the trained ones
     behind views that are handed over.

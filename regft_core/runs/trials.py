@@ -15,18 +15,20 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example, to_jsonl
-from regft_core.errors import CodeChanged, RunFailed
+from regft_core.errors import RunFailed
 from regft_core.io.canonical import sha256_text
 from regft_core.runs.code import code_of, once, one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import made_once
+from regft_core.runs.phase_record import known_keys
 from regft_core.runs.project import open_project
-from regft_core.runs.records import known_keys
-from regft_core.runs.scopes import Scope, evaluation_scope
-from regft_core.runs.store.run_store import NotStored
+from regft_core.runs.scopes import Scope, scope_of
+from regft_core.runs.store import NotStored
+from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.train import finetune, search
+from regft_core.runs.working_run import WorkingRun
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project
 
@@ -107,7 +109,7 @@ SCORE_FORMAT = 1
 
 
 def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
-    """What the trials of one run of the grid have chosen, (``choice.choose``); None where nothing is tuned.
+    """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
 
     None also for a refit: it has the values that the trials of the judged runs chose.
 
@@ -165,21 +167,18 @@ def _judge(context: Context, key: str) -> Record:
     examples = judging_rows(context)
     identity = score_identity(context, key, examples)
     stored = context.store.get(context.store.run_key(identity))
-    if stored is not None:
-        return {name: stored.result[name] for name in ("status", "error", "score")}
-    guard = LoadedCode(_score_scope(context))
-    if guard.sha256 != identity["code"]:
-        raise CodeChanged("code-edited", "the code that judges trials was edited a moment ago; run `dvc repro` again")
-    context.keys.require_current("finetune")
-    with context.store.open(context.store.run_key(identity), identity, guard=context.unchanged(guard)) as working:
-        result = working.finished.result if working.finished is not None else None
-        if result is None:
+    if stored is None:
+
+        def make(working: WorkingRun, _: Record) -> StoredRun:
             try:
-                found: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
+                score: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
             except RunFailed as error:
-                found = {"status": "failed", "error": str(error), "score": None}
-            result = working.commit(found).result
-    return {name: result[name] for name in ("status", "error", "score")}
+                score = {"status": "failed", "error": str(error), "score": None}
+            return working.commit(score)
+
+        stored = made_once(context, identity, _score_scope(context), "the score of a trial", make)
+
+    return {name: stored.result[name] for name in ("status", "error", "score")}
 
 
 def score_identity(context: Context, key: str, examples: Sequence[Example]) -> Record:
@@ -201,7 +200,7 @@ def score_identity(context: Context, key: str, examples: Sequence[Example]) -> R
 
 def _score_scope(context: Context) -> Scope:
     """The code that judges trials."""
-    return evaluation_scope([context.task["kind"]], [context.task["primary"]], context.source)
+    return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
 
 
 def judging_rows(context: Context) -> list[Example]:

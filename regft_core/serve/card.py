@@ -26,8 +26,8 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.project import versions
-from regft_core.runs.results.records import Cost, EvaluationRecord, TrainingRecord
-from regft_core.runs.results.work import Work
+from regft_core.runs.records import Cost, EvaluationRecord, TrainingRecord
+from regft_core.runs.work import Work
 from regft_core.serve.abstention import sentence
 from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.settings.files import RESULTS

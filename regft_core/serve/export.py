@@ -19,9 +19,9 @@ from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.results.records import TrainingRecord
-from regft_core.runs.results.work import Work
+from regft_core.runs.records import TrainingRecord
 from regft_core.runs.run import look_up
+from regft_core.runs.work import Work
 from regft_core.schema.tasks import FilesSource, Source
 from regft_core.serve.abstention import abstain_for, check_accuracy
 from regft_core.serve.card import card_contents, model_card

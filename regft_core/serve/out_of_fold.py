@@ -19,9 +19,8 @@ from regft_core.errors import RunFailed
 from regft_core.evaluate.ood import positive_of
 from regft_core.kinds import find
 from regft_core.models.served import Refit
-from regft_core.runs.results.judged import JudgedRows
-from regft_core.runs.results.records import EvaluationRecord
-from regft_core.runs.results.work import Predictions, Work, wrong
+from regft_core.runs.records import EvaluationRecord
+from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.grid import Cell
 from regft_core.statistics.arms import Arms

@@ -16,8 +16,8 @@ import yaml
 from regft_core.errors import StoreError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import read_json
-from regft_core.runs.results.records import MARK, EvaluationRecord, TrainingRecord
-from regft_core.runs.results.work import Work
+from regft_core.runs.records import MARK, EvaluationRecord, TrainingRecord
+from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import read_contamination
@@ -208,17 +208,17 @@ class _Files:
         searched = work.manifest_file("search", cell).is_file()
         self.searches = {run.seed: run for run in (work.search(cell).runs if searched else ())}
         self.findings = work.findings(cell)
-        self._curves = [work.curves(stage, cell) for stage in ("search", "finetune")]
-        self._logged = [work.logged(stage, cell) for stage in ("search", "finetune")]
 
     def curves(self, run: TrainingRecord, start: int, end: int) -> list[Point]:
         """Curves, what the method logged and the scores of epochs, by step; times are spread over the run."""
         rows: list[tuple[str, str, int, float | None]] = []
-        for point in (point for log in self._curves for point in log.curve([run.seed])):
-            numbers = (point.loss, point.learning_rate, point.gradient_norm)
-            for name, value in zip(("loss", "learning_rate", "gradient_norm"), numbers, strict=True):
-                rows.append((point.phase, name, point.step, value))
-        rows += [(one.phase, one.name, one.step, one.value) for log in self._logged for one in log.logged([run.seed])]
+        for stage in ("search", "finetune"):
+            for point in self.work.curves(stage, self.cell, [run.seed]) or ():
+                numbers = (point.loss, point.learning_rate, point.gradient_norm)
+                for name, value in zip(("loss", "learning_rate", "gradient_norm"), numbers, strict=True):
+                    rows.append((point.phase, name, point.step, value))
+        logged = (one for s in ("search", "finetune") for one in self.work.logged(s, self.cell, [run.seed]))
+        rows += [(one.phase, one.name, one.step, one.value) for one in logged]
         if run.epoch_scores is not None:
             metric = run.epoch_scores.metric
             rows += [(o.phase, f"epoch.{o.rows}.{metric}", o.step, o.score) for o in run.epoch_scores.scores]

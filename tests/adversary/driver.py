@@ -163,7 +163,7 @@ def at(moment: str, given: Input) -> Iterator[None]:
 
     from regft_core.evaluate import predict
     from regft_core.grid import data
-    from regft_core.runs.store.working_run import WorkingRun
+    from regft_core.runs.working_run import WorkingRun
 
     if moment in ("before planning", "before the start"):
         yield

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import RunFailed, StoreError
-from regft_core.runs.store.run_store import RunStore
-from regft_core.runs.store.stored_run import run_key
+from regft_core.runs.store import RunStore
+from regft_core.runs.stored_run import run_key
 
 
 def square(job: int, device: str) -> tuple[int, str]:

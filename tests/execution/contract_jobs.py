@@ -17,8 +17,8 @@ from typing import Any
 
 from regft_core.errors import DataError
 from regft_core.grid.executors import JobsFailed, run_all
-from regft_core.runs.store.run_store import RunStore
-from regft_core.runs.store.stored_run import run_key
+from regft_core.runs.store import RunStore
+from regft_core.runs.stored_run import run_key
 
 STEPS = 10
 

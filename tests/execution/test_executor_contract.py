@@ -16,7 +16,7 @@ import pytest
 
 from regft_core.catalogue import EXECUTORS
 from regft_core.grid.executors import JobsFailed, run_all
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 from tests.execution import contract_jobs
 from tests.execution.contract_jobs import STEPS, Job, Trained
 from tests.execution.test_executors import THREADS, alive, eventually

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from regft_core.grid.executors import JobsFailed, run_all
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 from tests.extras import needs

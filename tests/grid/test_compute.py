@@ -31,7 +31,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.project import kept_open, open_project
 from regft_core.runs.run import STAGES, look_up, run
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
 from tests.extras import needs

@@ -2,14 +2,24 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.io.canonical import sha256_file, sha256_text
-from regft_core.io.files import _HOST, atomic_directory, temporary_name, write_bytes, write_json, write_text
+from regft_core.io import files
+from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.io.files import (
+    LEFTOVER_SECONDS,
+    atomic_directory,
+    replace_directory,
+    temporary_name,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from regft_core.io.reading import read_json
 from tests.errors import raises_code
 
@@ -59,11 +69,14 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "x").read_bytes() == b"0123456789"
 
 
-def test_a_write_sweeps_what_a_killed_write_left(tmp_path: Path) -> None:
-    left = tmp_path / f".x.json.tmp-{_HOST}.{2**22 + 1}.1.00000000"  # above the largest process id
-    left.write_text("half")
+def test_a_write_sweeps_what_a_killed_one_left_a_day_ago(tmp_path: Path) -> None:
+    old, young, other = (temporary_name(tmp_path / name) for name in ("x.json", "x.json", "y.json"))
+    for path in (old, young, other):
+        path.mkdir()
+    for path in (old, other):
+        os.utime(path, (time.time() - LEFTOVER_SECONDS - 60,) * 2)
     write_json(tmp_path / "x.json", {})
-    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+    assert set(tmp_path.iterdir()) == {tmp_path / "x.json", young, other}
 
 
 def test_names_of_any_length_that_the_system_takes_can_be_written(tmp_path: Path) -> None:
@@ -74,10 +87,6 @@ def test_names_of_any_length_that_the_system_takes_can_be_written(tmp_path: Path
             (directory / "file").write_text("x")
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == [name]
     assert [p.name for p in (tmp_path / "d").iterdir()] == [name]
-    left = tmp_path / temporary_name(tmp_path / name).name.replace(f".{os.getpid()}.", f".{2**22 + 1}.")
-    left.write_text("half")
-    write_json(tmp_path / name, {})
-    assert not left.exists()
 
 
 def test_longer_names_are_explained(tmp_path: Path) -> None:
@@ -90,3 +99,49 @@ def test_longer_names_are_explained(tmp_path: Path) -> None:
     with raises_code(StoreError, *said), atomic_directory(tmp_path / name / f"{name}-128"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_json_cannot_say_are_refused_with_their_place(tmp_path: Path, number: float) -> None:
+    for function in (canonical_json, lambda value: write_json(tmp_path / "x.json", value)):
+        with pytest.raises(ValueError, match=r"value\.runs\[1\]\.loss: JSON has no"):
+            function({"runs": [{"loss": 0.5}, {"loss": number}]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+
+    def fill(content: str, error: Exception | None = None) -> None:
+        with atomic_directory(target) as directory:
+            (directory / "sub").mkdir()
+            (directory / "sub" / "file").write_text(content)
+            if error:
+                raise error
+
+    with pytest.raises(KeyError):
+        fill("lost", KeyError("x"))
+    assert list(tmp_path.iterdir()) == []
+    fill("first")
+    assert (target / "sub" / "file").read_text() == "first"
+    with pytest.raises(FileNotFoundError):  # a missing input is not a failure to write
+        fill("lost", FileNotFoundError("input"))
+    with raises_code(StoreError, "cannot-write", "out", "is full"):
+        fill("lost", OSError(errno.ENOSPC, "No space left on device"))
+    assert (target / "sub" / "file").read_text() == "first"
+    fill("second")
+    assert (target / "sub" / "file").read_text() == "second"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_replace_directory_with_and_without_an_atomic_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(name)
+    replace_directory(tmp_path / "new", tmp_path / "old")
+    assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["old", "old/new.txt"]

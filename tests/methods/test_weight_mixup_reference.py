@@ -12,7 +12,7 @@ from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
-from regft_core.runs.rows import split_rows
+from regft_core.runs.row_splits import split_rows
 from regft_core.schema import DropoutConfig
 from regft_core.training import bilevel
 from tests.errors import raises_code

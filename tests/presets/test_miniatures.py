@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.runs.results.records import MARK
+from regft_core.runs.records import MARK
 from tests.presets.miniature import build, failures, names, run
 
 #: One of each paper; the others take minutes together: ``pytest -m slow tests/presets``.

@@ -13,7 +13,7 @@ import pytest
 from regft_core.report.costs import overrides
 from regft_core.report.figures.block import _epochs, epoch_curves, epoch_note
 from regft_core.report.read_grid import BlockData, read_grid
-from regft_core.runs.results.records import EpochScore, EpochScores
+from regft_core.runs.records import EpochScore, EpochScores
 
 #: Scores of three epochs, for seed 0; every later seed has 0.01 more.
 SCORES = (0.6, None, 0.8)

@@ -12,7 +12,7 @@ import pytest
 
 from regft_core.report.evaluations import _mean_rows
 from regft_core.report.page.formatting import quantity
-from regft_core.runs.results.records import FoundTable
+from regft_core.runs.records import FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
 HOSTILE = "<script>alert('x')</script>"

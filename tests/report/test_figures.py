@@ -13,7 +13,7 @@ import pytest
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.svg import VARIABLES
 from regft_core.report.read_grid import read_grid
-from regft_core.runs.results.logs import CurvePoint
+from regft_core.runs.work import CurvePoint
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from regft_core.errors import StoreError
 from regft_core.report import results as numbers
 from regft_core.report.figures.block import thinned
 from regft_core.report.page import formatting
-from regft_core.runs.results.logs import CurvePoint
+from regft_core.runs.work import CurvePoint
 from tests.errors import raises_code
 
 

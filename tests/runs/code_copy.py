@@ -20,13 +20,12 @@ import json, os, sys
 from pathlib import Path
 import numpy, pydantic, yaml  # noqa
 def say():
-    from regft_core.runs.scopes import evaluation_scope, kind_modules, report_scope
     from regft_core.runs.context import Context
     from regft_core.runs.job import Job
     from regft_core.runs.project import open_project
     from regft_core.runs import code
     from regft_core.runs.code import code_of
-    from regft_core.runs.scopes import stage_scope
+    from regft_core.runs.scopes import scope_of
     assert Path(code.__file__).is_relative_to(Path.cwd()), code.__file__
     project = open_project(Path.cwd())
     runs, packages = {}, {}
@@ -36,9 +35,9 @@ def say():
         packages[name] = context.keys.identity("finetune").get("packages", {})
     metrics, source = project.tasks["cue_sentence"].metrics, context.source
     kinds = ["classification"]
-    stages = {name: code_of(stage_scope(name, kind_modules(kinds))).sha256 for name in ("dataset", "subsample")}
-    stages["evaluate"] = code_of(evaluation_scope(kinds, metrics, source)).sha256
-    stages["report"] = code_of(report_scope(metrics)).sha256
+    stages = {name: code_of(scope_of(name, kinds=kinds)).sha256 for name in ("dataset", "subsample")}
+    stages["evaluate"] = code_of(scope_of("evaluate", kinds=kinds, metrics=metrics, source=source)).sha256
+    stages["report"] = code_of(scope_of("report", metrics=metrics)).sha256
     assert "torch" not in sys.modules
     return {"runs": runs, "stages": stages, "packages": packages}
 

@@ -6,18 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regft_core.errors import ConfigError
-from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses import enabled
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import write_plan
-from regft_core.methods import tdt
 from regft_core.report import Inputs, write_report
-from regft_core.runs.findings import finding_scope
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
-from tests.errors import raises_code
-from tests.runs.conftest import DIVERGES, TASK, change, edit, edit_method, runs, write_method
+from tests.runs.conftest import TASK, change, edit, edit_method, runs
 from tests.runs.test_evaluations import GRID, found, judge, switch_on, train
 
 ALL: dict[str, dict[str, Any]] = {
@@ -110,44 +105,6 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
     assert len({one["run"] for one in both}) == 1
 
 
-def test_a_run_beside_that_fails_or_has_no_confidence_is_a_remark(project: Path) -> None:
-    write_method(project, "diverges", regularisers=DIVERGES)
-    methods = ["vanilla", "diverges", "tfidf_logistic"]
-    for method, why in (
-        ("diverges", "the run of 'diverges' beside this one failed"),
-        ("vanilla", "'vanilla' learns no confidence per token"),
-        ("tfidf_logistic", "'tfidf_logistic' answers instead of a model of 'tfidf_logistic'"),
-    ):
-        asked = {"deletion": {"rows": 10, "shares": [0.5], "confidence_of": method}}
-        change(project, methods=methods, grid={**GRID, "seeds": [0]}, evaluations=asked)
-        train(project, "vanilla")
-        assert why in remarks(judge(project, "vanilla"), "deletion")
-
-
-def test_a_run_beside_is_of_a_listed_method(project: Path) -> None:
-    asked = {"deletion": {"confidence_of": "tdd"}}
-    change(project, methods=["vanilla", "tdt"], grid=GRID, evaluations=asked)
-    with raises_code(ConfigError, "not-listed", "evaluations.deletion.confidence_of", "'tdd'", "'tdt'"):
-        open_project(project)
-
-
-def test_a_task_that_is_probed_is_checked_and_its_rows_are_in_the_facts(project: Path) -> None:
-    change(project, methods=["vanilla"], grid=GRID, evaluations={"layer_probes": {"tasks": ["cue_pairs"]}})
-    with raises_code(ConfigError, "unknown-task", "evaluations.layer_probes.tasks[0]:", "'cue_pairs'"):
-        open_project(project)
-    switch_on(project, {"layer_probes": {"tasks": ["hans"]}})
-    with raises_code(ConfigError, "training-split-missing", "task 'hans' has no training split to read rows of"):
-        open_project(project)
-    switch_on(project, ["layer_probes"])
-    with raises_code(ConfigError, "options-missing", "layer_probes", "tasks"):
-        open_project(project)
-    switch_on(project, {"layer_probes": {"tasks": ["cue_pair"]}})
-    before = planned(project)
-    edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
-    after = planned(project)
-    assert {name for name in before if before[name] != after[name]} == {"evaluate", "report"}
-
-
 def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"layer_probes": ALL["layer_probes"]})
     train(project, "vanilla")
@@ -160,24 +117,6 @@ def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     assert {key for key in new if new[key] != old[key]} == {"other_rows"}
     evaluation, options = enabled(open_project(project).params)["layer_probes"]
     assert evaluation.other_tasks(options) == ("cue_pair",)
-
-
-def test_the_methods_that_show_views_are_in_the_key_of_evaluations_that_read_them() -> None:
-    views, speed = analyses.find("views"), analyses.find("speed")
-    source_of: Any = type("Source", (), {"architecture": type("Family", (), {"name": "bert"})})
-    from regft_core.runs import findings as enabled_evaluations
-
-    original = enabled_evaluations.family_module
-    enabled_evaluations.family_module = lambda source: "regft_core.models.families.bert"  # type: ignore[assignment]
-    try:
-        given = source_of, ["regression"], (), [tdt.__name__]
-        assert tdt.__name__ in finding_scope(views, views.Config(), *given).entries
-        assert tdt.__name__ not in finding_scope(speed, speed.Config(), *given).entries
-        robustness = analyses.find("robustness")
-        scope = finding_scope(robustness, robustness.Config(), source_of, ["regression"], ["accuracy"])
-        assert {"regft_core.metrics.accuracy", "regft_core.kinds.regression"} <= set(scope.entries)
-    finally:
-        enabled_evaluations.family_module = original
 
 
 def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Path) -> None:
@@ -201,16 +140,3 @@ def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Pat
             assert compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None) == {}
             [finding] = (project / "work" / "evaluate" / "vanilla").rglob(f"asks_{name}.json")
             assert said.replace('"', '\\"') in finding.read_text()
-
-
-def test_a_run_without_a_model_has_the_evaluations_that_need_none(project: Path) -> None:
-    """Also speed, and a temperature, which such a run has not."""
-    asked = {"calibration": {"temperature": True}, "speed": {"examples": 8}}
-    change(project, methods=["vanilla", "tfidf_logistic"], grid={**GRID, "seeds": [0]}, evaluations=asked)
-    train(project, "tfidf_logistic")
-    records = judge(project, "tfidf_logistic")
-    assert "answers instead of a model" in remarks(records, "speed")
-    assert "answers instead of a model" in remarks(records, "calibration")
-    assert records[0]["evaluations"]["calibration"]["scalars"]["dev"]["nll"] > 0
-    written = project / "work" / "evaluate" / "tfidf_logistic" / TASK / "24" / "evaluations" / "speed.json"
-    assert json.loads(written.read_text())["runs"][0]["status"] == "ok"

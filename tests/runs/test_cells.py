@@ -4,122 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import platform
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 
-from regft_core.errors import ConfigError, OutOfMemory, StoreError
-from regft_core.grid.compute import compute_only
+from regft_core.errors import OutOfMemory
 from regft_core.grid.lines import describe
-from regft_core.grid.pool import KEEP_FREED_MEMORY, run_on_executor, settle_kernels
-from regft_core.runs import code, training_run
+from regft_core.grid.pool import settle_kernels
+from regft_core.runs import training_run
 from regft_core.runs.context import Context
-from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
-from regft_core.runs.records import known_keys
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
-from tests.runs.conftest import DIVERGES, PARAMS, SIZE, TASK, change, job, run_stages, runs, train, write_method
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def report_allocator(job: Job, *, device: str) -> dict[str, Any]:
-    """A job that says what its process was told about memory and whether it keeps a freed block."""
-    before = resident()
-    block = bytearray(b"1") * 2**27  # 128 MiB, written
-    del block
-    told = {name: os.environ.get(name) for name in KEEP_FREED_MEMORY}
-    after = resident()
-    return {"process": os.getpid(), "before": before, "after": after} | {"told": told, "kept": after - before > 2**26}
-
-
-def on_workers(root: Path, seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """What ``report_allocator`` says in the workers of a project."""
-    found: list[dict[str, Any]] = []
-    jobs = [job(root, "vanilla", seed) for seed in seeds]
-    run_on_executor(
-        open_project(root), jobs, report_allocator, keys={}, on_result=lambda _, record: found.append(record)
-    )
-    return found
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
-def test_workers_on_a_cpu_keep_freed_memory_unless_told_otherwise(
-    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = make_project(grid={"seeds": [0]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
-    for name in KEEP_FREED_MEMORY:
-        monkeypatch.delenv(name, raising=False)
-    records = on_workers(root, (0,))
-    assert [(record["told"], record["kept"]) for record in records] == [(KEEP_FREED_MEMORY, True)]
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1048576")
-    monkeypatch.setenv("MALLOC_MMAP_MAX_", "65536")
-    records = on_workers(root, (0,))
-    assert records[0]["told"]["MALLOC_TRIM_THRESHOLD_"] == "1048576"
-    assert records[0]["kept"] is False
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc's allocator")
-def test_what_one_run_freed_is_gone_before_the_next(
-    make_project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = make_project(grid={"seeds": [0, 1]}, execution={"executor": "processes", "workers": 1, "device": "cpu"})
-    for name in KEEP_FREED_MEMORY:
-        monkeypatch.delenv(name, raising=False)
-    records = on_workers(root, (0, 1))
-    first, second = records
-    assert first["process"] == second["process"]
-    assert second["before"] < first["after"] - 2**26
-
-
-def test_a_new_seed_trains_that_seed_only_also_when_the_weights_of_the_others_were_pruned(
-    project: Path, trained: list[tuple[str, int]]
-) -> None:
-    run_stages(project, "weight_mixup")
-    Context(job(project, "vanilla")).store.prune(budget_bytes=0)
-    trained.clear()
-    change(project, grid={"seeds": [0, 1, 2]})
-    run_stages(project, "weight_mixup")
-    assert trained == [("search", 2)] * 2 + [("finetune", 2)]
-
-
-def test_what_look_ups_depend_on_is_found_out_once_and_training_looks_again(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original, moments = training_run.train, []
-
-    def train_and_tell(*given: Any, **options: Any) -> Any:
-        moments.append(code._moment)
-        return original(*given, **options)
-
-    monkeypatch.setattr(training_run, "train", train_and_tell)
-    run_stages(project, "vanilla")
-    assert moments == [None, None]
-    looked, looks = code.code_now, []
-
-    def counted(*given: Any, **options: Any) -> Any:
-        looks.append(given)
-        return looked(*given, **options)
-
-    monkeypatch.setattr(code, "code_now", counted)
-    found = []
-    for seeds in ([0], [0, 1]):
-        change(project, grid={"seeds": seeds})
-        looks.clear()
-        compute_only(project, "finetune", [f"vanilla/{TASK}"], lambda _: None)
-        found.append(len(looks))
-    assert found[0] == found[1] > 0
+from tests.runs.conftest import DIVERGES, TASK, change, job, run_stages, runs, train, write_method
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
@@ -227,30 +126,6 @@ def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> Non
     assert [record["status"] for record in records["evaluate"]] == ["failed", "failed"]
 
 
-def test_a_full_disk_is_an_error_that_names_the_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    # Before anything is on fire, so that only the run itself meets the full disk.
-    context, phase = Context(job(project, "vanilla")), open_phase(project)
-    context.encode(context.data(phase).examples, phase)
-    monkeypatch.setattr("regft_core.io.tensors.save_file", full, raising=False)
-    monkeypatch.setattr("os.fsync", full)
-    with raises_code(StoreError, "cannot-write"):
-        train(project, "vanilla")
-    assert not list((project / "work").glob("finetune/**/manifest.json"))
-
-
-def open_phase(root: Path) -> Any:
-    return Context(job(root, "vanilla")).phase("finetune")
-
-
-def test_params_of_the_template_are_those_of_this_file(project: Path) -> None:
-    assert yaml.safe_load((project / "params.yaml").read_text()) == PARAMS
-
-
 def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says something about the machine, not about the run: on another machine the run may fit."""
     import torch
@@ -266,19 +141,6 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
             train(project, "vanilla")
     assert runs(project) == {}
     assert train(project, "vanilla")["status"] == "ok"
-
-
-def test_what_is_not_in_the_grid_is_refused_by_name(project: Path) -> None:
-    with raises_code(ConfigError, "not-listed", "size '25"):
-        Context(Job(str(project), "vanilla", TASK, "25", 0))
-    with raises_code(ConfigError, "not-listed", "'vanilla'"):
-        Context(Job(str(project), "vanila", TASK, SIZE, 0))
-
-
-def test_keys_of_a_record_are_those_of_its_phases_and_its_own() -> None:
-    assert known_keys(None) == {}
-    assert known_keys({"phases": {"search": "a"}}) == {"search": "a"}
-    assert known_keys({"phases": {"search": "a"}, "key": "b"}) == {"search": "a", "finetune": "b"}
 
 
 def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from regft_core.data.examples import read_jsonl, write_jsonl
-from regft_core.errors import ConfigError, DataError
+from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
 from regft_core.runs.project import open_project
 from tests.errors import raises_code
-from tests.runs.conftest import TASK, change, edit, job, stored, train, write_method
+from tests.runs.conftest import TASK, change, job, stored, train
 
 SPLIT = {"checkpoint": "best_on_split", "checkpoint_share": 0.25, "epochs": 3}
 DEV = {"checkpoint": "best_on_dev_as_published", "epochs": 3}
@@ -61,54 +60,8 @@ def test_the_rule_and_what_judges_are_in_the_key_of_the_last_phase_alone(project
     assert key(project) != on_dev
 
 
-def test_the_code_that_judges_counts_only_where_it_judges(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regft_core.runs import scopes
-
-    phase = Context(job(project, "vanilla")).phase("finetune")
-    source = Context(job(project, "vanilla")).source
-    plain = scopes.phase_scope([], phase, source, ["classification"], ["accuracy"])
-    assert scopes.CHECKPOINT_RULE not in plain.entries
-    change(project, training=SPLIT)
-    phase = Context(job(project, "vanilla")).phase("finetune")
-    assert {scopes.CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
-        scopes.phase_scope([], phase, source, ["classification"], ["accuracy"]).entries
-    )
-    assert "checkpoint" in Context(job(project, "vanilla")).keys.identity("finetune")["training"]
-
-
-def test_the_key_has_the_dev_set_that_chooses(project: Path) -> None:
-    """Without it a run would be left as it is whose dev set is another."""
-    change(project, training=SPLIT)
-    dev = project / "work" / "datasets" / TASK / "dev.jsonl"
-    rows = dev.read_text()
-
-    def key_with(rows: str) -> str:
-        dev.write_text(rows)
-        return Context(job(project, "vanilla")).keys.of("finetune")
-
-    less = "".join(rows.splitlines(keepends=True)[1:])
-    assert key_with(rows) == key_with(less)
-    change(project, training=DEV)
-    assert key_with(rows) != key_with(less)
-
-
 @pytest.mark.parametrize("method", ["ema", "wise_ft"])
 def test_what_makes_its_result_after_the_last_step_is_refused(project: Path, method: str) -> None:
     change(project, training=SPLIT, methods=["vanilla", method])
     with raises_code(ConfigError, "bad-composition", "after the last step"):
         open_project(project)
-
-
-def test_a_share_without_rows_says_so(project: Path) -> None:
-    change(project, training={**SPLIT, "checkpoint_share": 0.99})
-    with raises_code(DataError, "no-rows-left", "0.99 of 24"):
-        train(project, "vanilla")
-
-
-def test_a_method_may_have_a_rule_of_its_own(project: Path) -> None:
-    rule: dict[str, Any] = {"training": {"checkpoint": "best_on_split"}}
-    write_method(project, "best", **rule)
-    context = Context(job(project, "best"))
-    assert context.phase("finetune").training.checkpoint == "best_on_split"
-    edit(project / "pipelines" / "methods" / "best.yaml", "best_on_split", "best_on_dev_as_published")
-    assert key(project, "best") != context.keys.of("finetune")

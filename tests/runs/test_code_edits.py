@@ -143,12 +143,6 @@ def test_an_edit_touches_exactly_the_runs_that_compute_with_it(found: list[dict[
     assert touched(found[0], after) == (runs, stages)
 
 
-def test_a_new_method_file_and_a_new_yaml_touch_nothing(copied: Path) -> None:
-    new = "description: another\nregularisers: {hype: {scale: 1.0e-3}}\n"
-    before, after = answers(copied, [("pipelines/methods/unlisted.yaml", "", new)])
-    assert touched(before, after) == (set(), set())
-
-
 def test_the_code_of_a_regulariser_counts_again_when_a_method_lists_it_again(copied: Path) -> None:
     """Added, run, removed, edited meanwhile, added again: not the results of before the edit."""
     yaml_file = "pipelines/methods/hype_n.yaml"

@@ -13,10 +13,10 @@ from regft_core.errors import InputChanged
 from regft_core.runs import encoder_tensors
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import left_out, load_whole, without_encoder
-from regft_core.runs.environment import set_up
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.phase import trained
+from regft_core.runs.phase import phase_inputs
 from regft_core.runs.run import run
+from regft_core.runs.training_run import outcome_tensors, train
 from tests.runs.conftest import change, job, stored, write_method
 
 HEAD = {"classifier.bias", "classifier.weight"}
@@ -35,9 +35,8 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
     asked = job(project, method)
     record = run(asked, until="finetune")["finetune"]
     context, phase = Context(asked), Context(asked).phase("finetune")
-    here = set_up("cpu", context.params.execution)
-    _, tensors = trained(context, phase, None, here, weights=True)
-    whole, there = tensors["weights"], stored(project, record["key"])
+    inputs = phase_inputs(context, phase, None)
+    whole, there = outcome_tensors(inputs, train(inputs), weights=True)["weights"], stored(project, record["key"])
     on_disk = there.load_tensors("weights")
     listed = left_out(context, there)
     assert set(on_disk) == {name for name in whole if STORED[method](name)}
@@ -51,19 +50,6 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
         first = next(iter(model))
         model[first].add_(1)  # a copy: what is read again is the encoder's
     assert torch.equal(load_whole(context, phase, there, "weights")[first], whole[first])
-
-
-def test_a_pruned_probe_comes_back_with_its_bits(project: Path) -> None:
-    change(project, methods=["vanilla", "linear_probe"])
-    asked = job(project, "linear_probe")
-    record = run(asked)
-    store, key = Context(asked).store, record["finetune"]["key"]
-    store.prune(0)
-    finished = Context(job(project, "linear_probe", **record["finetune"]["phases"], finetune=key))
-    assert FinishedModel(finished).model is not None
-    again = stored(project, key)
-    assert again.has_weights
-    assert set(again.load_tensors("weights")) == HEAD
 
 
 def test_a_phase_starts_from_all_weights_of_the_one_before(project: Path) -> None:

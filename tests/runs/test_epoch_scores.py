@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.runs.context import Context
-from regft_core.runs.epoch_scores import epoch_scores
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.job import Job
 from regft_core.runs.scopes import CHECKPOINT_RULE
-from regft_core.training.best import BestState, EpochScores
-from tests.runs.conftest import SIZE, TASK, change, job, stored, train, write_method
+from tests.runs.conftest import SIZE, TASK, change, job, stored, train
 
 ON = {"epochs": 3, "epoch_scores": True}
 OFF = {"epochs": 3, "epoch_scores": False}
@@ -62,18 +60,6 @@ def test_the_end_of_a_cut_epoch_is_scored(project: Path) -> None:
     assert [row[2:4] for row in found] == [[3, 1.0], [4, pytest.approx(4 / 3)]]
 
 
-def test_off_is_as_if_there_were_no_such_switch(project: Path) -> None:
-    change(project, training={"epochs": 3})
-    before = key(project)
-    context = Context(job(project, "vanilla"))
-    phase = context.phase("finetune")
-    assert "epoch_scores" not in phase.training.settled()
-    assert "epoch_scores" not in context.keys.identity("finetune")
-    assert CHECKPOINT_RULE not in context.keys.training_scope(phase).entries
-    change(project, training=OFF)
-    assert key(project) == before
-
-
 def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> None:
     change(project, training=OFF)
     plain, search = key(project), key(project, "weight_mixup", "search")
@@ -90,26 +76,6 @@ def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> 
     assert key(project) != on
 
 
-@pytest.mark.parametrize("method", ["tfidf_logistic", "majority", "linear_probe", "uniform_soup"])
-def test_where_there_is_nothing_to_score_nothing_is_other(project: Path, method: str) -> None:
-    """Arms that answer without the model, or whose last phase takes no step."""
-    change(project, training=OFF, methods=["vanilla", method])
-    plain = key(project, method)
-    change(project, training=ON)
-    assert key(project, method) == plain
-    if method != "uniform_soup":  # five trainings, to say the same
-        record = train(project, method)
-        assert record["status"] == "ok"
-        assert "epoch_scores" not in record
-
-
-def test_one_method_may_ask_for_it(project: Path) -> None:
-    before = key(project)
-    write_method(project, "watched", training={"epoch_scores": True})
-    assert Context(job(project, "watched")).phase("finetune").training.epoch_scores
-    assert key(project) == before
-
-
 def test_beside_a_rule_on_rows_set_aside_both_are_recorded(project: Path) -> None:
     rule = {"checkpoint": "best_on_split", "checkpoint_share": 0.25}
     change(project, training={**OFF, **rule})
@@ -124,21 +90,6 @@ def test_beside_a_rule_on_rows_set_aside_both_are_recorded(project: Path) -> Non
     assert [row[4] for row in rows[:3]] == [score for _, score in both["checkpoint"]["scores"]]
 
 
-def test_where_the_dev_set_chooses_its_scores_are_those(project: Path) -> None:
-    change(project, training={**OFF, "checkpoint": "best_on_dev_as_published"})
-    plain = key(project)
-    change(project, training=ON)
-    assert key(project) == plain  # it is scored once
-    assert [row[1] for row in train(project, "vanilla")["epoch_scores"]["scores"]] == ["dev"] * 3
-
-
-def test_every_member_of_a_repeated_phase_has_its_scores(project: Path) -> None:
-    repeated = {"repeat": {"times": 2, "vary": ["order"]}, "training": {"epochs": 2, "epoch_scores": True}}
-    write_method(project, "soup", phases={"finetune": repeated})
-    rows = train(project, "soup")["epoch_scores"]["scores"]
-    assert [row[0] for row in rows] == ["finetune-0", "finetune-0", "finetune-1", "finetune-1"]
-
-
 def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Path) -> None:
     values = {"training.learning_rate": 3e-3}
     change(project, training=ON, tuning={"split": 0.75, "values": {"training.learning_rate": [1e-3, 3e-3]}})
@@ -147,19 +98,3 @@ def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Pat
     assert "epoch_scores" in chosen.keys.identity("finetune")
     assert "epoch_scores" not in trial.keys.identity("finetune")
     assert "epoch_scores" not in trial.keys.shared_identity(trial.phase("finetune"))["training"]
-
-
-def test_a_metric_that_is_better_lower_is_recorded_as_it_is() -> None:
-    """A judge turns it round, for its larger value is the better one."""
-
-    class Trained:
-        best = BestState(lambda _: 0.0, scores=[(2, -0.5)])
-        watched = EpochScores(lambda _: 0.0, scores=[(2, -0.25), (4, None)])
-        steps_per_epoch = 2
-
-    found = epoch_scores("finetune", cast(Any, Trained()), "best_on_split", "mse")
-    assert found["epoch_scores"]["scores"] == [
-        ["finetune", "held_out", 2, 1.0, 0.5],
-        ["finetune", "dev", 2, 1.0, 0.25],
-        ["finetune", "dev", 4, 2.0, None],
-    ]

@@ -14,14 +14,13 @@ import yaml
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.grid.compute import compute_only
-from regft_core.grid.keys import write_plan
 from regft_core.report import Inputs, write_report
 from regft_core.runs import evaluate as evaluating
 from regft_core.runs import training_run
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
 from tests.errors import raises_code
-from tests.runs.conftest import DIVERGES, SIZE, TASK, change, edit, refresh, runs, write_method
+from tests.runs.conftest import SIZE, TASK, change, edit, runs, write_method
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -170,36 +169,11 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     ]
 
 
-def test_the_plan_of_evaluate_and_report_alone_says_what_is_switched_on(project: Path, toy: Path) -> None:
-    def now() -> dict[str, str]:
-        write_plan(open_project(project))
-        return {path.stem: path.read_text() for path in (project / "work" / "plan").iterdir()}
-
-    def differ(one: dict[str, str], other: dict[str, str]) -> set[str]:
-        return {name for name in one if one[name] != other[name]}
-
-    off = now()
-    switch_on(project, ["toy"])
-    on = now()
-    assert differ(off, on) == {"evaluate", "report"}
-    switch_on(project, {"toy": {"factor": 2.0}})
-    assert differ(on, now()) == {"evaluate", "report"}
-    switch_on(project, ["toy"])
-    assert differ(on, now()) == set()
-    edit(toy, "How long", "# a comment and a docstring: How long")
-    assert differ(on, now()) == set()
-    edit(toy, ".mean()", ".max()")
-    assert differ(on, now()) == {"evaluate", "report"}
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         (".mean()}", ".mean() * float('nan')}", r"dev.words is .*nan.*; a scalar is a finite number"),
         ("{n: {", "{n + 'x': {", "scalars of 'devx', which is no set; there are dev, no_cue, reversed, run"),
-        ('"words":', '"how many words?":', "the name 'how many words\\?' is not of letters"),
-        ("e.idx, e.text)", "e.idx,)", "dev.first: a row has 1 cells, but there are 2 columns"),
-        ("e.idx, e.text)", "e.idx, e)", "dev.first holds Example.*; cells are text, numbers or None"),
     ],
 )
 def test_an_evaluation_that_raises_costs_its_own_panel(
@@ -218,16 +192,6 @@ def test_an_evaluation_that_raises_costs_its_own_panel(
     report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [text for text in report.warnings if "Evaluation toy failed" in text]
     assert fine["scalars"]["dev"]
-
-
-def test_a_model_that_is_not_declared_is_refused(project: Path, toy: Path) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy"])
-    train(project, "vanilla")
-    edit(toy, "    words = {n:", "    run.trained.model\n    words = {n:")
-    (record,) = judge(project, "vanilla")
-    assert "NEEDS_MODEL = True" in record["evaluations"]["toy"]["error"]
-    edit(toy, "NEEDS_MODEL = False", 'NEEDS_MODEL = ("factor",)')
-    assert found(judge(project, "vanilla"))["toy"]
 
 
 def test_a_temperature_is_fitted_on_rows_that_were_set_aside_or_not_at_all(project: Path) -> None:
@@ -255,49 +219,3 @@ def test_a_temperature_is_fitted_on_rows_that_were_set_aside_or_not_at_all(proje
         assert remark.startswith(f"no temperature was fitted: {why}")
         assert "run" not in of[method]["scalars"]
         assert not [name for name in of[method]["scalars"]["dev"] if name.endswith("scaled")]
-
-
-def test_speed_is_marked_and_says_where_it_was_measured(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"speed": {"examples": 8}})
-    elsewhere = {"device": "cpu", "name": "another machine", "threads": 1, "deterministic": True}
-    monkeypatch.setattr("regft_core.runs.findings.set_up", lambda *_: elsewhere)
-    train(project, "vanilla")
-    (first,) = judge(project, "vanilla")
-    content = written(project, "vanilla", "speed")
-    assert content["machine_dependent"] is True
-    numbers = content["runs"][0]["scalars"]["run"]
-    assert numbers["examples_per_second"] > 0
-    assert numbers["bytes"] == 4 * numbers["parameters"]
-    assert content["runs"][0]["environment"] == elsewhere
-    assert judge(project, "vanilla")[0]["evaluations"] == first["evaluations"]  # kept
-
-
-def test_what_does_not_fit_a_task_is_left_out_and_said(project: Path) -> None:
-    change(
-        project, methods=["vanilla"], grid={"tasks": [TASK, "cue_regression"]}, evaluations=["per_class", "mistakes"]
-    )
-    refresh(project)
-    loaded = open_project(project)
-    assert [w for w in loaded.warnings if "it leaves cue_regression out" in w]
-    change(project, grid={"tasks": ["cue_regression"], "seeds": [0]})
-    with raises_code(ConfigError, "no-task-fits", "per_class", "classification"):
-        open_project(project)
-
-
-def test_a_run_that_failed_has_no_findings(project: Path) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["per_class"])
-    write_method(project, "diverging", regularisers=DIVERGES)
-    train(project, "diverging")
-    (record,) = judge(project, "diverging")
-    assert record["status"] == "failed"
-    assert record["evaluations"] == {}
-    assert not (project / "work" / "evaluate" / "diverging" / TASK / SIZE / "evaluations").exists()
-
-
-def test_executor_does_not_matter(project: Path) -> None:
-    change(project, methods=["vanilla"], grid=GRID, evaluations=["calibration", "mistakes"])
-    train(project, "vanilla")
-    serial = found(judge(project, "vanilla"))
-    change(project, execution={"executor": "processes", "workers": 2}, store={"path": "elsewhere"})
-    train(project, "vanilla")
-    assert found(judge(project, "vanilla")) == serial

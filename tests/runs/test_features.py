@@ -11,20 +11,16 @@ from random import Random
 from typing import Any
 
 import pytest
-import torch
 
 from regft_core.errors import InputChanged
-from regft_core.grid.failures import torch_threads
 from regft_core.models import load
 from regft_core.runs import finished_model
+from regft_core.runs.caches import feature_files
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
-from regft_core.runs.store.features import FeatureFiles
-from regft_core.runs.store.features import files as feature_files
-from tests.recomputed import differences, expected
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.runs.test_folds import WORDS
 from tests.small_project import TASK, build
@@ -114,24 +110,6 @@ def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
     assert sorted(path for _, _, path in feature_files(store.path)) == before
 
 
-def test_what_is_computed_again_reads_no_kept_vectors(probes: Path) -> None:
-    one = job(probes, "linear_probe")
-    with torch_threads(1):
-        scores(probes, "linear_probe")
-        project = open_project(probes)
-        store = project_store(project)
-        wrong = FeatureFiles(store.path)
-        for _, _, path in feature_files(store.path):
-            wrong.put(path.stem, torch.zeros(64, 32))
-        wrong.write()
-        made = expected(project, [one])
-        assert {phase.phase for phase in made.values()} == {"head", "finetune", "evaluate"}
-        for key, phase in made.items():
-            found = store.get(key)
-            assert found is not None
-            assert differences(project, phase, found, "cpu") == []
-
-
 FOLDS: dict[str, Any] = {
     **TASK,
     "splits": {"train": "rows.csv", "dev": {"folds": 3, "repeats": 2}},
@@ -179,16 +157,6 @@ def test_rows_of_folds_are_encoded_once_over_folds_repeats_and_the_final_model(
     keys = [one["finetune"]["key"] for one in (other, found[2])]
     assert keys[0] == keys[1]
     assert stored(clean, keys[0]).tensors_sha256() == stored(folded, keys[0]).tensors_sha256()
-
-
-def test_runs_over_folds_are_computed_again_with_the_same_bits(folded: Path) -> None:
-    with torch_threads(1):
-        run(fold(folded, 2))
-        project = open_project(folded)
-        for key, made in expected(project, [fold(folded, 2)]).items():
-            found = project_store(project).get(key)
-            assert found is not None
-            assert differences(project, made, found, "cpu") == []
 
 
 def test_how_rows_are_read_is_in_the_key(folded: Path, probes: Path) -> None:

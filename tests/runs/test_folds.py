@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,16 +11,13 @@ import pytest
 import yaml
 
 from regft_core.data.examples import text_key
-from regft_core.report.planner import needs
 from regft_core.runs.code import code_of, one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.scopes import STAGES, training_scope
+from regft_core.runs.scopes import STAGES
 from regft_core.runs.trials import trials_that_choose
-from regft_core.serve.export import export
-from tests.grid.conftest import plan, reproduce
-from tests.small_project import TASK, build, stage
+from tests.small_project import TASK, build
 
 WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
 FOLDED: dict[str, Any] = {
@@ -125,7 +121,7 @@ def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every:
         "regft_core.data.leaks",
         "regft_core.statistics.folds",
     }
-    training, evaluation = training_scope([]), STAGES["evaluate"]
+    training, evaluation = STAGES["training"], STAGES["evaluate"]
     for scope in (training, evaluation):
         assert not ours & set(code_of(scope).files)
 
@@ -157,46 +153,3 @@ def test_trials_are_judged_by_rows_of_their_own_seed(tmp_path: Path) -> None:
         check_unseen(root, "vanilla", 2, trial)
         context = Context(trial, project=project)
         assert not {row.idx for row in context.held_out} & {row.idx for row in context.dev_rows}
-
-
-def test_a_folded_task_from_rows_to_report_and_export(tmp_path: Path) -> None:
-    methods = ["tfidf_logistic", "majority"]
-    root = make(tmp_path / "project", methods)
-    assert reproduce(root) == {}
-    folder = root / "work" / "evaluate" / "tfidf_logistic" / "reviews" / "full"
-    judged = [
-        [
-            json.loads(line)["idx"]
-            for line in (folder / "predictions" / f"seed-{seed}" / "dev.jsonl").read_text().splitlines()
-        ]
-        for seed in range(6)
-    ]
-    for repeat in (judged[:3], judged[3:]):
-        assert sorted(int(idx) for fold in repeat for idx in fold) == list(range(48))
-    before = json.loads((folder / "result.json").read_text())["runs"]
-    assert stage(root, "report").returncode == 0
-    results = json.loads((root / "reports" / "results.json").read_text())["reviews-full"]["tfidf_logistic"]["dev"][
-        "accuracy"
-    ]
-    assert results["n"] == 6
-    assert results["mean"] == pytest.approx(sum(run["sets"]["dev"]["metrics"]["accuracy"] for run in before) / 6)
-    assert results["low"] <= results["mean"] <= results["high"]
-    page = (root / "reports" / "report.html").read_text()
-    assert "3 folds x 2 repeats of 48 rows" in page
-    assert needs(open_project(root), [], lambda cell: None, 0.05)[0].estimate is not None
-    out = export(Job(str(root), "tfidf_logistic", "reviews", "full", 4), None)
-    assert "fold 1 of repeat 1" in (out / "README.md").read_text()
-    # Nothing is left to do, and one changed row makes the folds stale.
-    first = plan(root)
-    assert plan(root) == first
-    rows = (root / "data" / "rows.csv").read_text()
-    (root / "data" / "rows.csv").write_text(rows.replace("bad", "worse", 1))
-    assert plan(root)["evaluate"] != first["evaluate"]
-
-
-def test_the_epoch_is_not_chosen_by_the_rows_that_judge_a_fold(tmp_path: Path) -> None:
-    from regft_core.errors import ConfigError
-
-    root = make(tmp_path / "project", ["vanilla"], training={"checkpoint": "best_on_dev_as_published"})
-    with pytest.raises(ConfigError, match="best_on_dev_as_published chooses the epoch"):
-        open_project(root)

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
-from regft_core.errors import DataError
 from regft_core.io.files import write_json
-from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
+from regft_core.runs.row_splits import member_rows, run_rows, split_rows
+from regft_core.runs.rows import PhaseData, read_phase_data, without_units
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.bag_of_words import STRENGTHS, regress_words
-from regft_core.training.folds import TOO_FEW, folds_of
+from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import classify_linearly, regress_linearly
-from tests.errors import raises_code
 
 #: 60 rows of 20 groups of 1 to 5 rows.
 GROUPS = [f"g{number}" for number, size in enumerate([1, 2, 3, 4, 5] * 4) for _ in range(size)]
@@ -94,19 +93,6 @@ def test_a_trial_sees_no_row_of_a_group_that_judges_it(dataset: Path) -> None:
     assert len(left) < len(data.examples)
 
 
-def test_without_groups_every_draw_is_what_it_was(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "train.jsonl", [Example(str(n), f"text {n}", None, n % 2) for n in range(8)])
-    data = data_of(tmp_path)
-    assert data.groups is None
-    assert member_rows(phase(), None, data, seed=0) == split_rows(8, 0.75, 0, "finetune", 0)
-    assert split_rows(8, 0.75, 0, "finetune", 0) == ([0, 1, 2, 3, 4, 7], [5, 6])
-
-
-def test_one_group_cannot_be_divided() -> None:
-    with raises_code(DataError, "too-few-groups", "phase 'finetune'", "columns.group"):
-        split_rows(5, 0.8, 0, "finetune", 0, ["a"] * 5)
-
-
 @pytest.mark.parametrize("strata", [None, [row % 2 for row in range(60)]])
 def test_folds_of_a_fit_keep_groups_and_cover_the_rows(strata: list[int] | None) -> None:
     folds = folds_of(60, strata, GROUPS, 5, seed=1)
@@ -138,11 +124,3 @@ def test_solved_heads_choose_their_penalty_by_whole_groups() -> None:
     assert regress_linearly(features, values, 0, GROUPS).strength > 100 * regress_linearly(features, values).strength
     assert regress_words(features, values, 0, GROUPS).strength == max(STRENGTHS)
     assert regress_words(features, values, 0).strength < max(STRENGTHS)
-
-
-def test_too_few_groups_are_said_of_the_fit() -> None:
-    features, labels = grouped_features(0)
-    one = ["a"] * len(labels)
-    assert classify_linearly(features, labels, 2, seed=0, groups=one).notes == [f"linear_head: {TOO_FEW}"]
-    assert regress_linearly(features, labels.astype(float), 0, one).notes == [f"linear_head: {TOO_FEW}"]
-    assert regress_words(features, labels.astype(float), 0, one).notes == [f"tfidf: {TOO_FEW}"]

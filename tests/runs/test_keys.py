@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from regft_core.runs import code, loaded
-from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from tests.runs.conftest import TASK, change, edit, edit_method, job, refresh, train, write_method
+from tests.runs.conftest import TASK, change, edit, edit_method, job, refresh
 
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
@@ -86,19 +85,6 @@ def test_options_seeds_sizes_and_rows_change_the_key(project: Path) -> None:
     assert key(project) == first
 
 
-def test_the_order_of_regularisers_has_no_meaning_in_the_key(project: Path) -> None:
-    one, two = {"hype": {"scale": 1e-5}}, {"pats": {}}
-    write_method(project, "both", regularisers={**one, **two})
-    first = key(project, "both")
-    write_method(project, "both", regularisers={**two, **one})
-    assert key(project, "both") == first
-
-
-def test_a_regulariser_of_strength_0_is_plain_fine_tuning(project: Path) -> None:
-    write_method(project, "nothing", regularisers={"hype": {"scale": 0.0, "hidden_dropout": "keep"}})
-    assert key(project, "nothing") == key(project, "vanilla")
-
-
 def test_an_encoder_changed_in_place_is_another_one(project: Path) -> None:
     before = {name: key(project, name) for name in ("vanilla", "weight_mixup")}
     weights = project / "models/tiny/model.safetensors"
@@ -107,12 +93,6 @@ def test_an_encoder_changed_in_place_is_another_one(project: Path) -> None:
     weights.write_bytes(bytes(content))
     assert all(key(project, name) != first for name, first in before.items())
     assert key(project, "weight_mixup", "search") not in before.values()
-
-
-def test_a_tokenizer_changed_in_place_is_another_one(project: Path) -> None:
-    first = key(project)
-    edit(project / "models/tiny/tokenizer.json", '"very"', '"ver"')
-    assert key(project) != first
 
 
 @pytest.fixture
@@ -147,16 +127,6 @@ def test_a_package_that_says_nothing_about_numbers_changes_no_key(
     for package in ("rich", "pydantic", "mlflow", "dvc"):
         pretend(package)
     assert key(project) == first
-
-
-def test_tokens_are_cut_again_by_another_version_of_the_tokenizers(
-    project: Path, pretend: Callable[[str], None]
-) -> None:
-    train(project, "vanilla")
-    files = set((project / ".regft/tokens").rglob("*.safetensors"))
-    pretend("tokenizers")
-    train(project, "vanilla")
-    assert len(set((project / ".regft/tokens").rglob("*.safetensors")) - files) == len(files)
 
 
 def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
@@ -201,14 +171,3 @@ def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode == 0, done.stderr
     # Another process, the same key.
     assert done.stdout.strip() == key(project, "weight_mixup")
-
-
-@pytest.mark.parametrize("method", ["vanilla", "weight_mixup"])
-def test_keys_told_at_one_moment_are_those_of_each_run(project: Path, method: str) -> None:
-    """Planning writes out the parts that seeds share once; the key is that of the whole identity."""
-    with one_moment():
-        told = {seed: Context(job(project, method, seed)).keys.of("finetune") for seed in (0, 1)}
-    for seed, key in told.items():
-        context = Context(job(project, method, seed))
-        assert key == context.store.run_key(context.keys.identity("finetune"))
-    assert len(set(told.values())) == 2

@@ -33,14 +33,12 @@ ONCE = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2",
 ENDS = ["commit.tensors", "commit.manifest", "commit.renamed"]
 PLACES = [
     *(("hype_n", point) for point in (*ONCE, *ENDS, "commit.renamed:2")),
-    # In the second member, when both are done, while and after they are merged, and in fine-tuning.
-    *(("weight_mixup", point) for point in ("step:5", "checkpoint.renamed:4", "commit.renamed:2", "step:9")),
-    *(("weight_mixup", f"{point}:3") for point in ENDS),
-    *(("soup", point) for point in ("step:4", "commit.tensors:2", "commit.renamed:2", "commit.manifest:3")),
-    ("soup", "commit.renamed:3"),
+    # In the second member, when both are done, while they are merged, and in fine-tuning.
+    *(("weight_mixup", point) for point in ("step:5", "commit.renamed:2", "commit.tensors:3", "step:9")),
+    *(("soup", point) for point in ("step:4", "commit.renamed:2", "commit.manifest:3")),
     # Right after the first epoch was judged, in the middle of the next, before it is done.
-    *(("best", point) for point in ("step:3", "step:5", "checkpoint.renamed:5", "commit.tensors")),
-    *(("watched", point) for point in ("step:3", "step:5")),
+    *(("best", point) for point in ("step:3", "step:5")),
+    ("watched", "step:5"),
 ]
 
 

@@ -16,8 +16,7 @@ from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
-from tests.errors import raises_code
-from tests.runs.conftest import DIVERGES, change, edit_method, job, runs, stored, train, weights_of, write_method
+from tests.runs.conftest import DIVERGES, change, job, runs, train, weights_of, write_method
 
 
 def soup(merge: str, times: int = 3, **more: Any) -> dict[str, Any]:
@@ -30,37 +29,6 @@ def soup(merge: str, times: int = 3, **more: Any) -> dict[str, Any]:
 def members(root: Path, phase: str) -> dict[str, int]:
     """Key -> number of the stored members of a phase."""
     return {k: i["member"] for k, i in runs(root).items() if i["phase"] == phase and i.get("member") is not None}
-
-
-def test_a_third_split_keeps_the_two_that_there_are(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = train(project, "weight_mixup")
-    before = members(project, "search")
-    assert sorted(before.values()) == [0, 1]
-    edit_method(project, "weight_mixup", "repeat: {times: 2}", "repeat: {times: 3}")
-    trained: list[dict[str, str]] = []
-    original = training_run.train
-
-    def counting(inputs: training_run.PhaseInputs, **options: Any) -> Any:
-        trained.append(dict(inputs.streams))
-        return original(inputs, **options)
-
-    monkeypatch.setattr(training_run, "train", counting)
-    again = train(project, "weight_mixup")
-    assert [streams["noise"] for streams in trained] == ["search-2", "finetune"]
-    after = members(project, "search")
-    assert before.items() <= after.items()
-    assert sorted(after.values()) == [0, 1, 2]
-    assert again["phases"]["search"] != record["phases"]["search"]
-    assert again["key"] != record["key"]
-
-
-def test_a_phase_begins_when_what_the_one_before_left_on_a_gpu_is_freed(
-    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    freed: list[tuple[str, int]] = []
-    monkeypatch.setattr(run_phase, "free_memory", lambda device: freed.append((device, len(trained))))
-    train(project, "weight_mixup")  # two members of the search, and fine-tuning
-    assert freed == [("cpu", 0), ("cpu", 1), ("cpu", 2)]
 
 
 @pytest.mark.parametrize(("model_type", "recorded"), [("bert", True), ("bart", False), ("deberta-v2", False)])
@@ -171,16 +139,6 @@ def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
         assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
 
 
-def test_soups_of_the_same_members_share_them(project: Path) -> None:
-    write_method(project, "soup", **soup("greedy"))
-    greedy = train(project, "soup")
-    before = members(project, "finetune")
-    write_method(project, "soup", **soup("mean"))
-    mean = train(project, "soup")
-    assert members(project, "finetune") == before
-    assert mean["key"] != greedy["key"]
-
-
 def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,18 +166,6 @@ def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
     assert all(torch.equal(one[name], value) for name, value in alone.items())
 
 
-def test_facts_of_merges_without_a_variant_are_those_of_before() -> None:
-    from regft_core.schema.methods import RepeatConfig
-
-    mean, paper, released = (
-        RepeatConfig.model_validate({"times": 2, "vary": ["order"], **more}).settled()
-        for more in ({}, {"merge": "greedy", "variant": "paper"}, {"merge": "greedy", "variant": "released"})
-    )
-    assert mean == {"times": 2, "merge": "mean", "vary": ["order"]}
-    assert paper == {"times": 2, "merge": "greedy", "vary": ["order"]}
-    assert released == {**paper, "variant": "released"}
-
-
 def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:
     write_method(project, "soup", **soup("mean", regularisers=DIVERGES))
     record = train(project, "soup")
@@ -228,22 +174,3 @@ def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:
     assert list(members(project, "finetune").values()) == [0]
     evaluated = evaluate(Context(job(project, "soup", 0, finetune=record["key"])), record)
     assert (evaluated["status"], evaluated["sets"]) == ("failed", {})
-
-
-def test_members_that_were_pruned_come_back_for_a_new_merge(project: Path) -> None:
-    write_method(project, "soup", **soup("mean", times=2))
-    train(project, "soup")
-    before = {key: stored(project, key).tensors_sha256() for key in members(project, "finetune")}
-    Context(job(project, "soup")).store.prune(budget_bytes=0)
-    write_method(project, "soup", **soup("mean", times=3))
-    record = train(project, "soup")
-    assert record["status"] == "ok"
-    assert {key: stored(project, key).tensors_sha256() for key in before} == before
-
-
-def test_a_split_that_leaves_nothing_to_train_on_is_refused(project: Path) -> None:
-    from regft_core.errors import DataError
-
-    write_method(project, "soup", phases={"finetune": {"data": {"split": 0.01}}})
-    with raises_code(DataError, "no-rows-left"):
-        train(project, "soup")

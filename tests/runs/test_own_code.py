@@ -13,8 +13,7 @@ import yaml
 
 import regft_core
 from regft_core import catalogue, metrics
-from regft_core.catalogue import METRICS, OWN
-from regft_core.contract import check_method
+from regft_core.catalogue import OWN
 from regft_core.errors import CodeChanged, ConfigError, ModelError
 from regft_core.grid.data import prepare
 from regft_core.hooks.registry import discover
@@ -23,7 +22,6 @@ from regft_core.runs.job import Job
 from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
-from regft_core.settings.preset import lay_out
 from tests.errors import raises_code
 from tests.small_project import build
 
@@ -38,16 +36,6 @@ CODE = (
     .replace("options.sigma)", "options.sigma * SCALE)")
     .replace("from typing", "import json\nfrom pathlib import Path\nfrom typing", 1)
 )
-METRIC = """
-KINDS = ("classification",)
-LOWER_IS_BETTER = False
-NEEDS_POSITIVE_LABEL = False
-RANGE = (0.0, 1.0)
-
-
-def score(gold, predicted, positive):
-    return float((gold == predicted).mean())
-"""
 #: BERT with the name of a family that the package does not have.
 FAMILY = """
 from dataclasses import replace
@@ -81,12 +69,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def key(root: Path, method: str = "shaky") -> str:
     return Context(Job(str(root), method, "reviews", "16", 0)).keys.of("finetune")
-
-
-def test_an_own_method_trains_and_its_file_is_in_the_key(project: Path) -> None:
-    record = run(Job(str(project), "shaky", "reviews", "16", 0))["evaluate"]
-    assert record["status"] == "ok", record
-    assert len({key(project, name) for name in ("vanilla", "shaky", "shaky_double")}) == 3
 
 
 def test_the_key_holds_content_and_no_place(project: Path, tmp_path: Path) -> None:
@@ -127,42 +109,6 @@ def test_a_broken_file_stops_nothing_that_does_not_use_it(project: Path) -> None
     (project / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "uses"]}))
     with raises_code(ConfigError, "cannot-import", "methods/broken.py:2", "ValueError: no"):
         open_project(project)
-
-
-def test_an_own_metric_judges_a_task(project: Path) -> None:
-    (project / "metrics").mkdir()
-    (project / "metrics" / "hits.py").write_text(METRIC)
-    task = project / "pipelines" / "tasks" / "reviews.yaml"
-    task.write_text(yaml.dump(yaml.safe_load(task.read_text()) | {"metrics": ["hits"], "primary": "hits"}))
-    assert open_project(project).tasks["reviews"].primary == "hits"
-    assert METRICS.entry("hits") == str((project / "metrics" / "hits.py").resolve())
-    assert METRICS.entry("accuracy") == "regft_core.metrics.accuracy"
-
-
-def test_presets_get_it(project: Path) -> None:
-    preset = project / "pipelines" / "presets" / "mine.yaml"
-    shutil.copy(project / "params.yaml", preset)
-    folder = lay_out(project, "mine")
-    assert (folder / "methods" / "shaky.py").is_file()
-
-
-def test_another_project_has_none_of_it(project: Path, tmp_path: Path) -> None:
-    other = build(tmp_path / "other")
-    open_project(project)
-    assert "shaky" in discover()
-    open_project(other)
-    assert "shaky" not in discover()
-
-
-def test_the_contract_is_tried(project: Path) -> None:
-    found = list(check_method(project, "shaky"))
-    assert all(promise.kept for promise in found), found
-    path = project / "methods" / "shaky.py"
-    path.write_text(CODE.replace("1 + self.options.sigma * SCALE", "1 + 0 * self.options.sigma"))
-    broken = [promise.says for promise in check_method(project, "shaky") if promise.kept is False]
-    assert broken == ["it changes the weights", "its control shaky_double trains, and is another run"]
-    with raises_code(ConfigError, "unknown-regulariser", "did you mean 'shaky'?"):
-        list(check_method(project, "shaki"))
 
 
 def test_an_own_family_of_encoders_trains_and_its_file_is_in_the_key(project: Path) -> None:

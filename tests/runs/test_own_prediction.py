@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,15 @@ import numpy as np
 import pytest
 
 from regft_core.data.examples import read_jsonl
-from regft_core.errors import ModelError
 from regft_core.hooks.declare import from_tensor
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.job import Job
-from regft_core.runs.outputs import reads_encoder, reads_text, trains_encoder, write_evaluation, write_training
+from regft_core.runs.outputs import trains_encoder
 from regft_core.runs.train import finetune, search
-from regft_core.serve.export import export
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.logistic import log_probabilities
-from tests.errors import raises_code
-from tests.runs.conftest import change, runs, stored, write_method
+from tests.runs.conftest import change, stored, write_method
 
 REGRESSION = {"grid": {"tasks": ["cue_regression"], "sizes": [24], "seeds": [0]}}
 
@@ -59,18 +55,6 @@ def test_a_bag_of_words_is_evaluated_on_every_set_from_what_is_stored(project: P
     assert ran(project, "tfidf_logistic")[1]["predictions"] == evaluated["predictions"]
 
 
-def test_what_was_pruned_is_fitted_again(project: Path) -> None:
-    change(project, methods=["vanilla", "tfidf_logistic", "majority"])
-    trained, evaluated = ran(project, "tfidf_logistic")
-    run = stored(project, trained["key"])
-    (run.path / "kept.safetensors").unlink()
-    (run.path / "pruned.json").write_text("{}")
-    for key, identity in runs(project).items():
-        if identity["phase"] == "evaluate":
-            shutil.rmtree(stored(project, key).path)
-    assert ran(project, "tfidf_logistic")[1]["predictions"] == evaluated["predictions"]
-
-
 def test_the_majority_of_the_training_rows(project: Path) -> None:
     change(project, methods=["vanilla", "majority"])
     trained, evaluated = ran(project, "majority")
@@ -83,21 +67,6 @@ def test_the_majority_of_the_training_rows(project: Path) -> None:
     run = Context(Job(str(project), "majority", "cue_sentence", "24", 0)).store.get(trained["key"])
     assert run is not None
     assert "weights" not in run.tensor_names  # no encoder is stored to answer the same whatever it reads
-
-
-def write(root: Path, method: str, task: str = "cue_sentence") -> None:
-    job = Job(str(root), method, task, "24", 0)
-    trained, evaluated = ran(root, method, task)
-    write_training(Context(job), "finetune", [trained], {})
-    write_evaluation(Context(job), [evaluated], {})
-
-
-def test_export_of_what_plain_weights_cannot_say_is_refused_with_the_reason(make_project: Any) -> None:
-    root = make_project(methods=["vanilla", "zero_shot_similarity", "majority"], **REGRESSION)
-    write(root, "zero_shot_similarity", "cue_regression")
-    with raises_code(ModelError, "no-model", "zero_shot_similarity"):
-        export(Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0))
-    assert not (root / "exports").exists()
 
 
 def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_project: Any) -> None:
@@ -116,17 +85,6 @@ def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_proje
     other, shorter = ran(root, "zero_shot_similarity", "cue_regression")
     assert other["key"] != trained["key"]
     assert [row["scores"][0] for row in rows(shorter)] != first
-
-
-def test_the_range_is_in_the_key(make_project: Any) -> None:
-    root = make_project(methods=["vanilla", "zero_shot_similarity"], **REGRESSION)
-    job = Job(str(root), "zero_shot_similarity", "cue_regression", "24", 0)
-    before = Context(job).keys.identity("finetune")["task"]["range"]
-    described = root / "work/datasets/cue_regression/task.json"
-    content = json.loads(described.read_text())
-    described.write_text(json.dumps({**content, "range": [0, 10]}))
-    assert (tuple(before), tuple(Context(job).keys.identity("finetune")["task"]["range"])) == ((0.0, 5.0), (0.0, 10.0))
-    assert Context(job).setting(Context(job).phase("finetune")).value_range == (0.0, 10.0)
 
 
 CONSTANT = {"regularisers": {"constant_answer": {}}, "training": {"epochs": 0}}
@@ -159,16 +117,3 @@ def test_a_number_of_steps_in_the_shared_protocol_trains_no_phase_without_epochs
     change(project, methods=["vanilla", "majority"], training={"max_steps": 3})
     assert not trains_encoder(Context(Job(str(project), "majority", "cue_sentence", "24", 0)))
     assert ran(project, "majority")[0]["steps"] == 0
-
-
-def test_the_manifest_says_whether_the_answers_need_the_encoder(make_project: Any) -> None:
-    methods = ["vanilla", "zero_shot_similarity", "majority", "tfidf_logistic"]
-    root = make_project(methods=methods, **REGRESSION)
-    contexts = [Context(Job(str(root), method, "cue_regression", "24", 0)) for method in methods]
-    assert [reads_encoder(context) for context in contexts] == [True, True, False, False]
-    assert [reads_text(context) for context in contexts] == [True, True, False, True]
-    assert [trains_encoder(context) for context in contexts] == [True, False, False, False]
-    trained, _ = ran(root, "tfidf_logistic", "cue_regression")
-    folder = write_training(contexts[3], "finetune", [trained], {})
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["trains_encoder"], manifest["reads_encoder"]) == (False, False)

@@ -18,8 +18,7 @@ from regft_core.grid.executors.ray import _work_in_copy
 from regft_core.runs.context import project_store
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.store.packed import add, pack
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 from tests.errors import raises_code
 from tests.extras import needs
 from tests.runs.conftest import REPOSITORY, TASK, change, job, stored
@@ -51,7 +50,7 @@ def test_a_job_in_a_copy_returns_its_runs(project: Path, tmp_path: Path, monkeyp
     for host, phase in (("first", "search"), ("second", None)):
         copy = Path(shutil.copytree(project, tmp_path / host / "copy", ignore=shutil.ignore_patterns(".regft")))
         monkeypatch.chdir(copy)
-        runs = {key: packed for key in list(store.keys()) if (packed := pack(store, key)) is not None}
+        runs = {key: packed for key in list(store.keys()) if (packed := store.pack(key)) is not None}
         one = phase_of(project, phase)
         away = project.rename(tmp_path / "away")
         _, made = _work_in_copy(run_job, one, "cpu", runs)
@@ -59,8 +58,8 @@ def test_a_job_in_a_copy_returns_its_runs(project: Path, tmp_path: Path, monkeyp
         assert made
         assert not made.keys() & runs.keys()
         for key, packed in made.items():
-            add(store, key, packed)
-            add(store, key, packed)  # twice is once
+            store.add(key, packed)
+            store.add(key, packed)  # twice is once
     assert contents(store) == contents(project_store(open_project(home)))
     assert store.verify() == []
 
@@ -69,15 +68,15 @@ def test_a_run_that_arrives_damaged_is_refused(project: Path, tmp_path: Path) ->
     run_job(job(project, "vanilla"), device="cpu")
     store, other = project_store(open_project(project)), RunStore(tmp_path / "other")
     for key in list(store.keys()):
-        packed = dict(pack(store, key) or {})
+        packed = dict(store.pack(key) or {})
         for name in packed:
             for wrong in (packed | {name: packed[name] + b"x"}, {n: c for n, c in packed.items() if n != name}):
                 with raises_code(StoreError, "damaged-run"):
-                    add(other, key, wrong)
+                    other.add(key, wrong)
         with raises_code(StoreError, "damaged-run"):
-            add(other, key, packed | {"../escaped": b""})
+            other.add(key, packed | {"../escaped": b""})
         with raises_code(StoreError, "damaged-run"):
-            add(other, "0" * 64, packed)
+            other.add("0" * 64, packed)
     assert list(tmp_path.rglob("escaped")) == []
     assert list(other.keys()) == []
     assert not [path for path in other.path.rglob("*") if path.is_file()]

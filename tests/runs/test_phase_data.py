@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from regft_core.data.examples import Example, write_jsonl
-from regft_core.errors import DataError, InputChanged
+from regft_core.errors import InputChanged
 from regft_core.io.canonical import sha256_file
 from regft_core.io.file_states import RACY_NS
 from regft_core.io.reading import read_json
 from regft_core.runs import rows as phase_data
-from regft_core.runs.rows import read_phase_data, rows_of, split_rows
+from regft_core.runs.row_splits import split_rows
+from regft_core.runs.rows import read_phase_data, rows_of
 from regft_core.schema.methods import DataConfig
-from tests.errors import raises_code
 
 OLD_NS = 1_000_000_000_000_000_000
 
@@ -58,37 +58,6 @@ def test_a_set_is_read_once_and_again_when_it_was_written(tmp_path: Path, reads:
     assert [row.text for row in rows_of(path)] == ["six", "six"]
 
 
-def test_what_a_key_needs_of_the_rows_follows_an_edit_that_keeps_size_and_time(tmp_path: Path) -> None:
-    (tmp_path / "task.json").write_text('{"kind": "classification", "labels": ["a", "b"]}')
-    path = tmp_path / "0.jsonl"
-
-    def known() -> str:
-        data = DataConfig()
-        return read_phase_data(
-            data, tmp_path, read_json(tmp_path / "task.json"), path, task="t", seed=0, stratified=False
-        ).sha256
-
-    written(path, "one")
-    first = known()
-    assert known() == first
-    path.write_text(path.read_text().replace("one", "six"))
-    os.utime(path, ns=(OLD_NS, OLD_NS))
-    assert known() != first
-
-
-def test_a_young_or_large_file_is_read_every_time(
-    tmp_path: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "dev.jsonl"
-    rows = written(path, "one", young=True)
-    assert rows_of(path) == rows_of(path) == rows
-    assert len(reads) == 2
-    written(path, "one")
-    monkeypatch.setattr(phase_data, "KEPT_BYTES", 10)
-    assert rows_of(path) == rows_of(path) == rows
-    assert len(reads) == 4
-
-
 def test_a_set_that_is_not_the_one_of_the_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     rows = written(path, "one")
@@ -119,11 +88,6 @@ def test_rows_that_are_read_after_their_key_was_made_are_those_of_the_key(tmp_pa
     assert first.examples == rows
     with pytest.raises(InputChanged, match=r"0\.jsonl was replaced"):
         second.examples  # noqa: B018
-
-
-def test_an_absent_set_says_what_to_run(tmp_path: Path) -> None:
-    with raises_code(DataError, "cannot-read", "dev.jsonl"):
-        rows_of(tmp_path / "dev.jsonl")
 
 
 @pytest.mark.parametrize(("count", "share", "kept"), [(10, 0.75, 7), (24, 0.8, 19), (3, 0.5, 1), (5, 1.0, 5)])

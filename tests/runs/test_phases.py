@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ConfigError
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.train import search
-from tests.errors import raises_code
 from tests.runs.conftest import (
     DIVERGES,
-    change,
-    edit_method,
     job,
     runs,
     shrink_task,
@@ -127,35 +123,6 @@ def test_an_intermediate_task_is_prepared_once_and_leaves_its_head_behind(
     assert len(context.data(context.phase("before")).examples) == 16
 
 
-def test_an_intermediate_task_needs_none_of_the_sets_that_judge_it(project: Path) -> None:
-    own_task(project, "judge")
-    own_task(project, "other", ood="{judge: {}}")
-    phase = {"data": {"task": "other"}, "training": {"epochs": 1}}
-    write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
-    assert train(project, "intermediate")["status"] == "ok"
-
-
-def test_a_changed_file_of_an_intermediate_task_is_another_phase(project: Path) -> None:
-    own_task(project, "other")
-    phase = {"data": {"task": "other"}, "training": {"epochs": 1}}
-    write_method(project, "intermediate", phases={"before": phase, "finetune": {}})
-    key = Context(job(project, "intermediate")).keys.of("before")
-    file = project / "data/other/train.csv"
-    file.write_text(file.read_text().replace("train text 3", "train text three"))
-    assert Context(job(project, "intermediate")).keys.of("before") != key
-
-
-def test_damaged_rows_of_an_intermediate_task_are_made_again(project: Path) -> None:
-    write_method(project, "intermediate", phases={"before": INTERMEDIATE, "finetune": {}})
-    context = Context(job(project, "intermediate"))
-    key = context.keys.of("before")
-    rows = next((project / ".regft/datasets").glob("*/train.jsonl"))
-    content = rows.read_bytes()
-    rows.write_bytes(content.replace(b"same", b"sane").replace(b"the", b"teh"))
-    assert Context(job(project, "intermediate")).keys.of("before") == key
-    assert rows.read_bytes() == content
-
-
 def test_an_edit_of_a_later_phase_leaves_the_earlier_ones(project: Path) -> None:
     first = {"training": {"epochs": 1}, "data": {"split": 0.8}}
     chain = {"one": first, "two": {"training": {"epochs": 1}}, "finetune": {"training": {"epochs": 1}}}
@@ -192,48 +159,6 @@ def test_a_phase_starts_where_it_says(project: Path) -> None:
     assert differing(start["one"], weights_of(project, keys["one"])) == set()
     assert differing(start["previous"], weights_of(project, keys["two"])) == set()
     assert differing(start["checkpoint"], start_of(project, "vanilla")) == set()
-
-
-def test_no_epochs_train_nothing(project: Path) -> None:
-    write_method(project, "merged", phases={"one": {}, "finetune": {"training": {"epochs": 0}}})
-    record = train(project, "merged")
-    assert (record["status"], record["steps"], record["curve"]) == ("ok", 0, [])
-    assert differing(weights_of(project, record["key"]), weights_of(project, record["phases"]["one"])) == set()
-    evaluated = evaluate(Context(job(project, "merged", 0, finetune=record["key"], **record["phases"])), record)
-    plain = train(project, "vanilla")
-    same = evaluate(Context(job(project, "vanilla", 0, finetune=plain["key"])), plain)
-    assert evaluated["status"] == "ok"
-    # The phase is called something else, so its noise differs: only the protocol is vanilla's.
-    assert set(evaluated["sets"]) == set(same["sets"])
-
-
-def test_mask_tuning_takes_its_head_and_its_filler_from_phases(project: Path) -> None:
-    for name, epochs in (("mask_tuning", 10), ("mask_tuning_two_phase", 3)):
-        edit_method(project, name, f"epochs: {epochs}", "epochs: 1")
-    change(project, methods=["vanilla", "mask_tuning", "mask_tuning_two_phase"])
-    head = train(project, "mask_tuning")
-    assert head["status"] == "ok"
-    assert any("the checkpoint has none" in mark for mark in head["degraded"])
-    phase = stored(project, head["phases"]["language_model_head"])
-    assert phase.tensor_names == ["state"]  # nothing starts from its weights, so they are not kept
-    assert all(name.startswith("masked_lm.head/") for name in phase.load_tensors("state"))
-    filler = train(project, "mask_tuning_two_phase")
-    assert filler["status"] == "ok"
-    assert stored(project, filler["phases"]["filler"]).tensor_names == ["state", "weights"]
-    assert head["key"] != filler["key"]
-
-
-def test_state_that_was_pruned_comes_back_although_nothing_starts_from_its_weights(project: Path) -> None:
-    edit_method(project, "mask_tuning", "epochs: 10", "epochs: 1")
-    change(project, methods=["vanilla", "mask_tuning"])
-    record = search(Context(job(project, "mask_tuning")))
-    key = record["phases"]["language_model_head"]
-    before = stored(project, key).tensors_sha256("state")
-    store = Context(job(project, "vanilla")).store
-    store.prune(budget_bytes=0)
-    assert not stored(project, key).has_weights
-    assert train(project, "mask_tuning")["status"] == "ok"
-    assert stored(project, key).tensors_sha256("state") == before
 
 
 def test_weights_that_a_later_edit_asks_for_are_added(project: Path) -> None:
@@ -276,7 +201,7 @@ def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
     write_method(project, "named", phases={"one": same_rows, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
     assert own.keys.of("one") == named.keys.of("one")
-    assert (own.start_head(own.phase("finetune")), named.start_head(named.phase("finetune"))) == (True, False)
+    assert (own.keys.start_head(own.phase("finetune")), named.keys.start_head(named.phase("finetune"))) == (True, False)
     assert own.keys.of("finetune") != named.keys.of("finetune")
     full = {"data": {"size": "full"}}
     write_method(project, "own", phases={"one": full, "finetune": {}})
@@ -284,32 +209,3 @@ def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
     own, named = (Context(job(project, name)) for name in ("own", "named"))
     assert own.keys.of("one") == named.keys.of("one")
     assert own.keys.of("finetune") != named.keys.of("finetune")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (
-            {"phases": {"one": {"start": "two"}, "two": {}, "finetune": {}}},
-            ("inconsistent", "'one'", "'two'", "previous, checkpoint"),
-        ),
-        ({"phases": {"finetune": {}, "after": {}}}, ("inconsistent", "'after'")),
-        ({"regularisers": [{"hype": {}}]}, ("invalid-value", "regularisers")),
-        ({"regularisers": {"hype": {}}, "phases": {"finetune": {}}}, ("inconsistent", "regularisers")),
-        (
-            {"phases": {"finetune": {"data": {"split": 0.8}, "repeat": {"times": 2, "merge": "greedy"}}}},
-            ("inconsistent", "phases.finetune.repeat", "vary"),
-        ),
-        (
-            {"phases": {"finetune": {"repeat": {"times": 2, "merge": "greedy", "vary": ["order"]}}}},
-            ("inconsistent", "'finetune'", "data.split"),
-        ),
-        ({"phases": {"one": {"seed": 0}, "finetune": {}}}, ("inconsistent", "'one'", "data.size: full")),
-    ],
-)
-def test_phases_that_make_no_sense_are_refused_before_anything_runs(
-    project: Path, content: dict[str, Any], said: tuple[str, ...]
-) -> None:
-    write_method(project, "wrong", **content)
-    with raises_code(ConfigError, *said, "pipelines/methods/wrong.yaml:"):
-        Context(job(project, "vanilla"))

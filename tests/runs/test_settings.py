@@ -50,12 +50,6 @@ def test_a_method_on_a_task_is_one_cell(two_tasks: Path) -> None:
     assert changed(two_tasks, task_settings={TASK: {"methods": layer}}) == {("hype_n", TASK)}
 
 
-def test_max_length_of_a_task(two_tasks: Path) -> None:
-    found = changed(two_tasks, task_settings={TASK: {"model": {"max_length": 16}}})
-    assert {task for _, task in found} == {TASK}
-    assert Context(Job(str(two_tasks), "vanilla", TASK, "24", 0)).encoder.max_length == 16
-
-
 def test_settings_that_equal_the_shared_ones_change_no_key(two_tasks: Path) -> None:
     same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
     assert changed(two_tasks, task_settings={TASK: {"training": same}}, method_settings={"hype_n": {}}) == set()

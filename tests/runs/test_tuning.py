@@ -12,7 +12,6 @@ import torch
 
 from regft_core.api import load
 from regft_core.data.examples import read_jsonl, write_jsonl
-from regft_core.grid.keys import cell_keys
 from regft_core.grid.stored import cached_seeds
 from regft_core.io.reading import read_json
 from regft_core.runs.context import Context
@@ -20,7 +19,7 @@ from regft_core.runs.evaluate import _cost
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.store.run_store import NotStored
+from regft_core.runs.store import NotStored
 from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (
     choice_of,
@@ -33,7 +32,7 @@ from regft_core.runs.trials import (
 from regft_core.schema.tuning import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell
-from tests.runs.conftest import SIZE, TASK, change, job, runs, stored, write_method
+from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method
 
 TUNING: dict[str, Any] = {
     "split": 0.75,
@@ -146,15 +145,6 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     assert run["tuned"]["chosen"] == next(one["trial"] for one in run["tuned"]["trials"] if one["score"] == best)
 
 
-def test_a_search_phase_is_tuned_and_chosen_too(tuned: Path) -> None:
-    own = {"weight_mixup": [{"phases.search.repeat.times": 1}, {"phases.search.repeat.times": 2}]}
-    change(tuned, tuning={"values": {}, "methods": own})
-    load(tuned).run("weight_mixup", TASK)
-    (run,) = manifest(tuned, "finetune", "weight_mixup")["runs"]
-    assert [trial["status"] for trial in run["tuned"]["trials"]] == ["ok", "ok"]
-    assert run["phases"]["search"] != run["tuned"]["trials"][0]["key"]
-
-
 def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
     record = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
     dev = tuned / "work" / "datasets" / TASK / "dev.jsonl"
@@ -185,29 +175,11 @@ def test_rows_that_have_chosen_values_are_not_held_out(tuned: Path) -> None:
     assert (rows, reason) == ([], "tuning has chosen the method's values by training rows")
 
 
-@pytest.mark.parametrize("repeat", [{"merge": "greedy", "vary": ["order"]}, {"merge": "mean", "vary": ["split"]}])
-def test_rows_that_members_learn_from_or_are_chosen_by_are_not_held_out(tuned: Path, repeat: dict[str, Any]) -> None:
-    write_method(tuned, "soup", phases={"finetune": {"data": {"split": 0.75}, "repeat": {"times": 2, **repeat}}})
-    rows, reason = FinishedModel(Context(Job(str(tuned), "soup", TASK, SIZE, 0))).held_out()
-    assert rows == []
-    assert "the members of fine-tuning learn from, or are chosen by" in reason
-
-
 def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:
     """A phase that fits (a Fisher mask) has no steps, and would look free."""
     trained = {"cost": {"train_seconds": 7.0}, "search_cost": {"train_seconds": 3.0, "fit_seconds": 2.0}}
     assert _cost(trained) == {"train_seconds": 7.0, "search_seconds": 5.0}
     assert _cost({"cost": {}, "search_cost": None}) == {"search_seconds": 0.0}
-
-
-def test_the_peak_memory_is_that_of_all_phases() -> None:
-    """A bi-level search needs more than the fine-tuning after it, whose own peak would hide that."""
-    search: dict[str, Any] = {"train_seconds": 1.0, "fit_seconds": 0.0, "peak_memory_bytes": 9}
-    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": search})["peak_memory_bytes"] == 9
-    assert _cost({"cost": {"peak_memory_bytes": 12}, "search_cost": search})["peak_memory_bytes"] == 12
-    nothing = search | {"peak_memory_bytes": None}
-    assert _cost({"cost": {"peak_memory_bytes": 5}, "search_cost": nothing})["peak_memory_bytes"] == 5
-    assert _cost({"cost": {"peak_memory_bytes": None}, "search_cost": nothing})["peak_memory_bytes"] is None
 
 
 def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained: list[tuple[str, int]]) -> None:
@@ -244,16 +216,6 @@ def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list
     assert again["values"] == found["values"]
     change(tuned, tuning={**TUNING, "methods": {"vanilla": {}}})
     assert choice_of(job(tuned, "vanilla")) is None
-
-
-def test_without_tuning_nothing_is_other(project: Path) -> None:
-    before = Context(job(project, "vanilla")).keys.of("finetune")
-    change(project, tuning={**TUNING, "methods": {"vanilla": {}}})
-    assert Context(job(project, "vanilla")).keys.of("finetune") == before
-    loaded = open_project(project)
-    assert "search" not in cell_keys(loaded, Cell("vanilla", TASK, 24))
-    assert "search" in cell_keys(loaded, Cell("hype_n", TASK, 24))
-    assert runs(project) == {}
 
 
 def records(scores: dict[tuple[int, int], float | None]) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from regft_core.errors import DataError
-from regft_core.runs.results import write
-from regft_core.runs.results.work import Work
+from regft_core.runs import outputs
+from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
 
 CELL = Cell("hype_n", "rte", 300)
@@ -56,8 +56,8 @@ KEYS = {"runs": {"1": "k", "2": "f"}, "with": "h"}
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     work = Work(tmp_path)
-    write.training(work.folder("finetune", CELL), SETTINGS, [TRAINED | BULKY, FAILED], KEYS)
-    write.evaluation(work.folder("evaluate", CELL), JUDGED | {"cell": SETTINGS["cell"]}, [EVALUATED], KEYS)
+    outputs.write_manifest(work.folder("finetune", CELL), SETTINGS, [TRAINED | BULKY, FAILED], KEYS)
+    outputs.write_result(work.folder("evaluate", CELL), JUDGED | {"cell": SETTINGS["cell"]}, [EVALUATED], KEYS)
     return work
 
 
@@ -73,9 +73,9 @@ def test_what_is_written_is_read(work: Work) -> None:
     assert json.dumps(manifest.runs[0].plain()["cost"]) == json.dumps(COST)  # an integer stays one
     assert manifest.runs[0].keys == {"search": "s", "finetune": "k"}
     assert (manifest.cell.size, manifest.model.name if manifest.model else "") == (300, "minilm")
-    points = work.curves("finetune", CELL).curve([2, 1])
+    points = work.curves("finetune", CELL, [2, 1]) or []
     assert [(point.step, point.loss, point.learning_rate) for point in points] == [(1, 0.7, 1e-4), (2, None, 0.0)]
-    assert work.logged("finetune", CELL).logged([1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
+    assert work.logged("finetune", CELL, [1]) == [(1, "finetune", 2, "hype.noise", 0.25)]
     (run,) = work.evaluation(CELL).runs
     assert (run.ok, run.sets["dev"].metrics) == (True, {"accuracy": 0.5})
     found = work.predictions(CELL, 1, "dev", "classification")
@@ -92,7 +92,7 @@ def test_what_is_written_is_read(work: Work) -> None:
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     for wrong in ({"seed": "first"}, {"a_new_field": 1}):
         with pytest.raises(ValidationError, match=r"runs\.0\.(seed|a_new_field)"):
-            write.training(tmp_path / "rte", SETTINGS, [TRAINED | wrong], KEYS)
+            outputs.write_manifest(tmp_path / "rte", SETTINGS, [TRAINED | wrong], KEYS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,21 +113,13 @@ def test_a_wrong_value_is_named_with_its_key(work: Work, how: Callable[[Any], ob
         work.finetune(CELL)
 
 
-def test_a_file_of_a_later_version_may_say_more(work: Work) -> None:
-    change(work.manifest_file("finetune", CELL), lambda v: v["runs"][0].update(a_new_field=1))
-    assert work.finetune(CELL).runs[0].plain() == TRAINED
-
-
 @pytest.mark.parametrize(
     "row", ["1,finetune,x,0.5,0.7,1e-4,1.0", "1,finetune,1,0.5,0.7", "1,finetune,1,0.5,a,1e-4,1.0"]
 )
 def test_a_row_that_is_no_step_is_refused(work: Work, row: str) -> None:
-    log = work.curves("finetune", CELL)
-    log.path.write_text(f"seed,phase,step,epoch,loss,learning_rate,gradient_norm\n{row}\n")
+    path = work.folder("finetune", CELL) / "curves.csv"
+    path.write_text(f"seed,phase,step,epoch,loss,learning_rate,gradient_norm\n{row}\n")
     with pytest.raises(DataError, match=r"curves\.csv: not a log of steps.*\n.*stage finetune"):
-        log.curve([1])
-    assert log.curve([0]) == []  # of another seed
-
-
-def test_a_log_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
-    assert Work(tmp_path).logged("search", CELL).logged([0, 1]) == []
+        work.curves("finetune", CELL, [1])
+    assert work.curves("finetune", CELL, [0]) == []  # of another seed
+    assert work.curves("search", CELL, [0]) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.runs.results.records import MARK
+from regft_core.runs.records import MARK
 from regft_core.settings.preset import preset_names
 from stages.preset import listed
 from tests.small_project import PARAMS, build, python, stage

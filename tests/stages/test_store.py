@@ -11,8 +11,8 @@ import torch
 from regft_core.errors import StoreError
 from regft_core.runs.context import project_store
 from regft_core.runs.project import open_project
-from regft_core.runs.store.run_store import RunStore
-from regft_core.runs.store.stored_run import run_key
+from regft_core.runs.store import RunStore
+from regft_core.runs.stored_run import run_key
 from stages.store import _prune
 from tests.errors import raises_code
 from tests.small_project import stage

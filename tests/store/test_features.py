@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regft_core.io.canonical import sha256_text
-from regft_core.runs.store import features
-from regft_core.runs.store.features import FeatureFiles
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs import caches
+from regft_core.runs.caches import FeatureFiles
+from regft_core.runs.store import RunStore
 from tests.store.test_store import commit, flip_byte
 
 
@@ -44,7 +44,7 @@ def test_what_is_read_has_the_bits_of_what_was_put(tmp_path: Path, dtype: torch.
 def test_nothing_is_on_disk_before_it_is_written_and_it_is_read_all_the_same(tmp_path: Path) -> None:
     files, key = FeatureFiles(tmp_path), sha256_text("1")
     files.put(key, vectors(1))
-    assert list(features.files(tmp_path)) == []
+    assert list(caches.feature_files(tmp_path)) == []
     found = files.get(key)
     assert found is not None
     assert torch.equal(found, vectors(1))
@@ -82,9 +82,9 @@ def test_the_least_recently_used_go_beyond_the_limit(tmp_path: Path, monkeypatch
     for age, path in enumerate(paths):
         os.utime(path, (1000 - age, 1000 - age))
     FeatureFiles(tmp_path).get(paths[3].stem)  # the oldest, and now the most recently used
-    monkeypatch.setattr(features, "LIMIT_BYTES", 3 * paths[0].stat().st_size)
+    monkeypatch.setattr(caches, "LIMIT_BYTES", 3 * paths[0].stat().st_size)
     [new] = written(tmp_path, 9)
-    assert {path for _, _, path in features.files(tmp_path)} == {paths[0], paths[3], new}
+    assert {path for _, _, path in caches.feature_files(tmp_path)} == {paths[0], paths[3], new}
 
 
 def test_pruning_a_store_takes_vectors_by_their_last_use_too(tmp_path: Path) -> None:
@@ -97,5 +97,5 @@ def test_pruning_a_store_takes_vectors_by_their_last_use_too(tmp_path: Path) -> 
     done = store.prune((run.path / "weights.safetensors").stat().st_size + one)
     assert (done.freed_bytes, done.keys) == (one, ())
     assert store.prune(one).keys == (run.key,)
-    assert [path for _, _, path in features.files(tmp_path)] == [new]
+    assert [path for _, _, path in caches.feature_files(tmp_path)] == [new]
     assert store.prune(0).remaining_bytes == 0

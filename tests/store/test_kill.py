@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.runs.store.run_store import RunStore, run_key
+from regft_core.runs.store import RunStore, run_key
 from tests.killed import FORK, in_child
 
 IDENTITY: dict[str, Any] = {"kill": "test"}

@@ -13,7 +13,7 @@ import torch
 
 from regft_core.errors import DamagedRun, StoreError
 from regft_core.io import reading
-from regft_core.runs.store.run_store import RunStore, StoredRun, run_key
+from regft_core.runs.store import RunStore, StoredRun, run_key
 from tests.errors import raises_code
 from tests.store.test_store import IDENTITY, KEY, commit, flip_byte
 
@@ -47,22 +47,6 @@ def test_finished_runs_are_handed_out_and_others_refused(
 
     as_reader(public_path, read)
     assert stored.has_weights
-
-
-def test_pruned_weights_cannot_come_back_there(public_path: Path, as_reader: AsReader) -> None:
-    store = RunStore(public_path)
-    commit(store)
-    store.prune(0)
-
-    def read() -> None:
-        with store.open(KEY, IDENTITY) as run:
-            assert run.finished is not None
-            assert not run.finished.has_weights
-            # The training loop asks for a checkpoint first, so it stops before the first step.
-            with raises_code(StoreError, "store-read-only"):
-                run.load_checkpoint()
-
-    as_reader(public_path, read)
 
 
 def test_damage_there_is_said_and_nothing_is_renamed(public_path: Path, as_reader: AsReader) -> None:

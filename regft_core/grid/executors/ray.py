@@ -28,8 +28,7 @@ from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobQueue
 from regft_core.models.devices import own_device
 from regft_core.runs.code import package_root
-from regft_core.runs.store.packed import PackedRun, add, pack
-from regft_core.runs.store.run_store import RunStore
+from regft_core.runs.store import RunStore
 
 REMOTE = True
 #: How often the driver looks whether a run is past its deadline.
@@ -142,15 +141,15 @@ def _work(
 
 
 def _work_in_copy(
-    function: Callable[..., Any], job: Any, wanted: str, runs: Mapping[str, PackedRun]
-) -> tuple[Any, dict[str, PackedRun]]:
+    function: Callable[..., Any], job: Any, wanted: str, runs: Mapping[str, Mapping[str, bytes]]
+) -> tuple[Any, dict[str, Mapping[str, bytes]]]:
     """Do one job in the copy of the project that Ray made; returns its result, and the runs that it made."""
     root = Path.cwd()
     store = RunStore(root / STORES / hashlib.sha256(job.name.encode()).hexdigest()[:16])
     for key, packed in runs.items():
-        add(store, key, packed)
+        store.add(key, packed)
     result = function(replace(job, root=str(root), store=str(store.path), progress=None), device=own_device(wanted))
-    made = ((key, pack(store, key)) for key in list(store.keys()) if key not in runs)
+    made = ((key, store.pack(key)) for key in list(store.keys()) if key not in runs)
     return result, {key: packed for key, packed in made if packed is not None}
 
 
@@ -214,7 +213,7 @@ class _Driver:
         """Put finished runs into Ray's object store; returns the keys of those that there are."""
         assert self.store is not None
         for key in keys:
-            if key not in self.sent and (packed := pack(self.store, key)) is not None:
+            if key not in self.sent and (packed := self.store.pack(key)) is not None:
                 self.sent[key] = self.ray.put(packed)
         return [key for key in keys if key in self.sent]
 
@@ -248,7 +247,7 @@ class _Driver:
         try:
             if self.store is not None:
                 for key, packed in runs.items():
-                    add(self.store, key, packed)
+                    self.store.add(key, packed)
         except StoreError as error:
             self.queue.failed(index, str(error))
         else:

@@ -15,7 +15,7 @@ from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WOR
 from regft_core.report.model import Block, Comparison
 from regft_core.report.page.formatting import factor, listed, unit
 from regft_core.report.read_grid import BlockData, CellData
-from regft_core.runs.results.logs import CurvePoint
+from regft_core.runs.work import CurvePoint
 from regft_core.statistics.verdict import GAIN, LOSS, NONE, SAME
 
 #: Most points per run and phase in ``curves.csv``; a full-size run has tens of thousands of steps.

@@ -1,31 +1,48 @@
 """The run store: finished runs that are reused, killed runs that are resumed.
 
-Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``,
-``result.json``, ``<name>.safetensors``, other files, ``manifest.json`` with their hashes).
-Beside it, ``<key>.partial/`` is one that is being trained (checkpoints), ``<key>.lock`` is locked
-by the process that trains it, and ``<key>.damaged/`` is a run that was found damaged. The key is the
-hash of everything that determines the run, so the store may be shared by projects and machines.
-``features/`` beside ``runs/`` has vectors of frozen encoders. Nothing here imports torch before
-tensors are read or written.
+Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``, ``result.json``,
+``<name>.safetensors``, other files, ``manifest.json`` with their hashes). Beside it, ``<key>.partial/`` is one that is
+being trained (checkpoints), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
+that was found damaged. The key is the hash of everything that determines the run, so projects and machines may share
+a store. ``features/`` and ``tokens/`` beside ``runs/`` are caches. Nothing here imports torch before tensors are read
+or written.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import BaseFileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.io.files import explained, fsync_directory, may_not_write, remove, sweep_stale
-from regft_core.runs.store import features
-from regft_core.runs.store.layout import DAMAGED, KEY, PARTIAL, directories, directory, lock_of
-from regft_core.runs.store.pruning import Pruned, prune
-from regft_core.runs.store.stored_run import MANIFEST, StoredRun, problems, read_manifest, run_key
-from regft_core.runs.store.working_run import HOW_TO_WRITE, WorkingRun
+from regft_core.io.files import (
+    claim_directory,
+    explained,
+    fill_in,
+    fsync_directory,
+    fsync_tree,
+    may_not_write,
+    remove,
+    sweep_stale,
+    temporary_name,
+)
+from regft_core.runs.caches import damaged_features
+from regft_core.runs.pruning import DAMAGED, PARTIAL, Pruned, prune
+from regft_core.runs.stored_run import (
+    MANIFEST,
+    StoredRun,
+    is_relative_name,
+    problems,
+    read_manifest,
+    run_key,
+)
+from regft_core.runs.working_run import HOW_TO_WRITE, WorkingRun
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +50,7 @@ T = TypeVar("T")
 
 #: A process that waits for a run this long logs it.
 PATIENCE_SECONDS = 5.0
+_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class NotStored(Exception):
@@ -66,7 +84,9 @@ class RunStore:
 
     def directory(self, key: str) -> Path:
         """Return where the complete run of ``key`` is, or would be; raises ``ValueError`` for no key."""
-        return directory(self.path, key)
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is not a run key (64 hexadecimal digits)")
+        return self.path / "runs" / key[:2] / key
 
     def get(self, key: str) -> StoredRun | None:
         """Return the complete run of ``key``, or None.
@@ -95,7 +115,7 @@ class RunStore:
 
     def holds(self, key: str) -> bool:
         """Whether there is a run of ``key``, without looking inside: it may prove damaged. False for what is no key."""
-        return bool(KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
+        return bool(_KEY.fullmatch(key)) and (self.directory(key) / MANIFEST).is_file()
 
     # ------------------------------------------------------------------------- one process per run
 
@@ -103,7 +123,6 @@ class RunStore:
         self,
         key: str,
         identity: Mapping[str, Any],
-        timeout: float | None = None,
         *,
         guard: Callable[[], None] | None = None,
         environment: Mapping[str, Any] | None = None,
@@ -115,14 +134,12 @@ class RunStore:
         a complete run is handed out without a lock.
 
         Args:
-            timeout: seconds to wait; None as long as it takes.
             guard: called right before the run becomes complete; if it raises, nothing is stored.
             environment: what the bits may depend on without being in the identity, as JSON (kind
                 of device, threads); a checkpoint of another environment is not continued.
 
         Raises ``ValueError`` if ``key`` is not the identity's key, ``StoreError`` if the store cannot
-        be written (and the run is not complete) or ``timeout`` seconds were not enough, ``NotStored`` in a store to
-        look runs up.
+        be written (and the run is not complete), ``NotStored`` in a store to look runs up.
         """
         if self.stored_only:
             raise NotStored(key)
@@ -130,57 +147,41 @@ class RunStore:
             raise ValueError(f"{key} is not the key of this identity, which has {run_key(identity)}")
         target = self.directory(key)
         try:
-            lock = self._locked(key, timeout)
-        except StoreError as error:
-            return WorkingRun(key, identity, target, None, self._without_lock(key, error))
+            lock = self._locked(key)
+        except StoreError as refused:
+            finished = self.get(key)
+            if finished is not None:
+                return WorkingRun(key, identity, target, None, finished)
+            if may_not_write(refused):
+                what = f"run {key} is not complete in the run store {self.path}, and it cannot be trained there"
+                raise _read_only(what) from refused
+            raise
         try:
             sweep_stale(target.parent, key)
-            finished = self._finished(key)
-            return WorkingRun(key, identity, target, lock, finished, guard=guard, environment=environment)
+            return WorkingRun(key, identity, target, lock, self._finished(key), guard=guard, environment=environment)
         except BaseException:
             lock.release()
             raise
 
-    def _locked(self, key: str, timeout: float | None = None) -> BaseFileLock:
+    def lock(self, key: str) -> BaseFileLock:
+        """Return the lock of ``key``, not acquired. The system releases it when its holder dies."""
+        # No fallback to a file that merely exists: it would outlive its process.
+        return FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
+
+    def _locked(self, key: str) -> BaseFileLock:
         """Return the acquired lock of ``key``; raises ``StoreError``."""
-        lock = lock_of(self.path, key)
-        try:
-            with explained(lock.lock_file):
-                Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    lock.acquire(timeout=PATIENCE_SECONDS if timeout is None else timeout)
-                except Timeout:
-                    if timeout is not None:
-                        raise StoreError(
-                            "store-locked",
-                            f"{lock.lock_file}: still locked by another process after {timeout:.0f} s; wait for that "
-                            "process, or end it: its lock goes with it and the run is resumed",
-                        ) from None
-                    log.warning("waiting for run %s, which another process has open", key)
-                    lock.acquire()
-        except RuntimeError:  # filelock's, where waiting would never end
-            raise StoreError(
-                "run-open-already", f"{lock.lock_file}: this thread has the run open already; close it first"
-            ) from None
+        lock = self.lock(key)
+        with explained(lock.lock_file):
+            Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=PATIENCE_SECONDS)
+            except Timeout:
+                log.warning("waiting for run %s, which another process has open", key)
+                lock.acquire()
         return lock
 
-    def _without_lock(self, key: str, refused: StoreError) -> StoredRun:
-        """Return the complete run although its lock file cannot be made, or raise what is in the way."""
-        if not isinstance(refused.__cause__, OSError):
-            raise refused  # it is locked
-        finished = self.get(key)
-        if finished is None and may_not_write(refused):
-            raise StoreError(
-                "store-read-only",
-                f"run {key} is not complete in the run store {self.path}, and it cannot be trained there, because "
-                f"the store may only be read: {HOW_TO_WRITE}",
-            ) from refused
-        if finished is None:
-            raise refused
-        return finished
-
     def _finished(self, key: str) -> StoredRun | None:
-        """The complete run, its lock being held; a damaged one is set aside."""
+        """Return the complete run, its lock being held; a damaged one is set aside."""
         path = self.directory(key)
         if not path.is_dir():
             return None
@@ -210,43 +211,72 @@ class RunStore:
         key, path = damage.key, self.directory(damage.key)
         try:
             with self._locked(key):
-                if path.is_dir() and run_problems(key, path):
+                if path.is_dir() and _run_problems(key, path):
                     _set_aside(path, damage.reason)
         except StoreError as error:
             if not may_not_write(error):
                 raise
-            raise StoreError(
-                "store-read-only",
-                f"{damage.what}, and it cannot be set aside, because the store may only be read: {HOW_TO_WRITE}",
-            ) from error
+            raise _read_only(f"{damage.what}, and it cannot be set aside") from error
+
+    # ------------------------------------------------------------------------- between machines
+
+    def pack(self, key: str) -> dict[str, bytes] | None:
+        """Return the files of a complete run, without its weights where those were pruned; None where there is none."""
+        stored = self.get(key)
+        if stored is None:
+            return None
+        names = [MANIFEST, *stored.manifest["files"]]
+        return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
+
+    def add(self, key: str, packed: Mapping[str, bytes]) -> None:
+        """Put a packed run into a store that does not have it yet, once its hashes were checked.
+
+        Raises StoreError: the bytes are not those of a complete run of this key, or the disk refuses.
+        """
+        target = self.directory(key)
+        if self.holds(key):
+            return
+        temporary = temporary_name(target)
+        try:
+            with explained(target):
+                temporary.mkdir(parents=True)
+            for name, content in packed.items():
+                if not is_relative_name(name):
+                    raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name!r}")
+                fill_in(temporary / name, content)
+            if wrong := _run_problems(key, temporary):
+                raise StoreError("damaged-run", f"run {key} arrived damaged: {'; '.join(wrong)}\n    -> run it again")
+            with explained(target):
+                fsync_tree(temporary)
+            claim_directory(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
     # ------------------------------------------------------------------------- the whole store
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of all complete runs, in order."""
-        return (key for key, _ in directories(self.path))
+        return (key for key, _ in self.directories())
 
     def partials(self) -> Iterator[tuple[str, Path]]:
         """Yield keys and directories of the runs that have checkpoints, in order."""
-        return directories(self.path, PARTIAL)
+        return self.directories(PARTIAL)
+
+    def directories(self, suffix: str = "") -> Iterator[tuple[str, Path]]:
+        """Yield key and directory of all complete runs, or of those beside them with this suffix, in order."""
+        for path in sorted((self.path / "runs").glob(f"[0-9a-f][0-9a-f]/*{suffix}")):
+            key = path.name.removesuffix(suffix)
+            if _KEY.fullmatch(key) and path.is_dir():
+                yield key, path
 
     def verify(self) -> list[Damage]:
-        """Hash every file of every complete run and checkpoint, and kept vectors, again; return what is damaged."""
-        damaged: list[Damage] = []
-        checkpoints = [
-            (key, path)
-            for key, partial in self.partials()
-            for path in sorted(partial.glob("checkpoint-*"))
-            if path.suffix != ".unfinished"
-        ]
-        for key, path in [*directories(self.path), *checkpoints]:
-            try:
-                complete = path.name == key
-                wrong = run_problems(key, path) if complete else problems(path, read_manifest(path)["files"])
-            except (StoreError, ValueError) as error:
-                wrong = [str(error)]
-            damaged += [Damage(key, path, problem) for problem in wrong]
-        return damaged + [Damage(*damage) for damage in features.damaged_files(self.path)]
+        """Hash every file of every complete run, checkpoint and kept vector again; return what is damaged."""
+        damaged = [Damage(key, path, problem) for key, path in self.directories() for problem in _problems(key, path)]
+        for key, partial in self.partials():
+            for path in sorted(partial.glob("checkpoint-*")):
+                if path.suffix != ".unfinished":
+                    damaged += [Damage(key, path, problem) for problem in _problems(None, path)]
+        return damaged + [Damage(path.stem, path, problem) for path, problem in damaged_features(self.path)]
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
@@ -257,15 +287,27 @@ class RunStore:
         the store's; without any budget nothing happens.
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
-        return Pruned(0, 0, ()) if budget is None else prune(self.path, budget, keep)
+        return Pruned(0, 0, ()) if budget is None else prune(self, budget, keep)
 
 
-def run_problems(key: str, path: Path) -> list[str]:
+def _read_only(what: str) -> StoreError:
+    return StoreError("store-read-only", f"{what}, because the store may only be read: {HOW_TO_WRITE}")
+
+
+def _run_problems(key: str, path: Path) -> list[str]:
     """Hash every file of a complete run that should be there; return what is wrong. Raises ``Unreadable``."""
     try:
         return StoredRun(key, path).problems()
     except DamagedRun as damage:
         return [str(damage)]
+
+
+def _problems(key: str | None, path: Path) -> list[str]:
+    """Return what is wrong with a complete run, or without a ``key`` with a checkpoint."""
+    try:
+        return problems(path, read_manifest(path)["files"]) if key is None else _run_problems(key, path)
+    except (StoreError, ValueError) as error:
+        return [str(error)]
 
 
 def _set_aside(target: Path, reason: str) -> None:

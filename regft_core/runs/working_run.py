@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from filelock import BaseFileLock
 
 from regft_core.errors import RegftError, StoreError
-from regft_core.io.canonical import json_text
-from regft_core.io.files import claim_directory, explained, fill_in, fsync_tree, replace_directory
-from regft_core.io.tensors import write_tensors
-from regft_core.runs.store.checkpoints import Checkpoints
-from regft_core.runs.store.stored_run import (
+from regft_core.io.canonical import canonical_json, json_text
+from regft_core.io.files import claim_directory, explained, fill_in, fsync_tree, remove, replace_directory
+from regft_core.io.reading import Unreadable, read_json
+from regft_core.io.tensors import read_tensors, write_tensors
+from regft_core.runs.stored_run import (
     IDENTITY,
     MANIFEST,
     PRUNED,
@@ -29,6 +29,8 @@ from regft_core.runs.store.stored_run import (
     StoredRun,
     is_relative_name,
     manifest_of,
+    problems,
+    read_manifest,
 )
 
 if TYPE_CHECKING:
@@ -36,13 +38,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
+#: The files of a checkpoint.
+TENSORS, META = f"tensors{TENSORS_SUFFIX}", "meta.json"
+#: Two, so that a checkpoint damaged by the disk costs one interval and not the run.
+CHECKPOINTS_KEPT = 2
 #: What to do about a store one may only read.
 HOW_TO_WRITE = (
     "make it writable for this user, or copy the store to a directory of your own and name that in store.path "
     "of params.yaml"
 )
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6,})")
+_TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
 
 
 class WorkingRun:
@@ -50,7 +57,7 @@ class WorkingRun:
 
     ``finished`` is the complete run if there is one already: use it (train only if its weights
     were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
-    the checkpoints for the next process that opens the key.
+    the checkpoints (``checkpoint-<number>/`` in ``path``) for the next process that opens the key.
 
     ``lock`` is None in a store one may only read: the finished run is handed out, and whatever
     would write raises ``StoreError``. ``guard`` and ``environment``: see ``RunStore.open``.
@@ -72,15 +79,18 @@ class WorkingRun:
         self.path = target.with_name(target.name + ".partial")
         self.finished = finished
         self.guard = guard
-        self._checkpoints = Checkpoints(key, self.path, environment)
+        self._environment = None if environment is None else canonical_json(environment)
         self._target = target
         self._lock = lock
         self._open = True
-        if lock is not None:
-            self._checkpoints.clean()
-            if finished is not None and (finished.has_weights or not finished.tensor_names) and self.path.is_dir():
-                with explained(self.path):
-                    shutil.rmtree(self.path)  # killed between the final rename and this clean-up
+        if lock is not None and self.path.is_dir():
+            complete = finished is not None and (finished.has_weights or not finished.tensor_names)
+            with explained(self.path):  # the lock is ours, so all of it belongs to a process that is gone
+                for entry in list(self.path.iterdir()):
+                    if complete or not _CHECKPOINT.fullmatch(entry.name):
+                        remove(entry)
+                if complete:
+                    self.path.rmdir()
 
     def __enter__(self) -> WorkingRun:
         return self
@@ -109,6 +119,16 @@ class WorkingRun:
 
     # ------------------------------------------------------------------------- checkpoints
 
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        """Return number and path of each checkpoint, the oldest first."""
+        paths = [(_CHECKPOINT.fullmatch(path.name), path) for path in self.path.glob("*")]
+        return sorted((int(match[1]), path) for match, path in paths if match)
+
+    def _discard_checkpoints(self) -> None:
+        with explained(self.path):
+            for _, path in self._checkpoints():
+                shutil.rmtree(path)
+
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Store everything needed to continue; the newest two checkpoints are kept.
 
@@ -117,7 +137,26 @@ class WorkingRun:
         ``meta`` is not JSON.
         """
         self.require_writable()
-        self._checkpoints.save(tensors, meta)
+        earlier = self._checkpoints()
+        target = self.path / f"checkpoint-{earlier[-1][0] + 1 if earlier else 1:06d}"
+        temporary = self.path / f"{target.name}.unfinished"
+        environment = None if self._environment is None else json.loads(self._environment)
+        try:
+            with explained(temporary):
+                temporary.mkdir(parents=True)
+            write_tensors(temporary / TENSORS, tensors)
+            fill_in(temporary / META, json_text(meta).encode())
+            self._seal(temporary, environment=environment)
+            self._publish_checkpoint(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        with explained(self.path):
+            for _, path in earlier[: len(earlier) + 1 - CHECKPOINTS_KEPT]:
+                shutil.rmtree(path)
+
+    def _publish_checkpoint(self, temporary: Path, target: Path) -> None:
+        claim_directory(temporary, target)
 
     def load_checkpoint(self, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return ``(tensors, meta)`` of the newest intact checkpoint, or None to start afresh.
@@ -126,7 +165,37 @@ class WorkingRun:
         newest was made in another environment (``RunStore.open``), all are removed with a warning.
         """
         self.require_writable()
-        return self._checkpoints.load(device)
+        for _, path in reversed(self._checkpoints()):
+            try:
+                made_in = canonical_json(self._verified(path).get("environment"))
+                if self._environment in (None, made_in):
+                    return read_tensors(path / TENSORS, device), read_json(path / META, dict)
+            except Unreadable:
+                raise
+            except (StoreError, ValueError, OSError) as error:
+                log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
+                with explained(path):
+                    shutil.rmtree(path)
+                continue
+            log.warning(
+                "run %s: %s was made in another environment, on which the bits of a result may depend (%s then, %s "
+                "now): the checkpoints are deleted and the run starts afresh",
+                *(self.key[:12], path.name, made_in, self._environment),
+            )
+            self._discard_checkpoints()
+            return None
+        return None
+
+    def _verified(self, path: Path) -> dict[str, Any]:
+        """Return the manifest of a checkpoint whose files are as it says; raises ValueError or StoreError."""
+        manifest = read_manifest(path)
+        if manifest.get("key") != self.key:
+            raise ValueError("it belongs to another run")
+        if set(manifest["files"]) != {TENSORS, META}:
+            raise ValueError("its manifest lists other files than a checkpoint has")
+        if changed := problems(path, manifest["files"]):
+            raise ValueError("; ".join(changed))
+        return manifest
 
     # ------------------------------------------------------------------------- commit
 
@@ -195,13 +264,14 @@ class WorkingRun:
                     f"{', '.join(sorted(_RESERVED))} and does not end in {TENSORS_SUFFIX}"
                 )
             fill_in(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
-
-    def _seal(self, directory: Path) -> dict[str, Any]:
-        """Write the manifest of a run's files, and make all of them durable."""
         with explained(directory):
-            manifest = manifest_of(directory, key=self.key)
-            fill_in(directory / MANIFEST, json_text(manifest).encode())
             (directory / USED).touch()
+
+    def _seal(self, directory: Path, **fields: Any) -> dict[str, Any]:
+        """Write the manifest of a folder's files, and make all of them durable."""
+        with explained(directory):
+            manifest = manifest_of(directory, key=self.key, **fields)
+            fill_in(directory / MANIFEST, json_text(manifest).encode())
             fsync_tree(directory)
         return manifest
 
@@ -218,14 +288,15 @@ class WorkingRun:
         if self.finished is None:
             return
         for name in self.finished.tensor_names:
-            new = manifest["files"].get(name + TENSORS_SUFFIX, {}).get("sha256")
-            if new != self.finished.tensors_sha256(name):
+            file = name + TENSORS_SUFFIX
+            new, old = (one["files"].get(file, {}).get("sha256") for one in (manifest, self.finished.manifest))
+            if new != old:
                 raise StoreError(
                     "not-reproducible",
                     f"run {self.key}: trained again, its {name} differ from those of the stored result "
-                    f"({new} instead of {self.finished.tensors_sha256(name)}). The training is not reproducible here "
-                    f"(GPU without execution.deterministic, other hardware). To accept the new model with a new "
-                    f"result, delete {self._target} and repeat the stages",
+                    f"({new} instead of {old}). The training is not reproducible here (GPU without "
+                    "execution.deterministic, other hardware). To accept the new model with a new result, delete "
+                    f"{self._target} and repeat the stages",
                 )
 
     def _ask_guard(self) -> None:
@@ -234,5 +305,5 @@ class WorkingRun:
         try:
             self.guard()
         except RegftError:
-            self._checkpoints.discard()
+            self._discard_checkpoints()
             raise

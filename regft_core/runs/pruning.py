@@ -8,16 +8,22 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
 from regft_core.errors import StoreError
 from regft_core.io.files import explained, may_not_write, remove, write_json
-from regft_core.runs.store import features
-from regft_core.runs.store.layout import DAMAGED, PARTIAL, directories, lock_of
-from regft_core.runs.store.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
+from regft_core.runs.caches import feature_files
+from regft_core.runs.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
+
+if TYPE_CHECKING:
+    from regft_core.runs.store import RunStore
 
 log = logging.getLogger(__name__)
+
+#: Endings of what lies beside the complete run of a key.
+PARTIAL, DAMAGED = ".partial", ".damaged"
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class _Item:
     size: int
 
 
-def prune(store: Path, budget: int, keep: Collection[str]) -> Pruned:
-    """See ``RunStore.prune``."""
+def prune(store: RunStore, budget: int, keep: Collection[str]) -> Pruned:
+    """Delete tensors until they fit ``budget`` bytes; see ``RunStore.prune``."""
     items = list(_items(store))
     total = remaining = sum(item.size for item in items)
     keys = []
@@ -55,20 +61,19 @@ def prune(store: Path, budget: int, keep: Collection[str]) -> Pruned:
         log.warning(
             "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use, or may not be "
             "deleted by this user",
-            store,
-            remaining,
-            budget,
+            *(store.path, remaining, budget),
         )
     return Pruned(total - remaining, remaining, tuple(keys))
 
 
-def _items(store: Path) -> Iterator[_Item]:
-    """All that has tensors; opens no file."""
+def _items(store: RunStore) -> Iterator[_Item]:
+    """Yield all that has tensors; opens no file."""
     for suffix in (DAMAGED, PARTIAL):
-        for key, path in directories(store, suffix):
-            used, size = _newest_and_size(path)
-            yield _Item(suffix != DAMAGED, used, key, path, size)
-    for key, path in directories(store):
+        for key, path in store.directories(suffix):
+            statuses = [status for name in (path, *path.rglob("*")) if (status := _status(name)) is not None]
+            size = sum(status.st_size for status in statuses[1:])
+            yield _Item(suffix != DAMAGED, max((s.st_mtime for s in statuses), default=0.0), key, path, size)
+    for key, path in store.directories():
         times, size = dict[str, float](), 0
         with suppress(OSError):  # set aside or replaced meanwhile
             for entry in os.scandir(path):
@@ -79,33 +84,30 @@ def _items(store: Path) -> Iterator[_Item]:
             _prune_one(store, item)  # a pruning that was killed after its mark
         elif size:
             yield item
-    for used, size, path in features.files(store):
+    for used, size, path in feature_files(store.path):
         yield _Item(True, used, path.stem, path, size)
 
 
-def _newest_and_size(directory: Path) -> tuple[float, int]:
-    newest, size = 0.0, 0
-    for parent, _, names in os.walk(directory):
-        for path in (parent, *(os.path.join(parent, name) for name in names)):
-            with suppress(OSError):  # removed by its owner meanwhile
-                status = os.stat(path)
-                newest = max(newest, status.st_mtime)
-                size += status.st_size if path != parent else 0
-    return newest, size
+def _status(path: Path) -> os.stat_result | None:
+    with suppress(OSError):  # removed by its owner meanwhile
+        return path.stat()
+    return None
 
 
-def _prune_one(store: Path, item: _Item) -> bool:
+def _prune_one(store: RunStore, item: _Item) -> bool:
     """Delete the tensors of one item; False where it is in use or may not be written."""
-    if item.path.suffix == TENSORS_SUFFIX:
-        return features.discarded(item.path)
     try:
-        with explained(item.path), lock_of(store, item.key).acquire(timeout=0):
-            if item.path.name != item.key:
-                remove(item.path)  # damaged, or checkpoints
-            elif item.path.is_dir():
-                # The mark first: weights that vanish without it would look like damage.
-                write_json(item.path / PRUNED, {"reason": "budget"})
-                _delete_tensors(item.path)
+        with explained(item.path):
+            if item.path.suffix == TENSORS_SUFFIX:
+                remove(item.path)
+                return True
+            with store.lock(item.key).acquire(timeout=0):
+                if item.path.name != item.key:
+                    remove(item.path)  # damaged, or checkpoints
+                elif item.path.is_dir():
+                    # The mark first: weights that vanish without it would look like damage.
+                    write_json(item.path / PRUNED, {"reason": "budget"})
+                    _delete_tensors(item.path)
         return True
     except StoreError as error:
         if isinstance(error.__cause__, Timeout) or may_not_write(error):

@@ -1,11 +1,14 @@
-"""Where everything in ``work/`` lies, and its reading: only what is asked for is opened."""
+"""The files in ``work/``: where each is, and how it is read."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,8 +16,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.io.reading import read_json, validation_text
 from regft_core.kinds import find
 from regft_core.lazy import np
-from regft_core.runs.results.logs import Log
-from regft_core.runs.results.records import (
+from regft_core.runs.records import (
     EvaluationResult,
     Finding,
     PreparedTask,
@@ -25,7 +27,33 @@ from regft_core.runs.results.records import (
 )
 from regft_core.settings.grid import Cell
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
 R = TypeVar("R", bound=Record)
+
+
+class CurvePoint(NamedTuple):
+    """One optimiser step of one run."""
+
+    seed: int
+    phase: str
+    step: int
+    loss: float | None
+    learning_rate: float | None
+    gradient_norm: float | None
+
+
+class Logged(NamedTuple):
+    """One number as a method logged it."""
+
+    seed: int
+    phase: str
+    step: int
+    name: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +67,52 @@ class Predictions:
     gold: Any
     predicted: Any
     scored: list[list[float]]
+
+
+class JudgedRows:
+    """Rows that runs were judged on, added run by run.
+
+    Args:
+        folded: each seed has rows of its own; else all have the same.
+    """
+
+    def __init__(self, folded: bool) -> None:
+        self._folded = folded
+        self._ids: dict[str, int] = {}
+        self._gold: list[Any] = []
+        self._places: dict[int, list[int]] = {}
+
+    def fits(self, seed: int, found: Predictions) -> bool:
+        """Add the rows of a run; False where they, or their labels, contradict those of an earlier one."""
+        if self._folded or not self._ids:
+            for idx, label in zip(found.ids, found.gold, strict=True):
+                if idx not in self._ids:
+                    self._ids[idx] = len(self._ids)
+                    self._gold.append(label)
+        if any(idx not in self._ids for idx in found.ids):
+            return False
+        places = [self._ids[idx] for idx in found.ids]
+        known = self._places.setdefault(seed if self._folded else 0, places)
+        return known == places and bool(np.array_equal(np.array(self._gold)[places], found.gold))
+
+    @property
+    def gold(self) -> Array:
+        """[n] labels."""
+        return np.array(self._gold)
+
+    @property
+    def judged(self) -> dict[int, npt.NDArray[np.int64]] | None:
+        """Seed -> rows of ``gold``; None where all seeds were judged on all."""
+        if not self._folded:
+            return None
+        return {seed: np.array(places, dtype=np.int64) for seed, places in self._places.items()}
+
+    def groups(self, group_of: Mapping[str, str]) -> npt.NDArray[np.int64] | None:
+        """[n] index of each row's group; None without groups."""
+        if not group_of:
+            return None
+        names = {group: number for number, group in enumerate(dict.fromkeys(group_of[idx] for idx in self._ids))}
+        return np.array([names[group_of[idx]] for idx in self._ids], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -64,11 +138,11 @@ class Work:
         return self.folder("evaluate", cell) / "result.json"
 
     def search(self, cell: Cell) -> SearchManifest:
-        """What the phases before fine-tuning left."""
+        """Read the results of the phases before fine-tuning."""
         return read(self.manifest_file("search", cell), SearchManifest, "search")
 
     def finetune(self, cell: Cell) -> TrainingManifest:
-        """What fine-tuning left."""
+        """Read the results of fine-tuning."""
         return read(self.manifest_file("finetune", cell), TrainingManifest, "finetune")
 
     def evaluation(self, cell: Cell) -> EvaluationResult:
@@ -98,20 +172,29 @@ class Work:
             raise wrong(path, what, "evaluate") from error
         return Predictions(ids, gold, predicted, scored)
 
-    def curves(self, stage: str, cell: Cell) -> Log:
-        """Loss, learning rate and gradient norm of every step."""
-        return Log(self.folder(stage, cell) / "curves.csv", stage)
+    def curves(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
+        """Loss, learning rate and gradient norm of every step of these seeds; None where there is no file."""
+        path = self.folder(stage, cell) / "curves.csv"
+        points = []
+        with _damaged(path, stage):
+            for seed, phase, step, _, *values in _lines(path, seeds):
+                loss, rate, norm = (float(value) if value else None for value in values)
+                points.append(CurvePoint(int(seed), phase, int(float(step)), loss, rate, norm))
+        return points if path.is_file() else None
 
-    def logged(self, stage: str, cell: Cell) -> Log:
-        """What the methods logged."""
-        return Log(self.folder(stage, cell) / "method_metrics.csv", stage)
+    def logged(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
+        """Read the numbers that methods logged in the runs of these seeds."""
+        path = self.folder(stage, cell) / "method_metrics.csv"
+        with _damaged(path, stage):
+            rows = _lines(path, seeds)
+            return [Logged(int(row[0]), row[1], int(float(row[2])), name, float(value)) for *row, name, value in rows]
 
     def task_file(self, task: str) -> Path:
-        """What was prepared of a task."""
+        """The prepared task."""
         return self.root / "work" / "datasets" / task / "task.json"
 
     def task(self, task: str) -> PreparedTask:
-        """What was prepared of a task."""
+        """The prepared task."""
         return read(self.task_file(task), PreparedTask, "plan")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
@@ -136,6 +219,24 @@ class Work:
 def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> DataError:
     """The error about a file of ``work/`` that a stage has to write again."""
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")
+
+
+def _lines(path: Path, seeds: Iterable[int]) -> list[list[str]]:
+    """Return the rows of a CSV file with a row for each step of each seed, in the order of ``seeds``."""
+    if not path.is_file():
+        return []
+    by_seed: dict[str, list[list[str]]] = {}
+    for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):
+        by_seed.setdefault(row[0], []).append(row)
+    return [row for seed in seeds for row in by_seed.get(str(seed), [])]
+
+
+@contextmanager
+def _damaged(path: Path, stage: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
+        raise wrong(path, f"not a log of steps ({error})", stage) from error
 
 
 def _json(path: Path, stage: str) -> Any:

@@ -54,7 +54,7 @@ def manifest_of(directory: Path, **fields: Any) -> dict[str, Any]:
         for name in names:
             path = os.path.join(parent, name)
             inside = os.path.relpath(path, directory)
-            if inside != MANIFEST:
+            if inside not in (MANIFEST, USED):
                 files[inside] = {"bytes": os.path.getsize(path), "sha256": sha256_file(path)}
     return {"format": FORMAT, "files": dict(sorted(files.items())), **fields}
 

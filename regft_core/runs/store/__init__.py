@@ -1,1 +1,0 @@
-"""Finished runs, checkpoints, locks and pruning."""

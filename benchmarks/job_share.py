@@ -75,7 +75,7 @@ def counter() -> Counter:
 
 def counted_job(job: Any, *, device: str) -> str:
     """``run_job``, counted, in whatever process an executor calls it."""
-    from regft_core.grid.compute import run_job
+    from regft_core.grid.run_job import run_job
 
     found = counter()
     line = run_job(job, device=device)

@@ -29,21 +29,21 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.predict import predict
 from regft_core.models.onnx import FILE
 from regft_core.serve.model import ServedModel, load_served
-from regft_core.serve.reading import choose_columns, example_of
+from regft_core.serve.reading import columns_of_requests, example_of
 
 Way = Callable[[], Any]
 
 
 def before(model: ServedModel, examples: list[Example]) -> Any:
     """Probabilities by batches of 64 rows, whatever their length."""
-    encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
+    encoded = encode(examples, model.tokenizer, model.served.max_length, rows_per_example=model.rows_per_example)
     order, parts = longest_first(encoded), []
     for start in range(0, len(order), 64):
         part = chosen(encoded, order[start : start + 64])
         parts.append(predict(model.model, part, batch_tokens=1 << 30, pad_id=model.padding.pad_id))
     logits: Any = np.empty((len(order), len(model.labels)))
     logits[order] = np.concatenate(parts)
-    return softmax(logits / (model.temperature or 1.0))
+    return softmax(logits / (model.served.temperature or 1.0))
 
 
 def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], Any]:
@@ -56,12 +56,12 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
     names = [one.name for one in session.get_inputs()]
 
     def answer(examples: list[Example]) -> Any:
-        encoded = encode(examples, model.tokenizer, model.max_length, rows_per_example=model.rows_per_example)
+        encoded = encode(examples, model.tokenizer, model.served.max_length, rows_per_example=model.rows_per_example)
         logits: Any = np.empty((len(examples), len(model.labels)))
         for rows in evaluation_batches(encoded, evaluation_tokens("cpu")):
             batch = collate(encoded, rows, model.padding.pad_id).model_inputs()
             logits[rows] = session.run(["logits"], {name: batch[name].numpy() for name in names})[0]
-        return softmax(logits / (model.temperature or 1.0))
+        return softmax(logits / (model.served.temperature or 1.0))
 
     return answer
 
@@ -81,7 +81,7 @@ def by_pipeline(model: ServedModel, texts: list[str], rows: int, by_length: bool
 
     def as_installed() -> Any:
         with torch.backends.mkldnn.flags(enabled=False):
-            return answer(order, batch_size=rows, truncation=True, max_length=model.max_length)
+            return answer(order, batch_size=rows, truncation=True, max_length=model.served.max_length)
 
     return as_installed
 
@@ -101,9 +101,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     plain = load_served(given.model, "cpu")
-    assert isinstance(plain, ServedModel)
     with open_table(given.data) as table:
-        columns = choose_columns(plain, table.names, given.data, given.text, None)
+        columns = columns_of_requests(plain, given.text, None)
         found = [example_of(row, columns) for row in islice(table.rows, given.rows)]
     examples = [example for example in found if example is not None]
     ways: dict[str, Way] = {"fp32, 64 rows a batch (before)": lambda: before(plain, examples)}

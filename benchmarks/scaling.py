@@ -89,7 +89,7 @@ def rows(counts: list[int]) -> None:
             def plan(file: Path = file, given: list[list[str]] = given, project: Path = project) -> float:
                 with file.open("w", newline="") as lines:
                     csv.writer(lines).writerows([["text", "label"], *given])
-                return run(project, sys.executable, "-m", "regft_core.stages.plan")[0]
+                return run(project, sys.executable, "-m", "regft_core.stages.subsample")[0]
 
             taken = [plan(), plan()]
             given[0][0] += " again"

@@ -40,3 +40,13 @@ def suggestion(given: str, allowed: Iterable[str], what: str = "allowed") -> str
 def gigabytes(count: int) -> str:
     """A number of bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 or not count else f"{max(count, 1e6) / 1e6:.0f} MB"
+
+
+def duration(seconds: float) -> str:
+    """``95 s``, ``14 min``, ``2.5 h``, ``12 days``, ``2.3 years``."""
+    hours = seconds / 3600
+    if seconds < 100:
+        return f"{max(1.0, seconds):.0f} s"
+    if hours < 48:
+        return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.1f} h"
+    return f"{hours / 24:,.0f} days" if hours < 2 * 8766 else f"{hours / 8766:,.1f} years"

@@ -14,16 +14,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from regft_core.names import duration
 from regft_core.output import console
-from regft_core.pace import Pace
 
 REFRESH_SECONDS = 0.5
 LOG_SECONDS = 15.0
+#: Share of the work below which the time left would be a guess.
+ENOUGH = 0.02
 
 
 class ProgressWriter:
@@ -62,31 +64,18 @@ class ProgressBoard:
     """Draws the progress of several runs until it is closed (use as a context manager).
 
     Args:
-        title: what is run, for instance ``hype_n cue_pair``.
-        runs: their names.
-        phases: what each of them goes through in this stage, in order, with the share of the work (any unit).
-        each: the same for each run by itself, where they differ; a run counts by the sum of its shares.
+        title: what is run, for instance ``finetune``.
+        shares: name of a run -> what it goes through, in order, with the share of the work (any unit).
         called: what one of them is called, in the plural.
-        parent: where the folder for the runs' files is made; by default where temporary files are.
     """
 
-    def __init__(
-        self,
-        title: str,
-        runs: Sequence[str],
-        phases: Mapping[str, float] | None = None,
-        *,
-        each: Mapping[str, Mapping[str, float]] | None = None,
-        called: str = "runs",
-        parent: Path | None = None,
-    ) -> None:
-        self.title, self.called = title, called
-        self.runs = dict.fromkeys(runs)
-        self.phases = {run: dict((each or {}).get(run) or phases or {}) for run in self.runs}
-        self._work = {run: sum(shares.values()) if each else 1.0 for run, shares in self.phases.items()}
-        self.folder = tempfile.mkdtemp(prefix="regft-progress-", dir=parent)
+    def __init__(self, title: str, shares: Mapping[str, Mapping[str, float]], *, called: str = "runs") -> None:
+        self.title, self.called, self.shares = title, called, shares
+        self._work = {run: sum(of_run.values()) for run, of_run in shares.items()}
+        self.folder = tempfile.mkdtemp(prefix="regft-progress-")
         self._ended: dict[str, bool] = {}
-        self._pace, self._pace_lock = Pace(self._work), threading.Lock()  # jobs end in one thread, another one draws
+        #: When the first position of a run was seen, and the share done then: before it, workers only load libraries.
+        self._begun: tuple[float, float] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -106,23 +95,18 @@ class ProgressBoard:
         file = Path(self.folder) / f"{run}.json"
         computed = file.is_file()
         self._ended[run] = computed
-        with self._pace_lock:
-            self._pace.ended(run, computed, time.monotonic())
         file.unlink(missing_ok=True)
         return computed
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Positions of the runs at work."""
         states = {}
-        for path in sorted(Path(self.folder).glob("*.json")):
-            run = path.name.removesuffix(".json")
-            if run not in self.runs or run in self._ended:
-                continue
+        for run in self.shares:
             try:
-                states[run] = json.loads(path.read_text(encoding="utf-8"))
+                states[run] = json.loads((Path(self.folder) / f"{run}.json").read_text(encoding="utf-8"))
             except (OSError, ValueError):
-                continue
-        return {run: states[run] for run in self.runs if run in states} if len(states) > 1 else states
+                continue  # it has not started, or is written at this moment
+        return {run: state for run, state in states.items() if run not in self._ended}
 
     def share_done(self, states: Mapping[str, Mapping[str, Any]]) -> float:
         """Share of the stage's work that is done, runs from the store left out, between 0 and 1."""
@@ -135,20 +119,22 @@ class ProgressBoard:
         return min(1.0, done / work)
 
     def seconds_left(self, states: Mapping[str, Mapping[str, Any]]) -> float | None:
-        """Time left, see ``pace``; None when too little is done to tell."""
-        now = time.monotonic()
-        with self._pace_lock:
-            self._pace.at_work({run: self._share_of_run(run, state) for run, state in states.items()}, now)
-            return self._pace.left(now)
+        """Seconds left at the pace so far; None when too little is done to tell."""
+        now, share = time.monotonic(), self.share_done(states)
+        if self._begun is None and states:
+            self._begun = now, share
+        if self._begun is None or share - self._begun[1] < ENOUGH:
+            return None
+        return (now - self._begun[0]) * (1 - share) / (share - self._begun[1])
 
     def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
-        phases = self.phases[run]
-        if state["phase"] not in phases:
+        shares = self.shares[run]
+        if state["phase"] not in shares:
             return inside
-        names = list(phases)
-        before = sum(phases[name] for name in names[: names.index(state["phase"])])
-        return (before + inside * phases[state["phase"]]) / (sum(phases.values()) or 1.0)
+        names = list(shares)
+        before = sum(shares[name] for name in names[: names.index(state["phase"])])
+        return (before + inside * shares[state["phase"]]) / (self._work[run] or 1.0)
 
     def _run(self) -> None:
         (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
@@ -189,8 +175,8 @@ class ProgressBoard:
     def summary(self, states: Mapping[str, Mapping[str, Any]]) -> str:
         """``2 of 6 runs, about 3 min left``."""
         left = self.seconds_left(states)
-        return f"{len(self._ended)} of {len(self.runs)} {self.called}" + (
-            "" if left is None else f", about {_duration(left)} left"
+        return f"{len(self._ended)} of {len(self.shares)} {self.called}" + (
+            "" if left is None else f", about {duration(left)} left"
         )
 
 
@@ -201,9 +187,3 @@ def position(state: Mapping[str, Any]) -> str:
     epoch = f", epoch {state['epoch'] + 1}" if state["unit"] == "step" else ""
     loss = "" if state["loss"] is None else f", loss {state['loss']:.3f}"
     return f"{state['phase']} {state['unit']} {state['step']}/{state['total']}{epoch}{loss}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

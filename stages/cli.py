@@ -22,9 +22,8 @@ from regft_core import __version__, output
 from . import common
 
 FOLDER = Path(__file__).parent
-#: Files that are no command: this one, what others share, and the stage that `dvc repro` always runs (its name is
-#: that of the dry run).
-NO_COMMAND = ("__init__", "cli", "common", "config", "plan")
+#: Files that are no command: this one, and what others share.
+NO_COMMAND = ("__init__", "cli", "common", "config")
 CODES = """\
 exit codes
   0  done                          6  the run store is damaged, locked or cannot be written

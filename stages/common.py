@@ -219,7 +219,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
 #: The variable with a file that stage report makes when it has printed the leaderboard; `regft run` asks.
 PRINTED = "REGFT_PRINTED"
 #: The others are for people only.
-DVC_STAGES = ("plan", "search", "finetune", "evaluate", "report")
+DVC_STAGES = ("subsample", "search", "finetune", "evaluate", "report")
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def validate(root: Path, params_file: str) -> str:
 
 def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: bool = False) -> str:
     """The dry run's table, or its rows as JSON; with ``detect`` how many seeds that difference takes as well."""
-    from regft_core.grid.in_grid import grid_rows
+    from regft_core.grid.cached import grid_rows
     from regft_core.grid.time import estimate, gpu_line
     from regft_core.runs.code import one_moment
 
@@ -68,7 +68,7 @@ def plan(root: Path, params_file: str, detect: float | None = None, *, as_json: 
     if not_drawn := undrawn(project):
         parts.insert(1, not_drawn)
     if detect is not None:
-        parts.append(_seeds(project, rows, time.run_seconds, detect))
+        parts.append(_seeds(project, rows, time.runs.get, detect))
     return "\n\n".join(parts)
 
 
@@ -104,7 +104,7 @@ def _lengths(project: Project) -> str:
         own = [f"{project.model(task).max_length} on {task}" for task in found if project.model(task) != shared]
         parts = [f"tokens per row at max_length {', '.join([str(shared.max_length), *own])}", lengths.table(found)]
     if missing := [task for task in every if task not in found]:
-        parts.append(f"token lengths of {', '.join(missing)}: known once the stage plan has run (`dvc repro plan`)")
+        parts.append(f"token lengths of {', '.join(missing)}: known after `dvc repro subsample`")
     for task, measured in found.items():
         for text in lengths.warnings(task, measured, modes(project)):
             print(f"warning: {text}", file=sys.stderr)

@@ -16,8 +16,8 @@ from regft_core import output
 from regft_core.data.lengths import share
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
-from regft_core.serve.lines import Counted
-from regft_core.serve.model import ServedAnswers, ServedModel, load_served
+from regft_core.serve.answers import Counted
+from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import FORMATS, predict_stream
 
@@ -68,7 +68,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(problems)
 
 
-def _stream(model: ServedModel | ServedAnswers, form: str, columns: dict[str, Any]) -> Counted:
+def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
     """Answer standard input. A reader that has enough (``| head``) ends it without an error."""
     try:
         return predict_stream(model, sys.stdin.buffer, output.data(), form, **columns)
@@ -80,19 +80,18 @@ def _stream(model: ServedModel | ServedAnswers, form: str, columns: dict[str, An
         sys.exit(130)
 
 
-def _say(model: ServedModel | ServedAnswers, counted: Counted, out: IO[str]) -> None:
+def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
     """What the answers themselves do not show: rows cut, not answered, without a text."""
     if counted.cut:
         rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
-        text = (
-            f"only the first {model.max_length} tokens of {rows} were read, the length that the model was trained with"
-        )
-        print(f"warning: {text}", file=sys.stderr)
+        read = f"only the first {model.served.max_length} tokens of {rows} were read"
+        print(f"warning: {read}, the length that the model was trained with", file=sys.stderr)
     if counted.abstained:
-        assert model.abstain is not None
+        abstain = model.served.abstain
+        assert abstain is not None
         print(
             f"{plural(counted.abstained, 'row')} ({share(counted.abstained / counted.rows)}) not answered: "
-            f"confidence below {model.abstain.threshold:.3f}, guaranteeing {model.abstain.accuracy:.0%} right answers",
+            f"confidence below {abstain.threshold:.3f}, guaranteeing {abstain.accuracy:.0%} right answers",
             file=out,
         )
     if empty := counted.empty - counted.unreadable:

@@ -15,7 +15,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from regft_core.grid.needs import describe, require_named_sets
+from regft_core.grid.fetch import require_named_sets
+from regft_core.grid.preset_plan import describe
 from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.settings.papers.protocols import read_protocols

@@ -22,9 +22,10 @@ from regft_core import __version__
 from regft_core.data.lengths import STEP, row_lengths
 from regft_core.fit.rows import Asked, OwnRows
 from regft_core.fit.setup import Chooser, OwnPreset, Setup
-from regft_core.fit.time import seconds_per_run
 from regft_core.grid.data import prepare
 from regft_core.grid.lengths import fast_tokenizer
+from regft_core.grid.time import estimate
+from regft_core.hooks.registry import discover
 from regft_core.io.canonical import sha256_file
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
@@ -34,14 +35,19 @@ from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
 from regft_core.settings.checks.compositions import composition_errors
+from regft_core.settings.cost import plan_rows
 from regft_core.settings.files import TASKS, task_file
 from regft_core.settings.laying import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
+from regft_core.settings.project import Project
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
+
+#: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
+EACH = 1.0
 
 
 @dataclass
@@ -178,6 +184,16 @@ class Draft:
             _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95}}),
         ]
         return "".join(sections)
+
+
+def seconds_per_run(project: Project) -> dict[str, float]:
+    """Method -> seconds of one worker for one run, with its trials, of a project with one task and one size."""
+    tuning = project.params.tuning
+    rounds = 1 if tuning is None else tuning.rounds
+    runs = estimate(project, plan_rows(project, discover())).runs
+    return {
+        cell.method: seconds + EACH * (1 + rounds * len(project.trials(cell.method))) for cell, seconds in runs.items()
+    }
 
 
 def _yaml(data: Mapping[str, Any]) -> str:

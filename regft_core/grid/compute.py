@@ -18,24 +18,20 @@ from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
 from regft_core.grid.jobs import Jobs, Planner, jobs_of
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
-from regft_core.grid.lines import describe, describe_refit, describe_trial
-from regft_core.grid.pool import run_on_executor, settle_kernels
+from regft_core.grid.pool import run_on_executor
+from regft_core.grid.run_job import run_job
 from regft_core.io.files import remove, write_json
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.job import Job
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import write_evaluation, write_training
-from regft_core.runs.phase import produce
 from regft_core.runs.project import check_listed, kept_open, open_project
-from regft_core.runs.run import STAGES, Record, Stage, look_up, run
-from regft_core.runs.trials import try_values
+from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
-from regft_core.settings.provenance import described
 
 log = logging.getLogger(__name__)
 
@@ -78,28 +74,6 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
     for stage in STAGES[: STAGES.index(until) + 1]:
         failures |= compute(root, stage, only, say)
     return failures
-
-
-def run_job(job: Job, *, device: str) -> str:
-    """Do one job; returns the line to print for it. All else is in the run store."""
-    settle_kernels(job, device)
-    if job.phase is not None:
-        context = Context(job, device)
-        stored = produce(context, context.phase(job.phase), "weights" if job.weights else "result")
-        if stored.result["status"] != "ok":
-            return f"  {job.name}: FAILED: {stored.result['error']}"
-        return f"  {job.name}: {stored.result['steps']} steps in {stored.result['seconds']:.0f} s"
-    where = f"  {job.method} {job.task},"
-    if job.trial is not None:
-        return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
-    found = run(job, device=device, until=job.until)
-    if job.refit:
-        return f"{where} {describe_refit(found['finetune'])}"
-    tuned = found["search"].get("tuned")
-    chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
-    if job.until == "search":
-        return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
-    return f"{where} {describe(found['evaluate']).strip()}{chosen}"
 
 
 class _Engine:
@@ -167,7 +141,7 @@ class _Engine:
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
         needed = Counter(key for keys in work.keys.values() for key in keys)
-        with ProgressBoard(self.stage, names, each=work.shares, called="jobs") as board:
+        with ProgressBoard(self.stage, work.shares, called="jobs") as board:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)

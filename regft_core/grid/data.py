@@ -14,14 +14,23 @@ from regft_core.data.checks import warnings_of
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
+from regft_core.data.prompts import wrong_words
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
-from regft_core.grid.lengths import lengths_inputs, measure_task, modes, up_to_date_lengths, write_lengths
-from regft_core.grid.needs import require_named_sets
+from regft_core.errors import ConfigError, Problem
+from regft_core.grid.fetch import require_named_sets
+from regft_core.grid.lengths import (
+    fast_tokenizer,
+    lengths_inputs,
+    measure_task,
+    modes,
+    up_to_date_lengths,
+    write_lengths,
+)
 from regft_core.grid.prepared import skew_warnings
-from regft_core.grid.prompts import check_words
 from regft_core.io.files import remove
 from regft_core.io.reading import read_json
+from regft_core.models.source import resolve_model
 from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.prepared_rows import (
     RowsInMaking,
@@ -33,6 +42,7 @@ from regft_core.runs.prepared_rows import (
     task_inputs,
 )
 from regft_core.runs.scopes import scope_of
+from regft_core.schema.method import other_tasks
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
@@ -50,7 +60,7 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
         CodeChanged, PlanOutdated: what rows are made from was edited meanwhile; nothing of them was written.
     """
     require_named_sets(project)
-    check_words(project)
+    _check_words(project)
     root, listed = project.root, list(project.params.grid.tasks)
     for task in listed if tasks is None else tasks:
         _dataset(project, task)
@@ -60,6 +70,26 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
         for path in sorted((root / "work" / folder).glob("*")):
             if path.name.removesuffix(".json") not in listed:
                 remove(path)
+
+
+def _check_words(project: Project) -> None:
+    """Raise ConfigError for words that are not one token, with their lines, where a listed method reads prompts."""
+    reading = [m for m in project.methods.values() if m.encoder(project.params.model).pooling == "mask"]
+    if not reading:
+        return
+    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
+    problems: list[Problem] = []
+    for task in dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)]):
+        prompt = project.tasks[task].prompt
+        if prompt is not None and (wrong := wrong_words(prompt.words, tokenizer)):
+            document = project.documents[task_file(task)]
+            hint = "choose a shorter or more common word, such as yes, no, good"
+            problems += [
+                document.problem("word-not-one-token", ("prompt", "words", label), message, hint)
+                for label, message in wrong.items()
+            ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _dataset(project: Project, task: str) -> None:

@@ -7,8 +7,6 @@ share (one key) is one job.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
@@ -24,15 +22,9 @@ from regft_core.settings.cost import phase_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 
-if TYPE_CHECKING:
-    from regft_core.grid.rates import RatesOf
-
-#: An evaluation whose time is not known, in steps of plain fine-tuning.
-EVALUATION_STEPS = 10.0
-#: A job whose number of rows is not known yet, likewise.
-UNKNOWN_STEPS = 1000.0
-#: Seconds of a plain step where nothing tells; and of any part of a job at least, so that the progress bar counts it.
-UNKNOWN_SECONDS, LEAST_SECONDS = 1.0, 0.01
+#: An evaluation, a job whose number of rows is not known yet, and any part of a job at least, so that the progress bar
+#: counts it; in steps of plain fine-tuning.
+EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 
 @dataclass
@@ -41,7 +33,7 @@ class Jobs:
 
     Attributes:
         after: index of a job -> indices of the jobs that it starts from or needs.
-        costs: seconds of one worker: the job with the longest chain of them behind it starts first.
+        costs: in steps of plain fine-tuning: the job with the longest chain of them behind it starts first.
         shares: name of a job -> what it goes through, with the share of the work.
         keys: index of a job -> keys of the results that it makes or needs, as far as they are known.
     """
@@ -80,8 +72,6 @@ class Planner:
         self.jobs = Jobs()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
-        #: (method, task) -> ``_seconds``.
-        self._times: dict[tuple[str, str], tuple[float, float]] = {}
         #: Name of a trial -> index of its last job.
         self._trials: dict[str, int] = {}
         tuning = project.params.tuning
@@ -94,7 +84,7 @@ class Planner:
         ``before`` is the record of the stage before it.
         """
         if stage == "evaluate":
-            return {self.jobs.add(job, {"evaluate": self._seconds(job)[1]}, *self._finetuned(before))}
+            return {self.jobs.add(job, {"evaluate": EVALUATION_STEPS}, *self._finetuned(before))}
         if stage == "finetune":
             return {self._add_run(replace(job, values=tuned_values(before)))}
         if self.project.trials(job.method):
@@ -115,7 +105,7 @@ class Planner:
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
         shares: dict[str, float] = {}
         for phase in context.method.earlier:
-            shares |= self.seconds(job, context.phase(phase.name))
+            shares |= self.steps(job, context.phase(phase.name))
         if shares:
             keys = [key for trial in trials for key in self._keys_of_trial(trial)]
             index = self.jobs.add(replace(job, until="search"), shares, *keys)
@@ -139,7 +129,7 @@ class Planner:
             if key not in known:
                 if context.store.holds(key):
                     continue  # trained again by who starts from it, where its weights were pruned
-                known[key] = jobs.add(replace(context.job, phase=phase.name), self.seconds(context.job, phase), key)
+                known[key] = jobs.add(replace(context.job, phase=phase.name), self.steps(context.job, phase), key)
             index = indices[phase.name] = known[key]
             one = jobs.jobs[index]
             jobs.jobs[index] = replace(one, weights=one.weights or context.keys.weights_wanted(phase))
@@ -155,11 +145,11 @@ class Planner:
         if job.trial is not None:
             judged, shares = context.store.run_key(score_identity(context, finetuned, judging_rows(context))), {}
         else:
-            judged, shares = evaluation_key(context, finetuned), {"evaluate": self._seconds(job)[1]}
+            judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
         if judged in known:
             return known[judged]  # two methods that amount to the same
         earlier = [context.keys.of(phase.name) for phase in context.method.earlier]
-        trained = self.seconds(job, context.phase(FINETUNE))
+        trained = self.steps(job, context.phase(FINETUNE))
         # Its training may be another method's, and another task may judge it by other sets: not at the same time, for
         # it would wait for the lock.
         made = [finetuned, *context.keys.training_keys(FINETUNE)]
@@ -170,31 +160,14 @@ class Planner:
         jobs.after[index] = before | set(indices.values())
         return index
 
-    def seconds(self, job: Job, phase: Phase) -> dict[str, float]:
-        """Member of a phase -> what it takes: its declared passes at the seconds of a plain step."""
+    def steps(self, job: Job, phase: Phase) -> dict[str, float]:
+        """Member of a phase -> its declared passes, in steps of plain fine-tuning."""
         rows = training_rows(self.project.root, _cell(job))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
         cost = phase_cost(phase, rows, self.registry, self.project.shared(job.task))
-        one = self._seconds(job)[0] * (UNKNOWN_STEPS if cost is None else cost) / phase.members
-        one = max(one, LEAST_SECONDS)
-        return {member_label(phase, i if phase.repeat is not None else None): one for i in range(phase.members)}
-
-    def _seconds(self, job: Job) -> tuple[float, float]:
-        """A plain step of a job's method on its task, and the scores of a finished run."""
-        named = job.method, job.task
-        if named not in self._times:
-            rate = self._rates(_cell(job))
-            step = UNKNOWN_SECONDS if rate is None else self.project.shared(job.task).batch_size * rate.train
-            scores = rate.judge if rate is not None and rate.judge else step * EVALUATION_STEPS
-            self._times[named] = step, max(scores, LEAST_SECONDS)
-        return self._times[named]
-
-    @cached_property
-    def _rates(self) -> RatesOf:
-        from regft_core.grid.rates import known  # only here: most calls of a stage find nothing to do
-
-        return known(self.project)
+        member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
+        return {member_label(phase, i if phase.repeat is not None else None): member for i in range(phase.members)}
 
 
 def _cell(job: Job) -> Cell:

@@ -64,7 +64,7 @@ def read_plan(root: Path, stage: Stage) -> dict[str, Keys]:
     path = root / FOLDER / f"{stage}.json"
     if not path.is_file():
         raise DataError(
-            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage plan writes it"
+            "no-plan", f"{FOLDER / stage}.json is missing\n    -> run `dvc repro`, whose stage subsample writes it"
         )
     return dict(read_json(path))
 

@@ -59,7 +59,7 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     folder = project.root / "work" / "datasets" / task
     if not (folder / "task.json").is_file():
         raise DataError(
-            "not-prepared", f"{folder} has no task.json\n    -> run `dvc repro`, whose stage plan writes it"
+            "not-prepared", f"{folder} has no task.json\n    -> run `dvc repro`, whose stage subsample writes it"
         )
     found = lengths_inputs(project, task)
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))

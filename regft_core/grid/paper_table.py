@@ -97,7 +97,7 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     total, unknown = 0.0, 0
     for project in projects.values():
         bare = replace(project, root=root / PROTOCOLS)  # where nothing is prepared, measured or stored
-        found, left_out = gpu_hours(bare, plan_rows(bare, discover(), cached=lambda cell: set()))
+        found, left_out = gpu_hours(bare, plan_rows(bare, discover()))
         total, unknown = total + found, unknown + left_out
     if not projects:
         return "-"

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regft_core.grid.executors import is_remote, run_all, visible_devices
-from regft_core.models.devices import refuse_slow_bf16, take_device
+from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import project_root, store_path
 
@@ -28,19 +27,6 @@ THREADS = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-
-
-def settle_kernels(job: Job, device: str) -> None:
-    """Let a GPU compute as ``execution`` says, whatever ran in this process before; none of that stays.
-
-    Else an evaluation would have other bits in a process of its own than right after its training.
-    """
-    if device.startswith("cuda"):
-        from regft_core.runs import training_run
-
-        take_device(device)
-        execution = open_project(Path(job.root)).params.execution
-        training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 
 def run_on_executor(

@@ -91,5 +91,5 @@ def undrawn(project: Project) -> str:
         return ""
     return (
         f"rows not drawn yet: {listing(missing)}; their runs count as to train even where the run store has them. "
-        "`dvc repro plan` draws them"
+        "`dvc repro subsample` draws them"
     )

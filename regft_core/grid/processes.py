@@ -51,13 +51,6 @@ def give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def leave_at_once() -> NoReturn:
-    """End this process, whose results are all handed over: taking torch's modules apart takes a second of CPU."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(WATCH_SECONDS)
@@ -89,31 +82,3 @@ def termination_raises() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def lead_own_group() -> None:
-    """Become the leader of a new process group, so that one signal reaches this process and its children."""
-    if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)
-
-
-def kill_group(leader: int) -> None:
-    """Kill a worker and everything it started; a worker that is gone is fine."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-    with suppress(ProcessLookupError, PermissionError):  # killed before it could lead its group
-        os.kill(leader, signal.SIGKILL)
-
-
-def describe_exit(code: int | None) -> str:
-    """Say in words how a process ended, from multiprocessing's exit code (negative: a signal)."""
-    if code is None:
-        return "disappeared"
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    hint = {"SIGKILL": " (by the system when memory ran out, or by hand)", "SIGSEGV": " (a crash in native code)"}
-    return f"was killed by {name}{hint.get(name, '')}"

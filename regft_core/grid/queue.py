@@ -1,12 +1,43 @@
-"""Jobs with their order: which may start now, which of them first, and what became of each."""
+"""Jobs with their order: which may start now, which of them first, and what became of each; failures in words."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from regft_core.grid.failures import JobFailure, label
+from regft_core.errors import OutOfMemory, RegftError, RunFailed, StoreError
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """Why one job has no result; ``trace`` is its traceback, or empty if its process died."""
+
+    index: int
+    job: str
+    message: str
+    trace: str = ""
+
+
+class JobsFailed(RunFailed):
+    """Some jobs ended with an error; the others were finished first.
+
+    ``failures`` says which and why, ``results`` has the others' results (None at the failed).
+    """
+
+    def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
+        self.failures = sorted(failures, key=lambda failure: failure.index)
+        self.results = list(results)
+        lines = [f"{len(self.failures)} of {len(self.results)} runs ended with an error; the others are finished"]
+        for failure in self.failures:
+            lines.append(f"  {failure.job}: {failure.message}")
+            lines += [f"    | {line}" for line in failure.trace.rstrip().splitlines()]
+        lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
+        super().__init__("jobs-failed", "\n".join(lines))
 
 
 class JobQueue:
@@ -86,6 +117,11 @@ class JobQueue:
                 del self._waits[later]
                 heapq.heappush(self._ready, (-self._urgency[later], later))
 
+    def report(self, index: int, answer: tuple[Any, ...]) -> None:
+        """Take note of what ``attempt`` returned for a job."""
+        succeeded, *rest = answer
+        (self.succeeded if succeeded else self.failed)(index, *rest)
+
     def failed(self, index: int, message: str, trace: str = "") -> None:
         """Take note that a job has no result; jobs that wait for it, directly or not, have none either."""
         self.failures.append(JobFailure(index, self.name(index), message, trace))
@@ -94,5 +130,72 @@ class JobQueue:
                 self.failed(later, f"was not started, because it needs {self.name(index)}")
 
     def name(self, index: int) -> str:
-        """What to call a job in messages."""
-        return label(index, self.jobs[index])
+        """What to call a job in messages: its ``name`` if it has one."""
+        name = getattr(self.jobs[index], "name", None)
+        return name if isinstance(name, str) else f"job {index}"
+
+
+# ---------------------------------------------------------------------------- for executors
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where and how an executor computes jobs.
+
+    Attributes:
+        function: called as ``function(job, device=...)`` for each job; a module-level one.
+        devices: on one of which each job runs.
+        per_device: jobs at a time on each device.
+        threads: of torch, for every job; None leaves torch alone.
+        settings: the section of ``execution`` that has the executor's name.
+    """
+
+    function: Callable[..., Any]
+    devices: Sequence[str]
+    per_device: int
+    threads: int | None
+    settings: Mapping[str, Any]
+
+
+def attempt(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
+    """Return (True, result) of one job, or (False, message, traceback); for ``JobQueue.report``."""
+    try:
+        return True, function(job, device=device)
+    except Exception as error:
+        return False, *describe_failure(error)
+
+
+def describe_failure(error: Exception) -> tuple[str, str]:
+    """Return (message, traceback); our own errors say what to do and need no traceback, a defect does."""
+    if isinstance(error, RegftError):
+        return str(error), ""
+    return f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+
+
+def is_machine_fault(error: Exception) -> bool:
+    """Whether the machine failed the job (memory, storage, its device), so that another attempt may succeed.
+
+    A run that failed by itself (its loss diverged) and a defect would fail again.
+    """
+    if isinstance(error, OutOfMemory | StoreError | OSError | MemoryError):
+        return True
+    torch = sys.modules.get("torch")  # not imported for the sake of an error that it cannot have raised
+    # Outside of the training loop, which has an error of its own for it, memory runs out as torch says it.
+    kinds = [getattr(torch, name, None) for name in ("OutOfMemoryError", "AcceleratorError")]
+    return isinstance(error, tuple(kind for kind in kinds if kind is not None))
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Give torch ``threads`` threads inside the block; None changes (and imports) nothing."""
+    if threads is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,31 +1,45 @@
-"""Seconds of an example of each cell: measured steps of this machine, or an assumed speed."""
+"""Seconds of an example of each cell: steps measured on this machine, or an assumed speed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from regft_core.data.splits import of_seed
-from regft_core.grid.assumed import CORE_SPEED, SPEED, encoder_weights, seconds_per_token
 from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths
-from regft_core.grid.pool import KEEP_FREED_MEMORY
-from regft_core.grid.step_times import StepTimes, buckets, step_times
+from regft_core.grid.step_times import step_times
 from regft_core.hooks import compose
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io.reading import read_json
-from regft_core.models.source import encoder_present, resolve_model
-from regft_core.schema.training import TrainingConfig
+from regft_core.models.aliases import ALIASES
+from regft_core.models.source import encoder_present
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
-from regft_core.settings.store_path import store_path
 
-#: Of the token lengths of a set: a curve through these shares of its rows.
-_SHARES = (0.0, 0.5, 0.95, 1.0)
-#: Shares at which that curve is read.
-_READ = [(index + 0.5) / 20 for index in range(20)]
+#: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
+WEIGHTS: dict[str, float] = {
+    "xxlarge": 1.36e9,  # 48 layers of width 1536
+    "xlarge": 6.8e8,  # 24 layers of width 1536; 48 of 1024 have 6.0e8
+    "large": 3.02e8,  # 24 layers of width 1024
+    "small": 9.5e6,  # 12 layers of width 256
+    "base": 8.5e7,  # 12 layers of width 768
+    "minilm": 1.06e7,  # 6 layers of width 384
+    "mpnet": 8.5e7,
+    "chinese-bert-wwm": 8.5e7,  # a base without the word
+}
+#: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training, by precision.
+SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
+#: The same of one CPU core; about what a core of a current server reaches with fp32 products of these sizes.
+CORE_SPEED = 3.0e10
+#: Tokens of the shortest rows that are timed; longer ones have a power of two of them.
+_SHORTEST = 16
 
 
 @dataclass(frozen=True)
@@ -36,42 +50,50 @@ class Rates:
         train: of an example in a plain step: forward, backward, its share of the update.
         judge: of all scores of a finished run.
         epoch: of the scores on dev, where epochs are judged.
-        load: of a run until its model is there.
-        start: of a worker until its first run.
     """
 
     train: float
     judge: float = 0.0
     epoch: float = 0.0
-    load: float = 0.0
-    start: float = 0.0
 
 
 #: Rates of a cell; None where nothing is known.
 RatesOf = Callable[[Cell], Rates | None]
 
 
-def cannot_measure(project: Project) -> str:
-    """Why no step can be measured here; empty where one can."""
-    execution, model = project.params.execution, project.params.model
-    if is_remote(execution.executor):
-        return f"executor '{execution.executor}' trains on other machines"
-    if not encoder_present(model, project.root):
-        return f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
-    return ""
+# ------------------------------------------------------------------------------------ assumed
+
+
+def encoder_weights(name: str, root: Path) -> float | None:
+    """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
+    path = root / name / "config.json"
+    if name not in ALIASES and path.is_file():
+        config = json.loads(path.read_text(encoding="utf-8"))
+        sizes = [config.get(key) for key in ("num_hidden_layers", "hidden_size", "intermediate_size")]
+        if not all(isinstance(size, int) for size in sizes):
+            return None
+        layers, width, inner = sizes
+        return float(layers * (4 * width**2 + 2 * width * inner))
+    return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
 
 
 def assumed(project: Project, speed: float) -> RatesOf:
-    """Rates at ``speed`` operations per second: every example fills all its windows, scores cost nothing."""
-    weights = encoder_weights(project.params.model.name, project.root)
-    if weights is None:
-        return lambda cell: None
+    """Return rates at ``speed`` operations per second, of which a training step takes 6 per weight and token.
 
-    def rates(cell: Cell) -> Rates:
+    Every example fills all its windows, and scores cost nothing.
+    """
+    weights = encoder_weights(project.params.model.name, project.root)
+
+    def rates(cell: Cell) -> Rates | None:
         model = project.model(cell.task)
-        return Rates(model.max_length * model.windows * seconds_per_token(weights, speed))
+        return None if weights is None else Rates(model.max_length * model.windows * 6 * weights / speed)
 
     return rates
+
+
+def assumed_here(project: Project) -> RatesOf:
+    """``assumed`` at the speed of a core, or of a GPU where runs use one."""
+    return assumed(project, CORE_SPEED if trains_on_cpu(project) else SPEED[project.params.training.precision])
 
 
 def trains_on_cpu(project: Project) -> bool:
@@ -80,102 +102,71 @@ def trains_on_cpu(project: Project) -> bool:
     return not is_remote(execution.executor) and visible_devices(execution.device) == ["cpu"]
 
 
-def assumed_here(project: Project) -> RatesOf:
-    """``assumed`` at the speed of a core, or of a GPU where runs use one."""
-    on_cpu = trains_on_cpu(project)
-    return assumed(project, CORE_SPEED if on_cpu else SPEED[project.params.training.precision])
+# ------------------------------------------------------------------------------------ measured
 
 
-def known(project: Project) -> RatesOf:
-    """Rates without measuring: from steps that were measured here before, else at an assumed speed."""
-    rough = assumed_here(project)
-    if cannot_measure(project):
-        return rough
-    measured = Measured(project, measure_now=False)
-    return lambda cell: measured(cell) or rough(cell)
+def cannot_measure(project: Project) -> str:
+    """Return why no step can be measured here; empty where one can."""
+    execution, model = project.params.execution, project.params.model
+    if is_remote(execution.executor):
+        return f"executor '{execution.executor}' trains on other machines"
+    if not encoder_present(model, project.root):
+        return f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
+    return ""
 
 
-class Measured:
-    """Rates from the times of steps, which are measured when a cell first asks for them.
+def measured(project: Project) -> RatesOf:
+    """Return rates from the times of steps, which are measured when a cell first asks for them."""
+    registry, sets_of = discover(), cache(lambda task: _sets(project, task))
 
-    With ``measure_now=False`` a cell whose steps were not measured before has none.
-    """
-
-    def __init__(self, project: Project, *, measure_now: bool = True) -> None:
-        self.project, self.registry, self._measure_now = project, discover(), measure_now
-        self.device = visible_devices(project.params.execution.device)[0]
-        self._tasks: dict[str, dict[str, Any]] = {}
-
-    def __call__(self, cell: Cell) -> Rates | None:
-        method, encoder = self.project.method(cell.method, cell.task), self.project.model(cell.task)
-        if answers_without_encoder(compose.entries(self.registry, method.finetune.regularisers)) is not None:
+    def rates(cell: Cell) -> Rates | None:
+        method = project.method(cell.method, cell.task)
+        if answers_without_encoder(compose.entries(registry, method.finetune.regularisers)) is not None:
             return Rates(0.0)
-        encoder, training = method.encoder(encoder), method.training
-        # Tokens beyond max_length are in further windows, which take time like the last tokens that were measured.
-        sets = self._sets(cell.task, encoder.pairs, encoder.max_length * encoder.windows)
-        # Over both ways to read pairs, so that one measurement serves methods of both.
-        whole = self._sets(cell.task, "jointly", encoder.max_length * encoder.windows)
+        encoder, training, sets = method.encoder(project.model(cell.task)), method.training, sets_of(cell.task)
+        rows = {name: _tokens(lengths, encoder) for name, (_, lengths) in sets.items()}
         times = step_times(
-            resolve_model(encoder, self.project.root),
+            project,
             encoder,
-            self.project.shared(cell.task).model_copy(update={"precision": training.precision}),
-            buckets(max(one["curve"][-1] for one in whole.values()), encoder.max_length),
-            device=self.device,
-            threads=self.project.params.execution.threads,
-            store=store_path(self.project.root, self.project.params),
-            environment=KEEP_FREED_MEMORY if self.device == "cpu" else {},
-            root=self.project.root,
-            measure_now=self._measure_now,
+            project.shared(cell.task).model_copy(update={"precision": training.precision}),
+            _timed_length(rows["train"][0], encoder.max_length),
         )
-        return None if times is None else rates_of(times, sets, training)
+        # Rows that are not sorted by length are padded to the longest of their batch.
+        trained = rows["train"][training.bucket_batches == 1]
+        scores = {name: n * rows[name][0] * times.judge for name, (n, _) in sets.items() if name != "train"}
+        return Rates(
+            train=trained * times.train + times.update / (training.batch_size * training.accumulation),
+            judge=sum(scores.values()),
+            epoch=scores.get("dev", 0.0),
+        )
 
-    def _sets(self, task: str, pairs: str, max_length: int) -> dict[str, dict[str, Any]]:
-        """Set -> its rows to judge, rows of tokens for each, and the curve of lengths; ``train`` among them."""
-        path = self.project.root / "work" / "datasets" / task / "task.json"
-        if task not in self._tasks:
-            lengths = known_lengths(self.project, task)
-            described = of_seed(read_json(path), self.project.params.grid.seeds[0]) if lengths else {}
-            self._tasks[task] = {"counts": described.get("sets", {}), "lengths": (lengths or {}).get("sets", {})}
-        known = self._tasks[task]
-        found: dict[str, dict[str, Any]] = {}
-        for name in ("train", *known["counts"]):
-            measured = known["lengths"].get(name, {})
-            separately = pairs == "separately" and "separately" in measured
-            read = measured.get("separately" if separately else "jointly", {})
-            curve = [min(max_length, read.get(at, max_length)) for at in ("median", "p95", "longest")]
-            count = known["counts"].get(name, {}).get("n", 0)
-            found[name] = {"n": count, "rows": 2 if separately else 1, "curve": [curve[0] // 2 or 1, *curve]}
-        return found
+    return rates
 
 
-def _widths(one: Mapping[str, Any], drawn: int) -> list[float]:
-    """Lengths of batches of a set, shortest first; of ``drawn`` rows without regard to length the longest counts."""
-    return [_between(share ** (1 / drawn), _SHARES, one["curve"]) for share in _READ]
+def _timed_length(tokens: float, max_length: int) -> int:
+    length = _SHORTEST
+    while length < tokens:
+        length *= 2
+    return min(length, max_length)
 
 
-def _between(value: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """The line through points (``xs`` increasing) at ``value``; flat beyond the first, steady beyond the last."""
-    if value <= xs[0] or len(xs) == 1:
-        return ys[0]
-    at = next((i for i in range(1, len(xs)) if value <= xs[i]), len(xs) - 1)
-    return ys[at - 1] + (ys[at] - ys[at - 1]) * (value - xs[at - 1]) / (xs[at] - xs[at - 1])
+def _sets(project: Project, task: str) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Set -> its number of rows and their lengths as ``work/lengths`` has them; ``train`` among them."""
+    lengths = known_lengths(project, task)
+    if lengths is None:
+        return {"train": (0, {})}
+    described = read_json(project.root / "work" / "datasets" / task / "task.json")
+    sets = of_seed(described, project.params.grid.seeds[0]).get("sets", {})
+    return {name: (sets.get(name, {}).get("n", 0), lengths["sets"].get(name, {})) for name in ("train", *sets)}
 
 
-def rates_of(times: StepTimes, sets: Mapping[str, Mapping[str, Any]], training: TrainingConfig) -> Rates:
-    """Seconds of a training step and of an evaluated row, for the lengths of a task's texts."""
-
-    def row(by_length: Mapping[int, float], one: Mapping[str, Any], drawn: int = 1) -> float:
-        lengths = sorted(by_length)
-        known = [by_length[length] for length in lengths]
-        seconds = [_between(width, lengths, known) for width in _widths(one, drawn)]
-        return float(one["rows"] * sum(seconds) / len(seconds))
-
-    drawn = training.batch_size if training.bucket_batches == 1 else 1
-    judged = {name: one["n"] * row(times.judge, one) for name, one in sets.items() if name != "train"}
-    return Rates(
-        train=row(times.train, sets["train"], drawn) + times.update / (training.batch_size * training.accumulation),
-        judge=sum(judged.values()),
-        epoch=judged.get("dev", 0.0),
-        load=times.load,
-        start=times.start,
-    )
+def _tokens(lengths: Mapping[str, Any], encoder: EncoderConfig) -> tuple[float, float]:
+    """Tokens of an example on average, and of one that is padded to the longest of its batch."""
+    most = encoder.max_length * encoder.windows
+    separately = encoder.pairs == "separately" and "separately" in lengths
+    read = lengths.get("separately" if separately else "jointly", {})
+    median, p95, longest = (min(most, read.get(name, most)) for name in ("median", "p95", "longest"))
+    # The mean of a curve through half the median (shortest), the median, the 95th percentile and the longest.
+    mean = 0.6 * median + 0.25 * p95 + 0.025 * longest
+    texts = 2 if separately else 1
+    return texts * mean, texts * float(p95)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError, DataError, Problem
-from regft_core.grid.compute import run_job
 from regft_core.grid.data import prepare
 from regft_core.grid.jobs import Planner
 from regft_core.grid.keys import cell_keys
 from regft_core.grid.pool import run_on_executor
+from regft_core.grid.run_job import run_job
 from regft_core.progress import ProgressBoard
 from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
@@ -67,8 +67,8 @@ def refit(
 def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
     context, planner = Context(job, project=project), Planner(project)
     phases = [context.phase(phase.name) for phase in context.method.phases]
-    shares = {label: share for phase in phases for label, share in planner.seconds(job, phase).items()}
-    with ProgressBoard("refit", [job.name], each={job.name: shares}) as board:
+    shares = {label: share for phase in phases for label, share in planner.steps(job, phase).items()}
+    with ProgressBoard("refit", {job.name: shares}) as board:
 
         def ended(_: int, line: str) -> None:
             board.ended(job.name)

@@ -1,7 +1,7 @@
 """How long the grid takes: declared passes times the measured seconds of a step, on this machine; else assumed speeds.
 
-One estimator (``spend``) for both. It counts training, what is fitted, and the scores on every set; not the report,
-nor evaluations beyond the scores. What several cells share is counted once (``PlanRow.shared``).
+Training, what is fitted and the scores on every set are counted; the report and evaluations beyond the scores are not.
+What several cells share is counted once (``PlanRow.shared``).
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regft_core.errors import RegftError
-from regft_core.grid.assumed import SPEED, encoder_weights
+from regft_core.grid.cached import cached_seeds, grid_rows
 from regft_core.grid.executors import is_remote, visible_devices
-from regft_core.grid.in_grid import grid_rows
-from regft_core.grid.rates import Measured, RatesOf, assumed, assumed_here, cannot_measure, trains_on_cpu
-from regft_core.grid.stored import cached_seeds
+from regft_core.grid.rates import (
+    SPEED,
+    RatesOf,
+    assumed,
+    assumed_here,
+    cannot_measure,
+    encoder_weights,
+    measured,
+    trains_on_cpu,
+)
 from regft_core.models.devices import cores
-from regft_core.names import plural
+from regft_core.names import duration, plural
 from regft_core.runs.code import one_moment
 from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES
@@ -31,8 +38,7 @@ class Estimate:
 
     Attributes:
         stages: stage -> seconds on the wall, with as many workers as run at a time.
-        methods: method -> seconds of one worker for its runs that are still to train.
-        cells: cell -> the same, for each cell.
+        cells: cell -> seconds of one worker for its runs that are still to train.
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
         missing: why nothing was measured, with the remedy; the rates are then assumed. Empty where it was.
@@ -40,7 +46,6 @@ class Estimate:
     """
 
     stages: Mapping[str, float]
-    methods: Mapping[str, float]
     cells: Mapping[Cell, float] = field(repr=False)
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
@@ -52,28 +57,22 @@ class Estimate:
         """On the wall, all stages."""
         return sum(self.stages.values())
 
-    def run_seconds(self, cell: Cell) -> float | None:
-        """Seconds of one worker for one seed of a cell; None where its length is not known."""
-        return self.runs.get(cell)
-
     def line(self) -> str:
         """``time: about 14 min: search 1 min, finetune 13 min (measured on this machine, 2 runs at a time)``."""
-        unknown = f"{plural(self.unknown, 'run')} of unknown length (known once `dvc repro plan` has prepared the rows)"
-        if not self.methods:
-            return "time: nothing to train" if not self.unknown else f"time: not known: {unknown}{self._why()}"
-        parts = ", ".join(f"{stage} {spoken(seconds)}" for stage, seconds in self.stages.items() if seconds)
+        why = f"\n  not measured: {self.missing}" if self.missing else ""
+        unknown = f"{plural(self.unknown, 'run')} of unknown length (known after `dvc repro subsample`)"
+        if not self.cells:
+            return "time: nothing to train" if not self.unknown else f"time: not known: {unknown}{why}"
+        parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.stages.items() if seconds)
         where = "measured on this machine" if not self.missing else "assumed speed"
-        text = f"{spoken(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
-        if self.unknown:
-            return f"time: not known: {unknown}, and for the others about {text}{self._why()}"
-        return f"time: about {text}{self._why()}"
-
-    def _why(self) -> str:
-        return f"\n  not measured: {self.missing}" if self.missing else ""
+        text = f"{duration(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
+        # A part is never printed as the whole.
+        known = f"not known: {unknown}, and for the others " if self.unknown else ""
+        return f"time: {known}about {text}{why}"
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortest: float = 60.0) -> Estimate:
-    """The time of a project's grid; measures a step of each length where none was measured on this machine.
+    """Return the time of a project's grid; measures a step where none was measured on this machine.
 
     Args:
         rows: of ``grid_rows``; by default what ``work/`` and the run store lack.
@@ -83,16 +82,16 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
     rough = spend(project, rows, assumed_here(project), cannot_measure(project))
     if rough.missing:
         return rough
-    if trains_on_cpu(project) and rough.methods and not rough.unknown and rough.seconds < shortest:
-        return replace(rough, missing=f"too short (under {spoken(shortest)})")
+    if trains_on_cpu(project) and rough.cells and not rough.unknown and rough.seconds < shortest:
+        return replace(rough, missing=f"too short (under {duration(shortest)})")
     try:
-        return spend(project, rows, Measured(project))
+        return spend(project, rows, measured(project))
     except RegftError as error:
         return replace(rough, missing=str(error))
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
-    """The time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
+    """Return the time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
     with one_moment(), kept_open():
         rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
@@ -100,12 +99,11 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
 
 
 def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: str = "") -> Estimate:
-    """What the rows' cost takes at some rates; cells without rates are of unknown length."""
+    """Return what the rows' cost takes at some rates; cells without rates are of unknown length."""
     work = {str(stage): 0.0 for stage in STAGES}
-    methods: dict[str, float] = {}
     cells: dict[Cell, float] = {}
     runs: dict[Cell, float] = {}
-    longest, start, unknown = dict(work), 0.0, 0
+    longest, unknown = dict(work), 0
     for row in rows:
         rate = rates(row.cell) if row.cost is not None and row.search is not None else None
         if rate is None or row.cost is None or row.search is None:
@@ -114,23 +112,20 @@ def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: st
         batch = project.shared(row.cell.task).batch_size * rate.train
         training = project.method(row.cell.method, row.cell.task).training
         epochs = training.epochs * rate.epoch if training.judges_epochs else 0.0
-        one = {"search": row.search * batch, "finetune": (row.cost - row.search) * batch + epochs + rate.load}
-        one |= {"evaluate": rate.judge}
-        runs[row.cell] = sum(one.values())
+        run = {"search": row.search * batch, "finetune": (row.cost - row.search) * batch + epochs}
+        run |= {"evaluate": rate.judge}
+        runs[row.cell] = sum(run.values())
         if not row.to_train:
             continue
-        start = max(start, rate.start)
-        for stage, seconds in one.items():
-            added = 1.0 if stage == "evaluate" else 1 - row.shared
-            work[stage] += seconds * row.to_train * added
-            longest[stage] = max(longest[stage], seconds * added)
-            cells[row.cell] = cells.get(row.cell, 0.0) + seconds * row.to_train * added
-        methods[row.cell.method] = methods.get(row.cell.method, 0.0) + cells[row.cell]
+        cells[row.cell] = 0.0
+        for stage, seconds in run.items():
+            added = seconds * (1.0 if stage == "evaluate" else 1 - row.shared)
+            work[stage] += added * row.to_train
+            longest[stage] = max(longest[stage], added)
+            cells[row.cell] += added * row.to_train
     parallel = _parallel(project)
     stages = {stage: max(seconds / parallel, longest[stage]) for stage, seconds in work.items()}
-    for stage in ("search", "finetune"):  # evaluations are done by the workers that train
-        stages[stage] += start if work[stage] else 0.0
-    return Estimate(stages, methods, cells, runs, unknown, missing, parallel)
+    return Estimate(stages, cells, runs, unknown, missing, parallel)
 
 
 def _parallel(project: Project) -> int:
@@ -145,13 +140,10 @@ def _parallel(project: Project) -> int:
     return min(execution.workers * len(devices), most)
 
 
-# ---------------------------------------------------------------------------------------- words
-
-
 def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
     """Hours of one GPU of the assumed speed for what is still to train, and runs of unknown length left out."""
-    found = spend(project, rows, assumed(project, SPEED[project.params.training.precision]))
-    return sum(found.methods.values()) / 3600, found.unknown
+    time = spend(project, rows, assumed(project, SPEED[project.params.training.precision]))
+    return sum(time.cells.values()) / 3600, time.unknown
 
 
 def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
@@ -178,13 +170,3 @@ def shown(hours: float) -> str:
     if hours < 0.1:
         return "less than 0.1" if hours else "none"
     return f"about {hours:.2g}" if hours < 10 else f"about {hours:,.0f}"
-
-
-def spoken(seconds: float) -> str:
-    """``95 s``, ``14 min``, ``2.5 h``, ``12 days``, ``2.3 years``."""
-    hours = seconds / 3600
-    if seconds < 100:
-        return f"{max(1.0, seconds):.0f} s"
-    if hours < 48:
-        return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.1f} h"
-    return f"{hours / 24:,.0f} days" if hours < 2 * 8766 else f"{hours / 8766:,.1f} years"

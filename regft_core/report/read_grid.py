@@ -166,7 +166,7 @@ def _block(work: Work, task: str, size: str, found: list[Cell], seeds: Sequence[
     undrawn = [seed for seed in seeds if str(seed) not in subsample.seeds]
     if undrawn:
         what = f"no training rows were drawn for seeds {undrawn} of the grid"
-        raise wrong(work.subsample_file(task, size), what, "plan", "rows-missing")
+        raise wrong(work.subsample_file(task, size), what, "subsample", "rows-missing")
     drawn = {str(seed): subsample.seeds[str(seed)] for seed in seeds}
     rows = {name: JudgedRows(name == "dev" and described.folded) for name in described.sets}
     cells = {

@@ -195,7 +195,7 @@ class Context:
     def task(self) -> dict[str, Any]:
         """``work/datasets/<task>/task.json``, as this run sees it: its fold, or all rows.
 
-        Raises DataError where the stage plan has not written it.
+        Raises DataError where the stage subsample has not written it.
         """
         return of_refit(self._described) if self.job.refit else of_seed(self._described, self.job.seed)
 
@@ -203,7 +203,7 @@ class Context:
     def _described(self) -> dict[str, Any]:
         path = self.dataset / "task.json"
         if not path.is_file():
-            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage plan) first")
+            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage subsample) first")
         described: dict[str, Any] = read_json(path)
         return described
 
@@ -250,12 +250,14 @@ class Context:
     def held_out(self) -> list[Example]:
         """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it.
 
-        Raises DataError where the stage plan has not written the rows.
+        Raises DataError where the stage subsample has not written the rows.
         """
         if not self._without_dev:
             return []
         if not self.rows_file.is_file():
-            raise DataError("rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage plan writes it")
+            raise DataError(
+                "rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it"
+            )
         rows = read_jsonl(self.rows_file)
         groups, kind, job = groups_of(self.dataset, rows), self.task["kind"], self.job
         return [rows[row] for row in trial_rows(rows, groups, kind, self.tuning, job.task, job.seed, job.fold)]

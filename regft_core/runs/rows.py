@@ -162,13 +162,13 @@ def read_phase_data(
     """
     if data.task is None and data.size is None:
         if not subsample.is_file():
-            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage plan writes it")
+            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
         return PhaseData(
             described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels), dataset
         )
     rows = dataset / rows_file(described, "train")
     if not rows.is_file():
-        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage plan writes it")
+        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage subsample writes it")
     size = data.size if data.size is not None else "full"
 
     def drawn() -> list[Example]:

@@ -195,12 +195,12 @@ class Work:
 
     def task(self, task: str) -> PreparedTask:
         """The prepared task."""
-        return read(self.task_file(task), PreparedTask, "plan")
+        return read(self.task_file(task), PreparedTask, "subsample")
 
     def groups(self, task: str) -> dict[str, dict[str, str]]:
         """Set -> identifier of each of its rows -> the row's group; empty for a task without groups."""
         path = self.root / "work" / "datasets" / task / "groups.json"
-        return dict(_json(path, "plan")) if path.is_file() else {}
+        return dict(_json(path, "subsample")) if path.is_file() else {}
 
     def subsample_file(self, task: str, size: str) -> Path:
         """The file of ``subsample``."""
@@ -208,12 +208,12 @@ class Work:
 
     def subsample(self, task: str, size: str) -> Subsample:
         """The training rows that were drawn at one size."""
-        return read(self.subsample_file(task, size), Subsample, "plan")
+        return read(self.subsample_file(task, size), Subsample, "subsample")
 
     def lengths(self, task: str) -> dict[str, Any]:
         """Tokens of the rows of every set; ``data.lengths`` says what is in it."""
         path = self.root / "work" / "lengths" / f"{task}.json"
-        return _json(path, "plan")
+        return _json(path, "subsample")
 
 
 def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> DataError:

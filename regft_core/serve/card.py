@@ -34,12 +34,6 @@ from regft_core.settings.files import RESULTS
 from regft_core.settings.provenance import described
 
 T = TypeVar("T")
-_CODE = {"mask": "label words at a mask", "unit_mean": "mean pooling, scaled to length 1", "mean": "mean pooling"}
-
-
-def model_card(facts: Mapping[str, Any]) -> str:
-    """Render the facts of ``card_contents`` as Markdown with the hub's metadata header."""
-    return _template().render(facts)
 
 
 @cache
@@ -49,16 +43,17 @@ def _template() -> Any:
     )
     environment.globals.update(
         facts=lambda rows: "\n".join(f"- **{title}**: {value}" for title, value in rows if value not in (None, "")),
+        settings=lambda values: "\n".join(f"- {key}: {value}" for key, value in sorted(values.items())),
         bullets=lambda texts: "\n".join(f"- {text}" for text in texts),
         section=lambda title, text: f"## {title}\n\n{text}\n\n" if text else "",
     )
     return environment.get_template("card.md.j2")
 
 
-def card_contents(
+def model_card(
     context: Context, record: TrainingRecord, served: Served, judged: OutOfFold | None = None, answered_by: str = ""
-) -> dict[str, Any]:
-    """Return the facts of ``model_card``.
+) -> str:
+    """Return the card as Markdown with the hub's metadata header.
 
     Args:
         record: of the run, as the stage finetune writes it.
@@ -66,21 +61,20 @@ def card_contents(
         judged: of a refit the runs that were judged; None for a run that was judged itself.
         answered_by: the regulariser that answers where there is no model to load.
     """
-    job, task = context.job, context.task
+    job, task, kind = context.job, context.task, find(context.task["kind"])
     columns, read = context.task_config.columns, reads_encoder(context)
     evaluated = None if judged else _evaluated(context)
     hub, revision, license = origin(context.source) if read else ("", "", "")
     weakened = [record, *(judged.runs if judged else ())]  # what weakens the judged runs weakens their scores
     encoder = context.source.name + (f", {hub}" if hub not in ("", context.source.name) else "")
-    named = " and ".join(f"`{name}`" for name in (columns.text, columns.text_pair) if name)
-    return {
-        "name": f"{job.method} on {job.task}",
-        "method": job.method,
-        "description": context.method.config.description,
-        "mark": context.params.small_scale.mark if context.params.small_scale else None,
-        "hub": hub,
-        "license": license,
-        "summary": [
+    return _template().render(
+        name=f"{job.method} on {job.task}",
+        method=job.method,
+        description=context.method.config.description,
+        mark=context.params.small_scale.mark if context.params.small_scale else None,
+        hub=hub,
+        license=license,
+        summary=[
             ("Base model", f"{encoder}{f' at {revision}' if revision else ''}" if read else None),
             ("Licence of the base model", (license or "not known here: see where it comes from") if read else None),
             ("Paper", context.method.config.paper),
@@ -91,24 +85,28 @@ def card_contents(
             ("Seed", job.seed),
             ("Run", record.key),
         ],
-        "columns": named,
-        **_use(context, served, answered_by),
-        "data": _data(context, judged),
-        "expected": _expected(context, served.refit, judged) if judged and served.refit else [],
-        "scores": _judged_scores(context, judged) if judged else _scores(context, evaluated),
-        "reported": bool(_reported(context)),
-        "interval": f"{context.params.report.confidence:.0%} interval",
-        "compared": _reported(context).get("findings") or (),
-        "cost": _cost(record, compared=judged is None),
-        "limits": [
+        columns=" and ".join(f"`{name}`" for name in (columns.text, columns.text_pair) if name),
+        answered_by=answered_by,
+        demonstrations=bool(served.prompt and served.prompt.demonstrations),
+        code=context.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
+        several=kind.has_labels and not kind.one_label,
+        example=_example(context, served),
+        data=_data(context, judged),
+        expected=_expected(context, served.refit, judged) if judged and served.refit else [],
+        scores=_judged_scores(context, judged) if judged else _scores(context, evaluated),
+        reported=bool(_reported(context)),
+        interval=f"{context.params.report.confidence:.0%} interval",
+        compared=_reported(context).get("findings") or (),
+        cost=_cost(record, compared=judged is None),
+        limits=[
             *([sentence(served.abstain)] if served.abstain else []),
             *dict.fromkeys(f"Degraded: {text}" for run in weakened for text in run.degraded),
             *(_weaknesses(context, served, judged) if judged else _limits(context, evaluated)),
             *_cut(context),
         ],
-        "training": _settings(context.phase("finetune").training.model_dump(mode="json")),
-        "versions": _settings(versions()),
-    }
+        training=context.phase("finetune").training.model_dump(mode="json"),
+        versions=versions(),
+    )
 
 
 def origin(source: ModelSource) -> tuple[str, str, str]:
@@ -126,29 +124,17 @@ def origin(source: ModelSource) -> tuple[str, str, str]:
     return hub, source.revision or "", license[1] if license else ""
 
 
-def _use(context: Context, served: Served, answered_by: str) -> dict[str, Any]:
-    """What decides how transformers loads the model."""
-    kind, pooling = find(context.task["kind"]), context.encoder.pooling
-    text = f"{served.instruction}a text"
+def _example(context: Context, served: Served) -> str:
+    """Return the argument of a transformers pipeline, as Python."""
     if served.prompt is not None:
         # The tokenizer's own mask stands in the template.
         template = served.prompt.template.replace("[MASK]", context.tokenizer.mask_token or "[MASK]")
-        example = repr(template.replace("{text}", "a text").replace("{text_pair}", "another text"))
-    elif served.text_pair is not None:
-        second = f"{served.instruction}another text" if served.rows_per_example == 2 else "another text"
-        example = repr({"text": text, "text_pair": second})
-    else:
-        example = repr(text)
-    code = "" if pooling == "head" and not served.instruction else _CODE.get(pooling, "a head on one token")
-    if pooling == "head" and served.instruction:
-        code = "a check that texts begin as in training"
-    return {
-        "answered_by": answered_by,
-        "demonstrations": bool(served.prompt and served.prompt.demonstrations),
-        "code": code + (", the texts of a pair encoded separately" if served.rows_per_example == 2 else ""),
-        "several": kind.has_labels and not kind.one_label,
-        "example": example,
-    }
+        return repr(template.replace("{text}", "a text").replace("{text_pair}", "another text"))
+    text = f"{served.instruction}a text"
+    if served.text_pair is None:
+        return repr(text)
+    second = f"{served.instruction}another text" if served.rows_per_example == 2 else "another text"
+    return repr({"text": text, "text_pair": second})
 
 
 def _longest(context: Context) -> str:
@@ -159,10 +145,6 @@ def _longest(context: Context) -> str:
         f"{encoder.max_length} tokens; a longer text is read in up to {encoder.windows} windows that share "
         f"{encoder.stride} tokens"
     )
-
-
-def _settings(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key}: {value}" for key, value in sorted(values.items())]
 
 
 def _written(read: Callable[..., T], *arguments: Any) -> T | None:
@@ -212,13 +194,12 @@ def _data(context: Context, judged: OutOfFold | None) -> list[tuple[str, Any]]:
 def _scores(context: Context, evaluated: EvaluationRecord | None) -> list[list[str]]:
     """Set, metric, this run's score; mean, interval and seeds as the report has them."""
     cell, rows = _reported(context), []
-    for name, found in (evaluated.sets if evaluated else {}).items():
-        for metric, value in found.metrics.items():
+    for name, scores in (evaluated.sets if evaluated else {}).items():
+        for metric, value in scores.metrics.items():
             over = (cell.get(name) or {}).get(metric) or {}
             own = "failed" if value is None else f"{value:.4f}"
-            rows.append(
-                [name, metric, own, *_interval(over.get("mean"), over.get("low"), over.get("high"), over.get("n"))]
-            )
+            interval = _interval(over.get("mean"), over.get("low"), over.get("high"), over.get("n"))
+            rows.append([name, metric, own, *interval])
     return rows
 
 

@@ -24,7 +24,7 @@ from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FilesSource, Source
 from regft_core.serve.abstention import abstain_for, check_accuracy
-from regft_core.serve.card import card_contents, model_card
+from regft_core.serve.card import model_card
 from regft_core.serve.out_of_fold import OutOfFold
 
 #: Examples whose logits the written model must reproduce.
@@ -71,7 +71,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     by_name = answering[0].name if answering else ""
     if onnx:
         _refuse_without_graph(job.method, served, by_name)
-    card = model_card(card_contents(context, record, served, judged if job.refit else None, by_name))
+    card = model_card(context, record, served, judged if job.refit else None, by_name)
     if answering is not None:
         cls, options = answering
         own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}

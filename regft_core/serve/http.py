@@ -27,11 +27,10 @@ from regft_core.data.file_format import Row
 from regft_core.data.table import parse_json
 from regft_core.errors import DataError, text_of
 from regft_core.names import suggestion
+from regft_core.serve.answers import Counted, answers, encodable
 from regft_core.serve.batching import Batcher, Full
-from regft_core.serve.lines import Counted, answers
-from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.model import ServedModel
 from regft_core.serve.reading import Columns, example_of
-from regft_core.serve.writing import encodable
 
 #: Names under which a server on this machine is asked. Others come from a page that a browser has open (DNS rebinding).
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -69,7 +68,7 @@ class Refused(Exception):
 class Service:
     """What the two routes answer from."""
 
-    model: ServedModel | ServedAnswers
+    model: ServedModel
     columns: Columns
     limits: Limits
     batcher: Batcher[Example | None, dict[str, Any]] = field(init=False)
@@ -85,8 +84,8 @@ class Service:
 
     async def health(self, request: Request) -> JSONResponse:
         """That it answers, and what to ask it."""
-        folder = self.model.directory.resolve().name if self.model.directory is not None else None
-        said: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": self.model.kind}
+        folder = self.model.directory.resolve().name
+        said: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": self.model.served.kind}
         said |= {"columns": self.names, "labels": list(self.model.labels), "precision": self.model.precision}
         said |= {"max_rows": self.limits.rows, "max_bytes": self.limits.bytes, "max_seconds": self.limits.seconds}
         return JSONResponse({**said, "waiting": self.batcher.waiting, "answered": self.rows})
@@ -126,7 +125,7 @@ class Service:
             raise Refused(422, error.code, text_of(error)) from error
 
 
-def together(model: ServedModel | ServedAnswers, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
+def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
     """The bodies that answer some requests, whose texts share batches.
 
     In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``scoring.predict``).
@@ -174,9 +173,7 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
     return rows
 
 
-def application(
-    model: ServedModel | ServedAnswers, columns: Columns, limits: Limits, hosts: Sequence[str]
-) -> Starlette:
+def application(model: ServedModel, columns: Columns, limits: Limits, hosts: Sequence[str]) -> Starlette:
     """The two routes over ``model``.
 
     Args:

@@ -30,8 +30,7 @@ from regft_core.models.load import quiet
 from regft_core.models.outside import ignored, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
-from regft_core.models.served import Abstain, Served, ServedPrompt, read_served
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.models.served import Served, read_served
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
@@ -39,58 +38,65 @@ _NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model with all that its inputs and outputs need.
+    """A classifier, or a run that answers without one, with all that its inputs and outputs need.
 
     Attributes:
-        text, text_pair: columns of the training data, None where the directory does not say.
-        pairs: whether it was trained on pairs; None where the directory does not say.
+        served: how inputs are read and answers given; of a model from elsewhere, what its files tell.
         labels: names in the order of the logits; one name for a value.
-        max_length: tokens of a row that it reads.
-        abstain: below which confidence it does not answer.
-        reading: the instruction before a text and the windows over it.
-        temperature: what logits are divided by; None: 1.
-        precision: in which it answers.
+        pairs: whether it was trained on pairs; None where the directory does not say.
         directory: where it was loaded from.
-        file_format: how the training file was read.
+        precision: in which it answers.
+        model, tokenizer, padding: of the classifier.
+        answers: of a run that reads no encoder, in place of the classifier: it reads whole texts, on the CPU.
     """
 
-    model: Any
-    tokenizer: Any
-    padding: Padding
-    kind: str
+    served: Served
     labels: tuple[str, ...]
-    max_length: int
-    rows_per_example: int
-    text: str | None
-    text_pair: str | None
     pairs: bool | None
-    device: str
-    abstain: Abstain | None = None
-    temperature: float | None = None
-    prompt: ServedPrompt | None = None
-    reading: Reading | None = None
+    directory: Path
+    device: str = "cpu"
     precision: str = "fp32"
-    directory: Path | None = None
-    file_format: FileFormat = UNSAID
+    model: Any = None
+    tokenizer: Any = None
+    padding: Padding | None = None
+    answers: Answers | None = None
+
+    @property
+    def rows_per_example(self) -> int:
+        """2 where the texts of a pair are rows of their own."""
+        return getattr(self.model, "rows_per_example", 1)
 
     @property
     def _prompt(self) -> Prompt | None:
-        if self.prompt is None:
-            return None
-        return Prompt(self.prompt.template, self.prompt.tokens, bool(self.prompt.demonstrations))
+        prompt = self.served.prompt
+        return None if prompt is None else Prompt(prompt.template, prompt.tokens, bool(prompt.demonstrations))
+
+    @property
+    def _reading(self) -> Reading | None:
+        served = self.served
+        plain = not served.instruction and served.windows == 1
+        return None if plain else Reading(served.instruction, served.windows, served.stride)
 
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
-        """Probabilities [n, K] or values [n, 1], in the order of ``examples``.
+        """Probabilities [n, K] or values [n, 1], in the order of ``examples``, at the model's temperature.
 
         Raises RunFailed for logits that are not numbers.
         """
+        logits = self._logits(examples) if self.answers is None else self.answers.logits(examples)
+        count = len(self.labels)
+        return find(self.served.kind).scores(logits / (self.served.temperature or 1.0), np.arange(count), count)
+
+    def _logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+        padding, most = self.padding, self.served.max_length
+        assert padding is not None
+        assert most is not None
         encoded = encode(
             examples,
             self.tokenizer,
-            self.max_length,
+            most,
             rows_per_example=self.rows_per_example,
             prompt=self._prompt,
-            reading=self.reading,
+            reading=self._reading,
         )
 
         def logits(rows: Encoded) -> npt.NDArray[Any]:
@@ -99,58 +105,28 @@ class ServedModel:
                 rows,
                 device=self.device,
                 precision="bf16" if self.precision == "bf16" else "fp32",
-                pad_id=self.padding.pad_id,
-                pad_token_type_id=self.padding.pad_token_type_id,
-                padding_side=self.padding.side,
-                kind=self.kind,
+                pad_id=padding.pad_id,
+                pad_token_type_id=padding.pad_token_type_id,
+                padding_side=padding.side,
+                kind=self.served.kind,
             )
 
-        sets = self.prompt.demonstrations if self.prompt is not None else ()
-        return _scores(self, over_sets(encoded, sets, logits).astype(np.float64))
+        sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
+        return over_sets(encoded, sets, logits).astype(np.float64)
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many of the examples are longer than what the model reads."""
+        most = self.served.max_length
+        if self.answers is not None or most is None:
+            return 0
         if (prompt := self._prompt) is not None:
-            room = prompt.room(self.max_length)
+            room = prompt.room(most)
             return sum(length > room for length in prompted_lengths(examples, self.tokenizer, prompt))
-        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, self.max_length, self.reading)
+        lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, most, self._reading)
         return sum(lengths["separately" if self.rows_per_example == 2 else "jointly"].cut)
 
 
-@dataclass(frozen=True)
-class ServedAnswers:
-    """A run without a model, with the face of ``ServedModel``; it reads whole texts, on the CPU."""
-
-    answers: Answers
-    kind: str
-    labels: tuple[str, ...]
-    text: str | None
-    text_pair: str | None
-    pairs: bool | None
-    max_length: None = None
-    abstain: Abstain | None = None
-    temperature: float | None = None
-    precision: str = "fp32"
-    device: str = "cpu"
-    directory: Path | None = None
-    file_format: FileFormat = UNSAID
-
-    def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
-        """As ``ServedModel.scores``; there are no batches."""
-        return _scores(self, self.answers.logits(examples))
-
-    def cut(self, examples: Sequence[Example]) -> int:
-        """None of the examples is longer than what is read."""
-        return 0
-
-
-def _scores(model: ServedModel | ServedAnswers, logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scores [n, K] of logits [n, K], over the model's own labels, at its temperature."""
-    count = len(model.labels)
-    return find(model.kind).scores(logits / (model.temperature or 1.0), np.arange(count), count)
-
-
-def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel | ServedAnswers:
+def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
     """Load an exported directory (or any fine-tuned transformers classifier) onto ``device``; nothing is downloaded.
 
     Args:
@@ -165,27 +141,15 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         for said in ignored(directory):
             print(f"warning: {said}", file=sys.stderr)
     served = read_served(directory) if directory.is_dir() else None
+    pairs = None if served is None else served.text_pair is not None
     if served is not None and served.answered_by is not None:
-        names = served.labels or ("value",)
-        paired = served.text_pair is not None
         if precision != "fp32":
             raise ModelError(
                 "precision-not-possible",
                 f"--precision {precision}: {directory} answers by {served.answered_by.regulariser}, without an encoder"
                 "\n    -> leave --precision out",
             )
-        return ServedAnswers(
-            load_answers(directory),
-            served.kind,
-            names,
-            served.text,
-            served.text_pair,
-            paired,
-            abstain=served.abstain,
-            temperature=served.temperature,
-            directory=directory,
-            file_format=FileFormat(**served.file_format),
-        )
+        return ServedModel(served, served.labels or ("value",), pairs, directory, answers=load_answers(directory))
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         raise ModelError(
@@ -205,16 +169,17 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             "    -> put tokenizer and weights of one model there, or export it again",
         )
     config = model.config
-    kind = of_model(config.problem_type, config.num_labels) if served is None else served.kind
-    if kind is None:
-        raise ModelError(
-            "unknown-kind",
-            f"{directory}: no kind of task here is a {config.problem_type} with {config.num_labels} outputs\n"
-            "    -> give a directory that `regft export` wrote",
-        )
     labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
-    if served is not None:
-        labels = served.labels or labels
+    if served is None:
+        kind = of_model(config.problem_type, config.num_labels)
+        if kind is None:
+            raise ModelError(
+                "unknown-kind",
+                f"{directory}: no kind of task here is a {config.problem_type} with {config.num_labels} outputs\n"
+                "    -> give a directory that `regft export` wrote",
+            )
+        served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
+    labels = served.labels or labels
     if alike := {name for name in labels if labels.count(name) > 1}:
         raise ModelError(
             "labels-alike",
@@ -227,31 +192,16 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
         )
     return ServedModel(
+        served,
+        labels,
+        pairs,
+        directory,
+        device,
+        precision,
         model=in_precision(model.to(device).eval(), precision, device, str(directory)),
         tokenizer=tokenizer,
         padding=padding_of(tokenizer),
-        kind=kind,
-        labels=labels,
-        max_length=(served.max_length if served is not None else None) or _own_length(tokenizer, config),
-        rows_per_example=getattr(model, "rows_per_example", 1),
-        text=served.text if served is not None else None,
-        text_pair=served.text_pair if served is not None else None,
-        pairs=served.text_pair is not None if served is not None else None,
-        device=device,
-        abstain=served.abstain if served is not None else None,
-        temperature=served.temperature if served is not None else None,
-        prompt=served.prompt if served is not None else None,
-        reading=_reading(served),
-        precision=precision,
-        directory=directory,
-        file_format=FileFormat(**served.file_format) if served is not None else UNSAID,
     )
-
-
-def _reading(served: Served | None) -> Reading | None:
-    if served is None or (not served.instruction and served.windows == 1):
-        return None
-    return Reading(served.instruction, served.windows, served.stride)
 
 
 def _tokenizer(directory: Path) -> Any:

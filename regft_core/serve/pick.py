@@ -22,10 +22,9 @@ from regft_core.errors import DataError
 from regft_core.io.files import atomic_file
 from regft_core.kinds import find
 from regft_core.schema.file_format import UNSAID, FileFormat
-from regft_core.serve.lines import Counted
-from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.answers import DIGITS, Counted, Writer, check_output
+from regft_core.serve.model import ServedModel
 from regft_core.serve.reading import columns_of_requests, format_of, readable, require_columns
-from regft_core.serve.writing import DIGITS, Writer, check_output
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def choose(uncertainty: npt.NDArray[np.float64], vectors: Any, k: int) -> list[i
 
 
 def pick_file(
-    model: ServedModel | ServedAnswers,
+    model: ServedModel,
     data: Path,
     out: Path,
     k: int,
@@ -80,7 +79,7 @@ def pick_file(
 
     check_output(out, data, overwrite)
     columns, counted = columns_of_requests(model, text, text_pair), Counted()
-    how = format_of(data, how, model.file_format, columns) if data.is_file() else how
+    how = format_of(data, how, model, columns)
     with open_table(data, how) as table:
         names = list(table.names)
         require_columns(table, columns.options, data)
@@ -100,12 +99,12 @@ def pick_file(
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     texts = [f"{example.text} {example.text_pair or ''}" for example in examples]
     vectors = words.fit_transform(texts) if any(any(c.isalnum() for c in one) for one in texts) else None
-    unsure = uncertainty(scores, model.kind)
+    unsure = uncertainty(scores, model.served.kind)
     chosen = choose(unsure, vectors, k) if vectors is not None else np.argsort(-unsure, kind="stable")[:k].tolist()
     own = ["prediction", "uncertainty"]
     if taken := [name for name in names if name in own]:
         raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
-    kind, given_rows = find(model.kind), list(rows.values())
+    kind, given_rows = find(model.served.kind), list(rows.values())
     with atomic_file(out) as file:
         writer = Writer(out.suffix.lower(), file, [*names, *own])
         for index in chosen:

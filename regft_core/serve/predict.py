@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from regft_core import __version__
-from regft_core.data.file_format import Row
+from regft_core.data.file_format import Row, Table
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.names import plural
+from regft_core.output import drawing
 from regft_core.schema.file_format import UNSAID, FileFormat
-from regft_core.serve.lines import Counted, answers, columns_of
-from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.answers import Counted, Writer, answers, check_output, columns_of
+from regft_core.serve.model import ServedModel
 from regft_core.serve.partial import partial_file
-from regft_core.serve.progress import Progress
 from regft_core.serve.reading import (
     Columns,
     columns_of_requests,
@@ -29,14 +29,15 @@ from regft_core.serve.reading import (
     require_columns,
     require_readable,
 )
-from regft_core.serve.writing import Writer, check_output
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
 CHUNK_ROWS = 2_000
+#: Seconds between two lines of progress: on a terminal, and in a log file.
+_EVERY = (0.5, 15.0)
 
 
 def predict_file(
-    model: ServedModel | ServedAnswers,
+    model: ServedModel,
     data: Path,
     out: Path,
     how: FileFormat = UNSAID,
@@ -67,7 +68,7 @@ def predict_file(
     check_output(out, data, overwrite)
     started = time.monotonic()
     columns = columns_of_requests(model, text, text_pair)
-    how = format_of(data, how, model.file_format, columns) if data.is_file() else how
+    how = format_of(data, how, model, columns)
     with open_table(data, how) as table:
         require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], data)
         own = answer_columns(model, keep, data)
@@ -90,7 +91,7 @@ def predict_file(
     return counted
 
 
-def answer_columns(model: ServedModel | ServedAnswers, keep: Sequence[str], data: Path | str) -> list[str]:
+def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) -> list[str]:
     """The columns of the output. Raises DataError for a kept column with the name of another."""
     own = columns_of(model)
     if taken := [name for name in keep if name in ("row", *own)]:
@@ -106,7 +107,7 @@ def kept(row: Row, keep: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(
-    model: ServedModel | ServedAnswers,
+    model: ServedModel,
     data: Path,
     how: FileFormat,
     columns: Columns,
@@ -116,7 +117,7 @@ def _key(
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
 
-    of_model = sorted(model.directory.rglob("*")) if model.directory is not None else []
+    of_model = sorted(model.directory.rglob("*"))
     states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
     return sha256_text(
@@ -127,3 +128,33 @@ def _key(
 def _state(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
+
+
+class Progress:
+    """Progress on standard error, as a changing line on a terminal and new lines in a log.
+
+    ``resumed``: rows that an earlier call has predicted.
+    """
+
+    def __init__(self, table: Table, resumed: int = 0) -> None:
+        self._done, self._resumed, self._skipped = table.done, resumed, table.done()
+        self._terminal = sys.stderr.isatty()
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, rows: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _EVERY[0 if self._terminal else 1]:
+            return
+        self._last = now
+        spent, done = now - self._started, self._done()
+        here = done - self._skipped
+        left = f", about {spent * (1 - done) / here:.0f} s left" if here > 0 and done < 1 else ""
+        rate = (rows - self._resumed) / spent
+        text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rate:,.0f} rows/s{left}"
+        drawing(sys.stderr).write(f"\r{text}\x1b[K" if self._terminal else f"  {text}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._terminal:
+            print("\r\x1b[K", end="", file=drawing(sys.stderr), flush=True)

@@ -12,8 +12,8 @@ from regft_core.data.file_format import Row, Table, WrongFile, column_problems
 from regft_core.data.table import opened
 from regft_core.errors import DataError
 from regft_core.schema.file_format import FileFormat
-from regft_core.serve.lines import Counted
-from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.answers import Counted
+from regft_core.serve.model import ServedModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Columns:
         return [("--text", self.text), *pair]
 
 
-def columns_of_requests(model: ServedModel | ServedAnswers, text: str | None, text_pair: str | None) -> Columns:
+def columns_of_requests(model: ServedModel, text: str | None, text_pair: str | None) -> Columns:
     """Return the columns to read: what the caller says, else those of the training data.
 
     Raises DataError for a pair for a model of single texts.
@@ -39,16 +39,17 @@ def columns_of_requests(model: ServedModel | ServedAnswers, text: str | None, te
         raise DataError(
             "single-text-model", "--text-pair: this model was trained on single texts\n    -> leave --text-pair out"
         )
-    return Columns(text or model.text or "text", text_pair or model.text_pair)
+    return Columns(text or model.served.text, text_pair or model.served.text_pair)
 
 
-def format_of(path: Path, how: FileFormat, trained: FileFormat, columns: Columns) -> FileFormat:
+def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns) -> FileFormat:
     """Return how a new file is read: as ``how`` says, completed by the training file's format where it has to be.
 
     A file that tells its encoding and has the columns is read as it is.
     """
-    completed = replace(how, **{name: value for name, value in vars(trained).items() if not getattr(how, name)})
-    if completed == how:
+    told = {name: value for name, value in model.served.file_format.items() if not getattr(how, name)}
+    completed = replace(how, **told)
+    if completed == how or not path.is_file():
         return how
     try:
         with opened(path, how, "option") as table:

@@ -17,11 +17,10 @@ from regft_core.data.delimited import delimited
 from regft_core.data.file_format import Row, Table, WrongFile
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
-from regft_core.serve.lines import Counted, answers
-from regft_core.serve.model import ServedAnswers, ServedModel
+from regft_core.serve.answers import Counted, Writer, answers
+from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import answer_columns, kept
 from regft_core.serve.reading import Columns, columns_of_requests, readable, require_columns, require_readable
-from regft_core.serve.writing import Writer
 
 #: What lines may be: an object each, fields below a header, or a text each.
 FORMATS = ("jsonl", "csv", "tsv", "text")
@@ -32,7 +31,7 @@ Waiting = queue.Queue[Row | RegftError | None]
 
 
 def predict_stream(
-    model: ServedModel | ServedAnswers,
+    model: ServedModel,
     source: IO[bytes],
     out: IO[str],
     form: str = "jsonl",
@@ -78,7 +77,7 @@ def predict_stream(
     return counted
 
 
-def _opened(model: ServedModel | ServedAnswers, source: IO[bytes], form: str, columns: Columns) -> Table:
+def _opened(model: ServedModel, source: IO[bytes], form: str, columns: Columns) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
     if form == "text":

@@ -7,21 +7,23 @@ steps counts by its passes over the rows, an epoch of plain fine-tuning being on
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.schema.method import Method, Phase, Registry
+from regft_core.errors import StoreError
+from regft_core.io.reading import read_json
+from regft_core.names import duration
+from regft_core.schema.method import Phase, Registry
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.papers.public_sizes import published_rows
 from regft_core.settings.project import Project
 
-#: Seeds of a cell whose runs exist, or None when that cannot be told.
-Cached = Callable[[Cell], set[int] | None]
+#: Seeds of a cell whose runs exist.
+Cached = Callable[[Cell], set[int]]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class PlanRow:
     Attributes:
         cell: the cell.
         seeds: seeds that the grid asks for.
-        cached: seeds whose run exists; None when unknown.
+        cached: seeds whose run exists.
         rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
@@ -43,7 +45,7 @@ class PlanRow:
 
     cell: Cell
     seeds: int
-    cached: int | None
+    cached: int
     rows: int | None
     steps: int | None
     cost: float | None
@@ -55,7 +57,7 @@ class PlanRow:
     @property
     def to_train(self) -> int:
         """Seeds whose run is not in the store."""
-        return self.seeds - (self.cached or 0)
+        return self.seeds - self.cached
 
     @property
     def in_grid(self) -> float | None:
@@ -63,38 +65,32 @@ class PlanRow:
         return None if self.cost is None else self.cost * self.to_train * (1 - self.shared)
 
 
-def plan_rows(
-    project: Project,
-    registry: Registry,
-    cached: Cached | None = None,
-) -> list[PlanRow]:
+def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell: set()) -> list[PlanRow]:
     """One row per cell of the grid.
 
     Args:
         project: a valid project.
-        cached: what the run store holds; by default what the cells' last manifests list.
+        cached: what the run store holds; by default nothing.
         registry: the regularisers' classes, which declare what a step costs.
     """
-    cached = cached or (lambda cell: finished_seeds(project.root, cell))
     rows = []
     for cell in cells(project):
         wanted = set(project.params.grid.seeds)
-        done = cached(cell)
         prepared = training_rows(project.root, cell)
         count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         shared = project.shared(cell.task)
-        cost, search = _run_cost(method, count, registry, shared), None
-        if cost is not None:
-            last = phase_cost(method.finetune, count, registry, shared) or 0.0
-            search = cost - last
+        *earlier, last = (phase_cost(phase, count, registry, shared) for phase in method.phases)
+        cost = search = None
+        if last is not None and None not in earlier:
+            search = sum(phase for phase in earlier if phase is not None)
             if trials := project.trials(cell.method):
                 tried, final = _tried(project, cell, trials, registry, count)
-                search = tried + search * final
-                cost = search + last * final
+                search, last = tried + search * final, last * final
+            cost = search + last
         examples = None if cost is None else cost * shared.batch_size
-        have = len(done & wanted) if done is not None else None
+        have = len(cached(cell) & wanted)
         published = prepared is None and count is not None
         rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, search, examples, published))
     return rows
@@ -123,24 +119,12 @@ def training_rows(root: Path, cell: Cell) -> int | None:
 
 def prepared_rows(root: Path, task: str) -> int | None:
     """Training rows of a dataset as last prepared; None where it never was."""
-    counts = (_read(root / "work" / "datasets" / task / "task.json") or {}).get("counts")
-    count = counts.get("train") if isinstance(counts, dict) else None
-    return count if isinstance(count, int) else None
-
-
-def finished_seeds(root: Path, cell: Cell) -> set[int] | None:
-    """Seeds that the cell's last manifest lists as finished; empty when there is no manifest.
-
-    None when the manifest cannot be read. A changed configuration does not show here; DVC and
-    the run store decide in the end.
-    """
-    path = root / "work" / "finetune" / cell.directory / "manifest.json"
-    if not path.exists():
-        return set()
-    runs = (_read(path) or {}).get("runs")
-    if not isinstance(runs, list):
+    try:
+        described = read_json(root / "work" / "datasets" / task / "task.json")
+    except StoreError:
         return None
-    return {run["seed"] for run in runs if isinstance(run, dict) and run.get("status") == "ok" and "seed" in run}
+    count: int | None = described.get("counts", {}).get("train")
+    return count
 
 
 def _tried(
@@ -159,12 +143,6 @@ def _tried(
             path = repr((training, method.phases[: index + 1]))
             once.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
     return sum(once.values()) * tuning.share * tuning.rounds, int(tuning.selection == "split")
-
-
-def _run_cost(method: Method, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
-    """Plain-step equivalents of all phases of one run; None where rows are unknown."""
-    costs = [phase_cost(phase, rows, registry, shared) for phase in method.phases]
-    return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
 def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
@@ -197,14 +175,6 @@ def plain_steps(steps: int, own: TrainingConfig, shared: TrainingConfig, rows: i
     return steps * epoch_steps(shared, rows) / epoch_steps(own, rows)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 # ------------------------------------------------------------------------------------ table
 
 
@@ -218,18 +188,12 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
     for row in rows:
         cost = "?" if row.cost is None else f"{row.cost:,.0f}"
         steps = "?" if row.steps is None else f"{row.steps:,}"
-        cached = "?" if row.cached is None else str(row.cached)
         one = seconds(row.cell) if row.to_train else None
         time = "-" if row.to_train == 0 else "?" if one is None else duration(one)
         added = "?" if row.in_grid is None else f"{row.in_grid:,.0f}"
-        lines.append((row.cell.name, str(row.seeds), cached, str(row.to_train), steps, cost, added, time))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    text = [
-        "  ".join(
-            word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))
-        )
-        for line in lines
-    ]
+        lines.append((row.cell.name, str(row.seeds), str(row.cached), str(row.to_train), steps, cost, added, time))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join([*text, "", summary(rows)])
 
@@ -245,12 +209,3 @@ def summary(rows: list[PlanRow]) -> str:
     if any(row.published for row in rows):
         text += " (sets that are not prepared yet with their published numbers of rows)"
     return text
-
-
-def duration(seconds: float) -> str:
-    """``95`` as ``1m 35s``."""
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60}m {int(seconds) % 60:02d}s"
-    return f"{int(seconds) // 3600}h {int(seconds) % 3600 // 60:02d}m"

@@ -1,4 +1,4 @@
-"""What the docstring of ``execution/executors`` promises, tried with every file of that folder and real trainings."""
+"""What the docstring of ``grid/executors`` promises, tried with every file of that folder and real trainings."""
 
 from __future__ import annotations
 

@@ -84,13 +84,6 @@ def test_other_types_are_multiplied_as_before(dtype: torch.dtype, counted: list[
     assert not any(counted)
 
 
-def test_what_is_added_may_be_a_matrix_or_scaled(counted: list[bool]) -> None:
-    one, other, matrix, row = drawn(4, 6), drawn(6, 5, seed=1), drawn(4, 5, seed=2), drawn(5, seed=3)
-    torch.testing.assert_close(torch.addmm(matrix, one, other), matrix + one @ other)
-    torch.testing.assert_close(torch.addmm(row, one, other, beta=2, alpha=3), 2 * row + 3 * (one @ other))
-    torch.testing.assert_close(torch.addmm(row[:1], one, other), row[:1] + one @ other)
-
-
 def test_wrong_shapes_have_the_error_of_torch() -> None:
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.mm(drawn(4, 6), drawn(5, 6))

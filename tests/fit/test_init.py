@@ -64,13 +64,6 @@ def test_own_rows_become_a_task(tmp_path: Path, rows: Path) -> None:
     assert list(project.params.grid.sizes) == ["full"]
 
 
-def test_numbers_become_a_regression(tmp_path: Path) -> None:
-    table = write_csv(tmp_path / "stars.csv", [("text", "stars"), *((review(n), n / 10) for n in range(30))])
-    make_project(tmp_path / "new", Asked(table, "text", "stars"))
-    task = open_project(tmp_path / "new").tasks["stars"]
-    assert task.kind == "regression"
-
-
 def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "used"
     folder.mkdir()
@@ -98,13 +91,6 @@ def test_without_git_it_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.Mo
     assert "no_scm" in said
     assert "dvc metrics diff" in said
     assert "no_scm = true" in (tmp_path / "new" / ".dvc" / "config").read_text()
-
-
-def test_a_file_without_columns_is_refused(tmp_path: Path, rows: Path) -> None:
-    done = regft(tmp_path, "init", "new", "--task", str(rows), "--text", "review")
-    assert done.returncode == 2
-    assert "--label missing" in done.stderr
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -23,7 +23,7 @@ def quiet(line: str) -> None:
 
 
 def plan(root: Path) -> dict[str, dict[str, Any]]:
-    """What the stage plan does; returns what it wrote of the cells, by stage."""
+    """What the stage subsample does; returns what it wrote of the cells, by stage."""
     opened = open_project(root)
     prepare(opened)
     write_plan(opened)
@@ -32,7 +32,7 @@ def plan(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def reproduce(root: Path, say: Callable[[str], None] = quiet) -> dict[str, str]:
-    """The stages plan, search, finetune and evaluate; returns the cells that failed."""
+    """The stages subsample, search, finetune and evaluate; returns the cells that failed."""
     plan(root)
     failures: dict[str, str] = {}
     for stage in STAGES:

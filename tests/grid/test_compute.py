@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from regft_core.errors import ConfigError, DataError, StoreError
-from regft_core.grid import compute as module
+from regft_core.errors import ConfigError, DataError
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner
 from regft_core.grid.pool import prepared_devices
-from regft_core.grid.queue import JobQueue
-from regft_core.grid.rates import Rates
-from regft_core.io.reading import read_json
 from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.project import kept_open, open_project
 from regft_core.runs.run import STAGES, look_up, run
-from regft_core.runs.store import RunStore
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
-from tests.extras import needs
-from tests.grid.conftest import bits, plan, quiet, reproduce, scores, tree
-from tests.grid.other_executors import on_other_executors
-from tests.killed import in_child
-from tests.runs.conftest import DIVERGES, TASK, change, edit_method, job, runs, stored, train, write_method
+from tests.grid.conftest import plan, quiet, reproduce, tree
+from tests.runs.conftest import TASK, change, edit_method, job, runs, stored, train, write_method
 
 CELL = f"{TASK}/24"
 
@@ -54,15 +42,6 @@ def reproduced(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture
 def done(reproduced: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(reproduced, tmp_path / "project"))
-
-
-def test_a_second_time_nothing_is_computed_or_written(done: Path, trained: list[tuple[str, int]]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (done / "work").rglob("*.json") if path.parent.name == "24"}
-    assert len(before) > 6
-    said: list[str] = []
-    assert reproduce(done, said.append) == {}
-    assert (trained, said) == ([], [])
-    assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_what_work_has_is_not_computed_again_when_the_store_is_gone(done: Path, trained: list[tuple[str, int]]) -> None:
@@ -82,46 +61,12 @@ def test_what_work_has_is_not_computed_again_when_the_store_is_gone(done: Path, 
     assert sorted(set(trained)) == [("finetune", 0), ("finetune", 1), ("search", 0), ("search", 1)]
 
 
-def test_outputs_that_were_lost_or_edited_come_back_from_the_store(done: Path, trained: list[tuple[str, int]]) -> None:
-    before = tree(done)
-    shutil.rmtree(done / "work" / "finetune")
-    manifest = done / "work/search/weight_mixup" / CELL / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"status": "ok"', '"status": "failed"'))
-    (done / "work/evaluate/vanilla" / CELL / "predictions/seed-0/dev.jsonl").unlink()
-    reproduce(done)
-    assert (tree(done), trained) == (before, [])
-
-
-def test_stores_of_their_own_come_to_the_same_bits(done: Path) -> None:
-    first, weights = scores(tree(done)), bits(done)
-    assert len(first) == 3 * 2 * 3  # methods, seeds, sets
-    change(done, store={"path": "another"})
-    shutil.rmtree(done / "work")
-    reproduce(done)
-    assert scores(tree(done)) == first
-    assert bits(done) == weights
-
-
 def test_what_leaves_the_grid_leaves_the_outputs(done: Path) -> None:
     change(done, methods=["vanilla", "hype_n"])
     reproduce(done)
     assert not (done / "work/search/weight_mixup").exists()
     assert not (done / "work/finetune/weight_mixup").exists()
     assert (done / "work/evaluate/vanilla" / CELL).is_dir()
-
-
-def test_a_new_seed_and_a_new_size_train_their_own_runs_only(done: Path, trained: list[tuple[str, int]]) -> None:
-    change(done, grid={"seeds": [0, 1, 2]})
-    reproduce(done)
-    assert sorted(trained) == [("finetune", 2)] * 3 + [("search", 2)] * 2
-    trained.clear()
-    before = {path: path.stat().st_mtime_ns for path in (done / "work").rglob("24/key.json")}
-    change(done, grid={"sizes": [24, 16]}, methods=["vanilla"])
-    reproduce(done)
-    assert trained == [("finetune", 0), ("finetune", 1), ("finetune", 2)]
-    after = {path: path.stat().st_mtime_ns for path in before if path.exists()}
-    assert after
-    assert after == {path: before[path] for path in after}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -208,23 +153,6 @@ def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:
     assert {names[i] for i in planner.jobs.after[last]} == {"weight_mixup cue_sentence 24 seed 0 phase search"}
 
 
-def test_the_longest_chain_starts_first_by_measured_seconds(project: Path) -> None:
-    """Both methods take as many steps; the one whose step takes longer starts first, whatever the order."""
-    change(project, methods=["vanilla", "hype_n"])
-    first = {}
-    for slow in ("vanilla", "hype_n"):
-        planner = Planner(open_project(project))
-        planner._rates = lambda cell, slow=slow: Rates(train=0.02 if cell.method == slow else 0.01, judge=1.0)
-        for method in ("vanilla", "hype_n"):
-            planner.add(job(project, method), "finetune", None)
-        taken = JobQueue(planner.jobs.jobs, after=planner.jobs.after, costs=planner.jobs.costs).take()
-        assert taken is not None
-        first[slow] = planner.jobs.jobs[taken].method
-        shares = planner.jobs.shares[planner.jobs.jobs[taken].name]
-        assert shares == {"finetune": pytest.approx(planner.jobs.costs[taken] - 1.0), "evaluate": 1.0}
-    assert first == {"vanilla": "vanilla", "hype_n": "hype_n"}
-
-
 def test_every_library_of_a_worker_has_the_threads_of_the_project(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,75 +197,9 @@ def test_some_cells_are_computed_with_all_that_they_need_and_the_others_left(
 # ------------------------------------------------------------------------------------- what fails
 
 
-def test_a_run_that_raises_stops_neither_the_others_nor_their_outputs(
-    project: Path, monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
-) -> None:
-    write_method(project, "breaks", regularisers=DIVERGES)
-    original = module.produce
-
-    def failing(context: Any, phase: Any, *rest: Any) -> Any:
-        if context.job.seed == 1:
-            raise OSError("the disk is gone")
-        return original(context, phase, *rest)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "produce", failing)
-        said: list[str] = []
-        failures = reproduce(project, said.append)
-    name = f"weight_mixup/{CELL}"
-    assert list(failures) == [name]
-    assert read_json(project / "work/search/failures.json") == {
-        name: "weight_mixup cue_sentence 24 seed 1 phase search: OSError: the disk is gone"
-    }
-    assert any(line.startswith(f"FAILED: {name}: ") for line in said)
-    # A run that diverged is a result, not a failure.
-    manifest = json.loads((project / "work/finetune/breaks" / CELL / "manifest.json").read_text())
-    assert [run["status"] for run in manifest["runs"]] == ["failed", "failed"]
-    assert (project / "work/evaluate/breaks" / CELL).is_dir()
-    for stage in STAGES:
-        assert not (project / "work" / stage / name).exists()
-    trained.clear()
-    assert reproduce(project) == {}
-    assert sorted(set(trained)) == [("finetune", 0), ("finetune", 1), ("search", 1)]
-    assert read_json(project / "work/search/failures.json") == {}
-
-
-def test_a_command_that_failed_says_so_by_its_exit_code(project: Path) -> None:
-    edit_method(project, "hype_n", "scale: 1.0e-5", "scale: 1.0e-5, layers: [7]")
-    change(project, methods=["hype_n", "vanilla"])
-    plan(project)
-    path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    for options, code in (([], 1), (["--keep-going"], 0)):
-        command = [sys.executable, "-m", "stages.finetune", *options]
-        told = subprocess.run(command, cwd=project, env=path, capture_output=True, text=True)
-        assert told.returncode == code, told.stdout + told.stderr
-        assert f"FAILED: hype_n/{CELL}" in told.stdout
-        line = 1 + (project / "pipelines/methods/hype_n.yaml").read_text().split("scale: 1.0e-5")[0].count("\n")
-        assert f"pipelines/methods/hype_n.yaml:{line}: hype.layers: the model has layers 0 to" in told.stdout
-        assert (project / "work/finetune/vanilla" / CELL).is_dir()
-
-    lines: list[str] = []
-    assert list(compute(project, "evaluate", say=lines.append)) == [f"hype_n/{CELL}"]
-    assert f"evaluate: 1 cell failed in a stage before: hype_n/{CELL}" in lines
-    assert not [line for line in lines if line.startswith("FAILED")]
-
-
 def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
-    with raises_code(DataError, "no-plan", "work/plan/finetune.json is missing", "`dvc repro`, whose stage plan"):
+    with raises_code(DataError, "no-plan", "work/plan/finetune.json is missing", "`dvc repro`, whose stage subsample"):
         compute(project, "finetune", say=quiet)
-
-
-@pytest.mark.parametrize("point", ["step:3", "commit.renamed:1", "commit.renamed:4"])
-def test_a_killed_stage_goes_on_where_it_stopped(
-    project: Path, reproduced: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    plan(project)
-    assert in_child(reproduce, project, at=point) == -signal.SIGKILL
-    before = len(runs(project))
-    assert reproduce(project) == {}
-    assert bits(project) == bits(reproduced)
-    assert scores(tree(project)) == scores(tree(reproduced))
-    assert before < len(runs(project))
 
 
 def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[tuple[str, int]]) -> None:
@@ -349,41 +211,3 @@ def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[t
     left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]
     assert len(left) == len(trained) + 2  # with the two merged searches
     assert not any(run.has_weights for run in left)
-
-
-def test_a_store_that_cannot_be_pruned_now_ends_no_runs(
-    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def failing(self: RunStore, keep: Any = ()) -> None:
-        raise StoreError("cannot-write", "the disk is full")
-
-    monkeypatch.setattr(RunStore, "prune", failing)
-    change(project, methods=["vanilla"], store={"budget_gb": 1e-9})
-    assert reproduce(project) == {}
-    assert "is not pruned now: the disk is full" in caplog.text
-
-
-@on_other_executors
-def test_other_executors_come_to_the_same_in_any_order(
-    make_project: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    executor: str,
-    package: str,
-    options: dict[str, Any],
-) -> None:
-    needs(package, executor)
-    repository = str(Path(__file__).resolve().parents[2])
-    monkeypatch.setenv("PYTHONPATH", repository)
-    root = make_project(execution={"executor": executor, "workers": 2, "device": "cpu", **options})
-    monkeypatch.chdir(root)
-    assert reproduce(root) == {}
-    first, weights = scores(tree(root)), bits(root)
-    for name in options:
-        change(root, execution={name: None})
-    change(root, store={"path": "serially"}, execution={"executor": "serial"}, grid={"seeds": [1, 0]})
-    shutil.rmtree(root / "work")
-    assert reproduce(root) == {}
-    assert scores(tree(root)) == first
-    assert bits(root) == weights
-    manifest = read_json(next(root.glob("work/finetune/*/*/*/manifest.json")))
-    assert [record["seed"] for record in manifest["runs"]] == [1, 0]

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from regft_core.grid.cached import cached_seeds
 from regft_core.grid.keys import cell_keys
-from regft_core.grid.stored import cached_seeds
 from regft_core.runs.context import Context
-from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import Cell
 from tests.grid.conftest import plan
@@ -123,21 +122,6 @@ def test_of_a_seed_and_a_size_only_the_new_runs_have_other_keys(planned: tuple[P
             assert after[stage][name]["with"] == keys["with"]
 
 
-def test_settings_of_a_task_are_for_its_cells(project: Path) -> None:
-    change(project, grid={"tasks": [TASK, OTHER]})
-    before = plan(project)
-    layer = {"hype_n": {"regularisers": {"hype": {"scale": 1e-3}}}}
-    change(project, task_settings={TASK: {"methods": layer}})
-    assert stale(before, plan(project)) == of("finetune", "evaluate", methods=("hype_n",))
-    same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
-    change(project, task_settings={TASK: {"training": same}})
-    assert stale(before, plan(project)) == set()
-    change(project, task_settings={})
-    path = project / "pipelines" / "tasks" / f"{OTHER}.yaml"
-    path.write_text(path.read_text() + "training: {epochs: 3}\n")
-    assert stale(before, plan(project)) == of(*TRAINED, tasks=(OTHER,))
-
-
 def test_a_phase_without_steps_does_not_depend_on_the_learning_rate(project: Path) -> None:
     head = {"training": {"epochs": 0}, "regularisers": {"linear_head": {}}}
     write_method(project, "probe", **head)
@@ -178,11 +162,3 @@ def test_the_plan_asks_the_run_store_and_work(project: Path) -> None:
     assert found == {"vanilla": {1}, "hype_n": set(), "weight_mixup": {0}}
     change(project, training={"learning_rate": 2e-3})
     assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == set()
-
-
-def test_rows_that_are_not_there_are_no_reason_to_fail(project: Path) -> None:
-    import shutil
-
-    shutil.rmtree(project / "work")
-    assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == set()
-    assert Job(str(project), "vanilla", TASK, SIZE, 0).name == "vanilla cue_sentence 24 seed 0"

@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.errors import DataError
 from regft_core.grid.data import prepare
-from regft_core.grid.needs import require_named_sets
+from regft_core.grid.fetch import require_named_sets
 from regft_core.runs.project import open_project
 from tests.errors import raises_code
 from tests.presets.miniature import project

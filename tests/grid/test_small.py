@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.errors import ConfigError
-from regft_core.grid.needs import rows_needed
+from regft_core.grid.fetch import rows_needed
 from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings import small
 from regft_core.settings.cost import optimiser_steps
 from regft_core.settings.preset import preset_file
-from tests.errors import raises_code
 from tests.presets.miniature import project
 from tests.small_project import write_csv
 
@@ -63,13 +61,6 @@ def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root:
     assert "Left out: paws_qqp of mrpc." in mark
 
 
-def test_a_second_call_writes_the_same_and_touches_nothing(root: Path) -> None:
-    folder = lay_out_small(root, "pats_table3")
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
-    lay_out_small(root, "pats_table3")
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
 def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
     changes = ["grid.seeds=[7]", "grid.tasks=[rte]", "ood=[hans]", "training.epochs=2", "report.averages={}"]
     changes.append("task_settings={}")
@@ -103,15 +94,6 @@ def test_tasks_that_an_evaluation_reads_are_small_too(root: Path) -> None:
     assert {row.source.kind for row in rows_needed(open_project(folder))} == {"files"}
     read = {name for row in rows_needed(open_project(root, preset_file(root, "hype_figure3"))) for name in row.used}
     assert {"mrpc", "stsb", "rte", "cola"} <= read
-
-
-def test_what_is_wrong_is_said_before_anything_is_written(root: Path) -> None:
-    with raises_code(ConfigError, "unknown-preset", "tdt_table5"):
-        lay_out_small(root, "tdt_tabel5")
-    with raises_code(ConfigError, "model-missing", "FacebookAI/roberta-base", "--scale small fetches none"):
-        lay_out_small(root, "hype_table18", ["model.name=FacebookAI/roberta-base", f"model.revision={'a' * 40}"])
-    with raises_code(ConfigError, "unknown-task", "'rtee'"):
-        lay_out_small(root, "hype_table18", ["grid.tasks=[rtee]", "report.averages={}"])
 
 
 def test_trials_are_two() -> None:

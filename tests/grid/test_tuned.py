@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from regft_core.grid import compute as module
+from regft_core.grid import run_job
 from regft_core.grid.jobs import Planner
 from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
-from tests.extras import needs
 from tests.grid.conftest import bits, plan, reproduce, scores, tree
-from tests.grid.other_executors import on_other_executors
-from tests.killed import in_child
 from tests.runs.conftest import SIZE, TASK, change, edit_method, job
 
 
@@ -96,32 +92,11 @@ def test_trials_share_a_phase_that_their_values_do_not_touch(
     assert Counter(trained) == {(phase, seed): n for phase, n in (("search", 4), ("finetune", 3)) for seed in (0, 1)}
 
 
-#: After the second seed's first trial, and after its last.
-@pytest.mark.parametrize(("point", "left"), [("commit.renamed:6", 3), ("commit.renamed:8", 2)])
-def test_a_stage_killed_before_the_choice_goes_on_with_what_is_left(
-    tuned: Callable[..., Path],
-    trained: list[tuple[str, int]],
-    monkeypatch: pytest.MonkeyPatch,
-    point: str,
-    left: int,
-) -> None:
-    root = tuned("vanilla")
-    plan(root)
-    assert in_child(reproduce, root, at=point) == -signal.SIGKILL
-    assert reproduce(root) == {}
-    assert len(trained) == left
-    weights = bits(root)
-    change(root, store={"path": "another"})
-    shutil.rmtree(root / "work")
-    reproduce(root)
-    assert bits(root) == weights
-
-
 def test_a_trial_that_raises_stops_its_own_cell_only(
     tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
 ) -> None:
     root = tuned("vanilla", "hype_n")
-    original = module.try_values
+    original = run_job.try_values
 
     def failing(job: Any, **options: Any) -> Any:
         if (job.method, job.seed, job.trial) == ("vanilla", 1, 0):
@@ -129,7 +104,7 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
         return original(job, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "try_values", failing)
+        patched.setattr(run_job, "try_values", failing)
         failures = reproduce(root)
     assert list(failures) == [f"vanilla/{TASK}/{SIZE}"]
     assert (root / "work/evaluate/hype_n" / TASK / SIZE).is_dir()
@@ -147,27 +122,3 @@ def test_an_edit_recomputes_the_trials_of_that_method_only(
     edit_method(root, "hype_n", "1.0e-5", "1.0e-4")
     reproduce(root)
     assert Counter(trained) == {("finetune", 0): 3, ("finetune", 1): 3}
-
-
-@pytest.mark.slow  # test_compute.py has the quick one
-@on_other_executors
-def test_on_other_executors_the_runs_find_what_was_chosen(
-    tuned: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    executor: str,
-    package: str,
-    options: dict[str, Any],
-) -> None:
-    needs(package, executor)
-    root = tuned("vanilla")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
-    monkeypatch.chdir(root)
-    change(root, execution={"executor": executor, "workers": 2, **options})
-    assert reproduce(root) == {}
-    weights = bits(root)
-    for name in options:
-        change(root, execution={name: None})
-    change(root, execution={"executor": "serial"}, store={"path": "serially"})
-    shutil.rmtree(root / "work")
-    assert reproduce(root) == {}
-    assert bits(root) == weights

@@ -74,7 +74,7 @@ def test_from_a_table_to_predictions(root: Path) -> None:
     params = yaml.safe_load((root / "params.yaml").read_text())
     del params["evaluations"]["calibration"]
     (root / "params.yaml").write_text(yaml.safe_dump(params))
-    run(root, "plan")
+    run(root, "subsample")
     cells, flags = ((root / f"work/datasets/{task}/train.jsonl").read_text() for task in ("cells", "flags"))
     assert cells == flags
     params["grid"]["tasks"] = ["cells"]

@@ -18,7 +18,7 @@ import yaml
 
 from tests.promises.conftest import REPOSITORY, attempt, change, dvc, edit, environment, ran, stored
 
-ALL = ["plan", "search", "finetune", "evaluate", "report"]
+ALL = ["subsample", "search", "finetune", "evaluate", "report"]
 CHAIN = "pipelines/methods/chain.yaml"
 
 
@@ -67,7 +67,7 @@ def test_a_second_time_only_the_plan_runs(project: Path) -> None:
     edit(project / "params.yaml", "# what to run\n", "# what to run now\n\n")
     change(project, execution={"executor": "processes", "workers": 2})
     before = stored(project)
-    assert ran(dvc(project, "repro")) == ["plan"]
+    assert ran(dvc(project, "repro")) == ["subsample"]
     assert stored(project) == before
 
 
@@ -96,9 +96,9 @@ def test_an_edit_runs_what_follows_of_it(project: Path) -> None:
     for file, old, new, stages, rewritten in EDITS:
         before = cells(project)
         edit(project / file, old, new)
-        assert ran(dvc(project, "repro")) == ["plan", *stages], (file, old)
+        assert ran(dvc(project, "repro")) == ["subsample", *stages], (file, old)
         assert {name for name, when in cells(project).items() if before.get(name) != when} == rewritten, (file, old)
-    assert ran(dvc(project, "repro")) == ["plan"]
+    assert ran(dvc(project, "repro")) == ["subsample"]
 
 
 def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_new_seed_and_a_method_of_ones_own(project: Path) -> None:
 
 def test_what_dvc_shows_after_one_changed_value(project: Path) -> None:
     edit(project / "params.yaml", "bootstrap_samples: 200", "bootstrap_samples: 300")
-    assert ran(dvc(project, "repro")) == ["plan", "report"]
+    assert ran(dvc(project, "repro")) == ["subsample", "report"]
     assert json.loads(dvc(project, "params", "diff", "--json")) == {
         "params.yaml": {"report.bootstrap_samples": {"old": 200, "new": 300, "diff": 100}}
     }
@@ -152,10 +152,10 @@ def test_what_dvc_has_is_not_computed_again(project: Path, tmp_path: Path) -> No
     """Deleted outputs, a deleted run store, another clone with `dvc pull`: nothing is trained."""
     before = tree(project / "work" / "evaluate")
     shutil.rmtree(project / ".regft")
-    assert ran(dvc(project, "repro")) == ["plan"]
+    assert ran(dvc(project, "repro")) == ["subsample"]
     shutil.rmtree(project / "work")
     dvc(project, "checkout")
-    assert ran(dvc(project, "repro")) == ["plan"]
+    assert ran(dvc(project, "repro")) == ["subsample"]
     assert tree(project / "work" / "evaluate") == before
     remote = tmp_path / "remote"
     dvc(project, "remote", "add", "-q", "-d", "here", str(remote))
@@ -167,7 +167,7 @@ def test_what_dvc_has_is_not_computed_again(project: Path, tmp_path: Path) -> No
     subprocess.run([*git, "clone", "-q", str(project), str(clone)], cwd=tmp_path, check=True)
     shutil.copytree(project / "models", clone / "models", dirs_exist_ok=True)
     dvc(clone, "pull")
-    assert ran(dvc(clone, "repro")) == ["plan"]
+    assert ran(dvc(clone, "repro")) == ["subsample"]
     assert not (clone / ".regft" / "runs").exists()
     assert tree(clone / "work" / "evaluate") == before
 
@@ -177,7 +177,7 @@ def test_deleted_outputs_come_back_from_the_store(project: Path) -> None:
     outputs = tree(project / "work" / "finetune")
     shutil.rmtree(project / "work" / "finetune")
     (project / "work/search/chain/own/16/curves.csv").unlink()
-    assert ran(dvc(project, "repro")) == ["plan", "search", "finetune"]
+    assert ran(dvc(project, "repro")) == ["subsample", "search", "finetune"]
     assert tree(project / "work" / "finetune") == outputs
     assert stored(project) == before
 
@@ -192,10 +192,10 @@ def test_a_plan_that_fails_deletes_nothing(project: Path) -> None:
     assert done.returncode != 0
     assert re.search(r"params\.yaml:\d+", done.stderr + done.stdout)
     assert "learning_rate" in done.stderr + done.stdout
-    assert ran(done.stdout + done.stderr) == ["plan"]
+    assert ran(done.stdout + done.stderr) == ["subsample"]
     assert tree(project / "work") == before
     edit(project / "params.yaml", "learning_rat", "learning_rate")
-    assert ran(dvc(project, "repro")) == ["plan"]
+    assert ran(dvc(project, "repro")) == ["subsample"]
 
 
 def test_a_cell_that_fails_stops_no_other_and_is_tried_again(project: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(project: Path) -> N
     assert shown(project)["dev"].keys() == {"vanilla", "chain"}
     before = stored(project)
     (project / fits).write_text("description: a layer\nregularisers: {hype: {layers: [0]}}\n")
-    assert ran(dvc(project, "repro")) == ["plan", "finetune", "evaluate", "report"]
+    assert ran(dvc(project, "repro")) == ["subsample", "finetune", "evaluate", "report"]
     assert stored(project) == before + 2
     assert "fits" in shown(project)["dev"]
 
@@ -276,7 +276,7 @@ def test_names_that_reach_a_path_are_refused(project: Path) -> None:
         edit(project / "params.yaml", old, new)
     done = attempt(project, "repro")
     assert done.returncode != 0
-    assert ran(done.stdout + done.stderr) == ["plan"]
+    assert ran(done.stdout + done.stderr) == ["subsample"]
     refused = re.findall(r"params\.yaml:(\d+): (?:methods|grid)", done.stdout + done.stderr)
     lines = (project / "params.yaml").read_text().splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if "pwned" in line or "etc" in line}
@@ -302,7 +302,7 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
     text = (project / "pipelines/methods/chain.yaml").read_text()
     assert ("1.0e-5" in text) == bool(where)
     if where:
-        assert ran(dvc(project, "repro")) == ["plan"]
+        assert ran(dvc(project, "repro")) == ["subsample"]
 
 
 def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path) -> None:

@@ -54,8 +54,8 @@ def test_every_executor_gives_the_bits_of_serial(serial: Path, tmp_path: Path, e
         needs(package, executor)
     root = build(tmp_path / "project", methods=METHODS, execution={"executor": executor, **settings})
     write_method(root, "broken", regularisers={"hype": {"layers": [7]}})
-    for name in ("plan", "search", "finetune", "evaluate"):
-        process = stage(root, name, *([] if name == "plan" else ["--keep-going"]))
+    for name in ("subsample", "search", "finetune", "evaluate"):
+        process = stage(root, name, *([] if name == "subsample" else ["--keep-going"]))
         assert process.returncode == 0, process.stdout + process.stderr
     assert bits(root) == bits(serial)
     process = regft(root, "report")

@@ -20,9 +20,9 @@ NAMES = ("bad", "good")
 
 def warnings(root: Path) -> str:
     """What preparing the rows of a project, and its plan, warn of."""
-    prepared = stage(root, "plan")
+    prepared = stage(root, "subsample")
     assert prepared.returncode == 0, prepared.stderr
-    return messages(prepared.stderr + done(root, "plan"))
+    return messages(prepared.stderr + done(root, "subsample"))
 
 
 def test_a_clean_project_is_warned_of_nothing(tmp_path: Path) -> None:

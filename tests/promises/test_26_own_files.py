@@ -81,7 +81,7 @@ def test_all_of_them_are_found_and_used(tmp_path: Path) -> None:
         write_csv(root / "data" / f"{name}.csv", [("review", "verdict"), *((review(n), tags(n)) for n in range(24))])
     assert python(root, ERNIE).returncode == 0
     done(root, "check")
-    for name in ("plan", "search", "finetune", "evaluate", "report"):
+    for name in ("subsample", "search", "finetune", "evaluate", "report"):
         process = stage_with(root, name, trained)
         assert process == "", process
     results = json.loads((root / "reports" / "results.json").read_text())["tagged-16"]

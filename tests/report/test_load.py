@@ -52,8 +52,8 @@ def test_stale_files_are_never_opened(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "stage"),
     [
-        ("work/datasets/sst2/task.json", "plan"),
-        ("work/subsamples/sst2/300/manifest.json", "plan"),
+        ("work/datasets/sst2/task.json", "subsample"),
+        ("work/subsamples/sst2/300/manifest.json", "subsample"),
         ("work/evaluate/vanilla/sst2/300/result.json", "evaluate"),
         ("work/finetune/vanilla/sst2/300/manifest.json", "finetune"),
         ("work/search/weight_mixup/sst2/300/manifest.json", "search"),

@@ -160,7 +160,7 @@ def test_a_missing_file_names_its_stage(cut: Any) -> None:
     path = cut.root / "work" / "lengths" / "cola.json"
     content = path.read_text()
     path.unlink()
-    with raises_code(DataError, "file-missing", "(stage plan)"):
+    with raises_code(DataError, "file-missing", "(stage subsample)"):
         cut.again()
     path.write_text(content)
 

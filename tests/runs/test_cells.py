@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from regft_core.errors import OutOfMemory
-from regft_core.grid.lines import describe
-from regft_core.grid.pool import settle_kernels
+from regft_core.grid.run_job import describe, settle_kernels
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.training.stack import Stack

@@ -155,7 +155,7 @@ def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
 
 
 def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`regft_core.settings plan` and the stage plan are quick because of it."""
+    """`regft_core.settings plan` and the stage subsample are quick because of it."""
     import subprocess
     import sys
 

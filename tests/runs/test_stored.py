@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.errors import PlanOutdated
-from regft_core.grid.failures import torch_threads
+from regft_core.grid.queue import torch_threads
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.train import finetune, search

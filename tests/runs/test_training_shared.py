@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.grid.failures import torch_threads
+from regft_core.grid.queue import torch_threads
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +22,7 @@ from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.reading import columns_of_requests
-from tests.small_project import REPOSITORY, review, stage, write_csv
+from tests.small_project import review, write_csv
 
 JSON = {"Content-Type": "application/json"}
 
@@ -65,7 +61,6 @@ def served(model: Any, limits: Limits | None = None) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
     found = load_served(exported["vanilla", "reviews"], "cpu")
-    assert isinstance(found, ServedModel)
     return found
 
 
@@ -91,16 +86,6 @@ def test_concurrent_requests_get_the_answers_of_predict(port: int, model: Served
         assert (one["row"], one.get("prediction")) == (other["row"], other["prediction"])
         if other["prediction"] is not None:
             assert one["probability_good"] == pytest.approx(other["probability_good"], abs=2e-6)
-
-
-def test_health_says_what_to_ask(port: int, model: ServedModel) -> None:
-    found = ask(port, "/health")
-    assert found.status == 200
-    assert found.body["columns"] == ["review"]
-    assert found.body["labels"] == ["bad", "good"]
-    assert model.directory is not None
-    assert found.body["model"] == model.directory.name
-    assert str(model.directory.parent) not in json.dumps(found.body)
 
 
 @pytest.mark.parametrize(
@@ -170,23 +155,3 @@ def test_errors_of_the_model_show_no_path(model: ServedModel, capfd: Any) -> Non
     assert found.status == 500
     assert "/" not in found.body["error"]["message"]
     assert "secret: NaN" in capfd.readouterr().err
-
-
-def test_the_command_serves_on_this_machine_until_it_is_interrupted(
-    exported: dict[tuple[str, str], Path], tmp_path: Path
-) -> None:
-    command = [sys.executable, "-m", "stages.serve", str(exported["vanilla", "pairs"]), "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert " at http://127.0.0.1:" in line
-        port = int(line.partition(" at http://127.0.0.1:")[2].split()[0])
-        found = ask(port, "/predict", {"rows": [{"one": "a", "other": "b"}]})
-        assert found.body["answers"][0]["prediction"] in ("bad", "good")
-        taken = stage(tmp_path, "serve", str(exported["vanilla", "pairs"]), "--port", str(port))
-        assert taken.returncode == 3
-        assert "[cannot-listen]\n    -> another --port" in taken.stderr
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from regft_core.serve.writing import Writer, rounded
+from regft_core.serve.answers import Writer, rounded
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.schema.method import Cost
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.cost import duration, finished_seeds, optimiser_steps, plan_rows, table
-from regft_core.settings.grid import Cell
+from regft_core.settings.cost import optimiser_steps, plan_rows, table
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import PARAMS, Plain
 
@@ -23,15 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def write(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value))
-
-
-def manifest(root: Path, cell: Cell, runs: list[dict[str, Any]]) -> None:
-    path = root / "work/finetune" / cell.directory / "manifest.json"
-    write(path, {"cell": {"method": cell.method, "task": cell.task, "size": cell.size}, "runs": runs})
-
-
-def run(seed: int, status: str = "ok") -> dict[str, Any]:
-    return {"seed": seed, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -78,35 +68,16 @@ def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str
     assert "not known for 18 runs of unknown length; for the others" in gpu_line(project, rows)
 
 
-def test_finished_seeds_of_the_last_manifest_count(build: Any, registry: dict[str, Any]) -> None:
+def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> None:
     root = build({})
-    cell = Cell("noise", "opinions", 100)
-    manifest(root, cell, [run(0), run(1), run(2, "failed"), run(77)])
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
-    assert finished_seeds(root, cell) == {0, 1, 77}
-    rows = {row.cell.name: row for row in plan_rows(load_project(root, registry), registry)}
+    project = load_project(root, registry)
+    rows = {row.cell.name: row for row in plan_rows(project, registry, lambda cell: {0, 1, 77})}
     noise = rows["noise-opinions-100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
     assert rows["vanilla-opinions-full"].steps == 6
-    line = next(one for one in table([noise], lambda cell: 100.0).splitlines() if one.startswith("noise"))
-    assert line.split()[-2:] == ["1m", "40s"]
-
-
-def test_a_manifest_that_cannot_be_read_is_shown_as_unknown(build: Any, registry: dict[str, Any]) -> None:
-    root = build({})
-    path = root / "work/finetune/vanilla/opinions/100/manifest.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    row = plan_rows(load_project(root, registry), registry)[0]
-    assert (row.cached, row.to_train) == (None, 6)
-    assert table([row], lambda cell: None).splitlines()[2].split()[:4] == ["vanilla-opinions-100", "6", "?", "6"]
-
-
-def test_the_run_store_may_answer_instead(build: Any, registry: dict[str, Any]) -> None:
-    project = load_project(build({}), registry)
-    rows = plan_rows(project, registry, cached=lambda cell: {0, 1, 2, 3, 4, 5})
-    assert {row.to_train for row in rows} == {0}
-    assert "0 of 36 runs to train" in table(rows, lambda cell: 2.0)
+    line = next(one for one in table([noise], lambda cell: 600.0).splitlines() if one.startswith("noise"))
+    assert line.split()[-2:] == ["10", "min"]
 
 
 def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
@@ -169,8 +140,3 @@ def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, An
     assert rows["mask-opinions-100"].examples == pytest.approx(16 * cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
     assert rows["mask-opinions-full"].cost is None
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(5.4, "5s"), (95, "1m 35s"), (7260, "2h 01m")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

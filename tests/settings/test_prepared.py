@@ -41,7 +41,7 @@ def test_the_plan_says_whose_rows_are_not_drawn(prepared: Path) -> None:
     project = open_project(prepared)
     said = undrawn(project)
     assert said.startswith("rows not drawn yet: reviews-16 (seeds 0, 1); their runs count as to train")
-    assert "`dvc repro plan`" in said
+    assert "`dvc repro subsample`" in said
     folder = prepared / "work" / "subsamples" / "reviews" / "16"
     folder.mkdir(parents=True)
     (folder / "seed-0.jsonl").touch()

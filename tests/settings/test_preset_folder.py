@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError
-from regft_core.grid.assumed import encoder_weights
+from regft_core.grid.rates import encoder_weights
 from regft_core.settings.preset import lay_out, preset_text
 from tests.settings.conftest import PARAMS, Build
 

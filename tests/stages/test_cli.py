@@ -40,13 +40,6 @@ def test_every_exit_code_is_on_the_first_page_and_documented() -> None:
     assert wanted <= set(re.findall(r"^\| (\d+) \|", (REPOSITORY / "docs/running.md").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["check", "plan", "export", "ui", "test-method"])
-def test_help_of_a_command_has_its_name_and_its_own_arguments(name: str) -> None:
-    done = regft(REPOSITORY, name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: regft {name} ")
-
-
 def test_an_unknown_command_gets_the_nearest(tmp_path: Path) -> None:
     done = regft(tmp_path, "exprot")
     assert done.returncode == 2

@@ -67,9 +67,3 @@ def test_what_cannot_be_copied_says_why(project: Path, name: str, new: str | Non
     with raises_code(ConfigError, code, shown):
         copy_method(project, name, new)
     assert sorted((project / "pipelines/methods").iterdir()) == before
-
-
-def test_there_must_be_a_project(tmp_path: Path) -> None:
-    with raises_code(ConfigError, "no-project", "regft init"):
-        copy_method(tmp_path, "hype_n")
-    assert not (tmp_path / "pipelines").exists()

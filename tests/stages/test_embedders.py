@@ -18,7 +18,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
-from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from tests.small_project import PAIRS, TASK, build, review, stage, write_csv
 from tests.tiny import EMBEDDERS, tiny_model_dir
@@ -31,7 +31,7 @@ READING = {"prompt": "see the film : ", "windows": 2, "stride": 2, "max_length":
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every way to train on an embedder, and one evaluation that looks into rows."""
     root = tmp_path_factory.mktemp(request.param) / "project"
-    methods = ["vanilla", "linear_probe", "lp_ft", "lora"]
+    methods = ["vanilla", "lp_ft", "lora"]
     build(
         root,
         tasks={"reviews": TASK, "pairs": PAIRS},
@@ -58,14 +58,13 @@ def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("task", ["reviews", "pairs"])
-@pytest.mark.parametrize("method", ["vanilla", "linear_probe", "lp_ft", "lora"])
+@pytest.mark.parametrize("method", ["lp_ft", "lora"])
 def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: Path, method: str, task: str) -> None:
     directory = export(Job(str(project), method, task, "16", 0), tmp_path / "model")
     served = read_served(directory)
     assert served is not None
     assert (served.instruction, served.windows, served.stride) == ("see the film : ", 2, 2)
     model = load_served(directory, "cpu")
-    assert isinstance(model, ServedModel)
     context = Context(Job(str(project), method, task, "16", 0))
     assert getattr(model.model, "pooling") == context.encoder.pooling  # noqa: B009
     file = "dev" if task == "reviews" else "pairs-dev"
@@ -81,12 +80,6 @@ def test_an_export_gives_the_scores_of_the_evaluation(project: Path, tmp_path: P
         card = (directory / "README.md").read_text()
         assert "up to 2 windows that share 2 tokens" in card
         assert "classifier('see the film : a text')" in card
-
-
-def test_every_method_reads_the_pooling_that_the_encoder_was_trained_for(project: Path) -> None:
-    architecture = json.loads((project / "models" / "tiny" / "config.json").read_text())["model_type"]
-    for method in ("vanilla", "linear_probe", "lp_ft"):
-        assert Context(Job(str(project), method, "reviews", "16", 0)).encoder.pooling == EMBEDDERS[architecture]
 
 
 def test_evaluations_that_look_into_rows_say_why_they_cannot(project: Path) -> None:
@@ -106,18 +99,6 @@ def test_how_texts_are_read_is_in_the_key_and_cut_rows_are_counted(project: Path
     lengths = json.loads((project / "work" / "lengths" / "reviews.json").read_text())
     assert lengths["windows"] == 2
     assert 0 < lengths["sets"]["dev"]["jointly"]["cut"] < 1
-
-
-def test_a_head_that_the_encoder_lacks_is_refused_before_anything_runs(project: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("work", ".regft"))
-    params = (
-        (copy / "params.yaml").read_text().replace("pooling: ", "pooling: head #").replace("windows: 2", "windows: 1")
-    )
-    (copy / "params.yaml").write_text(params.replace("stride: 2", "stride: 0"))
-    done = stage(copy, "config")
-    assert done.returncode != 0
-    assert "classification head" in done.stderr + done.stdout
 
 
 def test_methods_that_cannot_read_windows_are_refused_by_name(project: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.errors import ConfigError, DataError, ModelError
+from regft_core.errors import DataError, ModelError
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
 from tests.errors import raises_code
@@ -66,12 +66,6 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
     assert f"- **Run**: {key}\n" in card
 
 
-def test_a_pooled_card_names_its_parts(exported: dict[tuple[str, str], Path]) -> None:
-    card = card_of(exported["pooled", "pairs"])
-    assert "trust_remote_code=True" in card
-    assert "classifier({'text': 'a text', 'text_pair': 'another text'})" in card
-
-
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:
     page = (trained / "reports" / "report.html").read_text()
     command = re.search(r"<pre>regft (export [^<]+)</pre>", page)
@@ -104,17 +98,6 @@ def test_what_is_trained_but_not_reported_or_evaluated_has_a_card_without_interv
     shutil.rmtree(root / "work" / "finetune")
     with raises_code(DataError, "file-missing", "(stage finetune)"):
         export(job)
-
-
-def test_what_is_not_listed_is_named(trained: Path) -> None:
-    with raises_code(ConfigError, "not-listed", "seed '7"):
-        export(Job(str(trained), "vanilla", "reviews", "16", 7))
-    done = stage(trained, "export", "--method", "vanila", "--task", "review", "--size", "61", "--seed", "0")
-    assert done.returncode == 2
-    assert "grid.tasks: task 'review' is not listed [not-listed]\n    -> did you mean 'reviews'?" in done.stderr
-    assert "methods: method 'vanila' is not listed [not-listed]\n    -> did you mean 'vanilla'?" in done.stderr
-    assert "grid.sizes: size '61' is not listed [not-listed]\n    -> sizes listed: 16" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_folded_method_is_exported_as_it_was_scored(tmp_path: Path) -> None:

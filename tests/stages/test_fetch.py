@@ -127,17 +127,6 @@ def test_without_a_network_there_is_one_error_and_what_is_there_stays(root: Path
     assert fetched(root) == ["train", "validation"]
 
 
-def test_a_wrong_revision_is_named_and_the_rest_is_fetched(root: Path, hub: Hub) -> None:
-    task = HUB_TASK | {"source": {**HUB_TASK["source"], "revision": WRONG}}
-    (root / "pipelines" / "tasks" / "reviews.yaml").write_text(yaml.dump(task))
-    done = stage(root, hub.url, "fetch", "--preset", "hubbed")
-    assert done.returncode == 5
-    assert f"the hub has no revision '{WRONG}' of someone/reviews [unknown-revision]" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert fetched(root) == ["test"]
-    assert list((root / ".models").rglob("model.safetensors"))
-
-
 def test_a_download_that_is_cut_off_goes_on(root: Path, hub: Hub) -> None:
     hub.broken_after = 50
     cut = stage(root, hub.url, "fetch", "--preset", "hubbed")
@@ -155,16 +144,3 @@ def test_a_download_that_is_cut_off_goes_on(root: Path, hub: Hub) -> None:
     assert "fetched 1 thing;" in done.stdout
     assert [line for line in hub.asked if "/datasets/" in line] == rows
     assert list((root / ".models").rglob("model.safetensors"))
-
-
-def test_arguments_that_would_be_ignored_are_refused(root: Path, hub: Hub) -> None:
-    done = stage(root, hub.url, "fetch", "--hub", "--set", "a=1")
-    assert done.returncode == 2
-    assert "--hub is for --encoder" in done.stderr
-    assert "--set is for --preset" in done.stderr
-    unknown = stage(root, hub.url, "fetch", "--preset", "hubed")
-    assert unknown.returncode == 2
-    assert "did you mean 'hubbed'" in unknown.stderr
-    alias = stage(root, hub.url, "fetch", "--encoder", "mpnt")
-    assert alias.returncode == 4
-    assert "there is mpnet" in alias.stderr

@@ -27,14 +27,14 @@ def call(*arguments: str, folder: Path, encoding: str = "utf-8", head: bool = Fa
     return process.returncode, out or b"", error
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_a_terminal_of_any_encoding_gets_text(tmp_path: Path, encoding: str) -> None:
     code, out, error = call("methods", folder=tmp_path, encoding=encoding)
     assert (code, error) == (0, b"")
     assert "vanilla: " in out.decode(encoding)
 
 
-@pytest.mark.parametrize("command", ["methods", "preset", "version", "--help"])
+@pytest.mark.parametrize("command", ["methods", "--help"])
 def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
     assert call(command, folder=tmp_path, head=True) == (0, b"", b"")
 

@@ -13,7 +13,7 @@ from regft_core.errors import DataError
 from regft_core.serve.model import load_served
 from regft_core.serve.pick import choose, pick_file, uncertainty
 from tests.errors import raises_code
-from tests.small_project import review, stage, write_csv
+from tests.small_project import review, write_csv
 
 
 def test_the_most_uncertain_row_comes_first_and_its_copies_last() -> None:
@@ -57,15 +57,3 @@ def test_rows_are_written_whole_with_prediction_and_uncertainty(
     for out, code in ((tmp_path / "out.csv", "in-the-way"), (data, "output-is-input")):
         with raises_code(DataError, code):
             pick_file(load_served(exported[method, "reviews"], "cpu"), data, out, 5)
-
-
-def test_the_command(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
-    data = write_csv(tmp_path / "new.csv", [("review",), *((review(i),) for i in range(8))])
-    arguments = ["--model", exported["vanilla", "reviews"], "--data", data, "--out", tmp_path / "o.csv", "--rows", "3"]
-    done = stage(tmp_path, "pick", *map(str, arguments))
-    assert done.returncode == 0, done.stderr
-    assert "3 rows of 8 to label next" in done.stdout
-    done = stage(tmp_path, "pick", *map(str, [*arguments[:4], "--out", tmp_path / "o.xlsx"]))
-    assert done.returncode != 0
-    assert "unknown format" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.data.file_format import Table
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.served import Abstain
-from regft_core.serve import partial, progress
+from regft_core.serve import partial
 from regft_core.serve import predict as serving
+from regft_core.serve.answers import safe_cell
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
-from regft_core.serve.writing import safe_cell
-from stages.common import device_of
 from tests.errors import raises_code
-from tests.small_project import review, stage, write_csv
+from tests.small_project import review, write_csv
 from tests.stages.conftest import LONG
 
 TEXTS = [review(0), LONG, review(3, 20), "a", review(2, 11)]
@@ -51,14 +49,13 @@ def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("method", ["vanilla", "pooled"])
 @pytest.mark.parametrize(("task", "file"), [("reviews", "dev"), ("pairs", "pairs-dev"), ("scores", "scores-dev")])
-def test_predictions_are_those_of_the_evaluation(
-    trained: Path, exported: dict[tuple[str, str], Path], tmp_path: Path, method: str, task: str, file: str
+def test_predictions_of_a_pooled_encoder_are_those_of_the_evaluation(
+    trained: Path, exported: dict[tuple[str, str], Path], tmp_path: Path, task: str, file: str
 ) -> None:
-    served = load_served(exported[method, task], "cpu")
+    served = load_served(exported["pooled", task], "cpu")
     counted = predict_file(served, trained / "data" / f"{file}.csv", tmp_path / "out.csv")
-    found, expected = lines(tmp_path / "out.csv"), stored(trained, method, task)
+    found, expected = lines(tmp_path / "out.csv"), stored(trained, "pooled", task)
     assert counted.rows == len(found) == len(expected) == 32
     assert counted.cut == (1 if task == "reviews" else 0)
     for row, one in zip(found, expected, strict=True):
@@ -71,24 +68,7 @@ def test_predictions_are_those_of_the_evaluation(
             assert scores == pytest.approx(one["scores"], abs=2e-6)
 
 
-def test_the_command_says_what_it_did(exported: dict[tuple[str, str], Path], data: Path) -> None:
-    model = str(exported["vanilla", "reviews"])
-    out = data.parent / "deep" / "predictions.csv"
-    done = stage(data.parent, "predict", "--model", model, "--data", str(data), "--out", str(out), "--keep", "id")
-    assert done.returncode == 0, done.stderr
-    assert "predictions.csv: 5 predictions in" in done.stdout
-    assert (
-        "warning: only the first 32 tokens of 1 row (20.0%) were read, the length that the model was trained with"
-        in done.stderr
-    )
-    assert [row["id"] for row in lines(out)] == list("01234")
-    assert list(lines(out)[0]) == ["row", "id", "prediction", "probability_bad", "probability_good"]
-    again = stage(data.parent, "predict", "--model", model, "--data", str(data), "--out", str(out))
-    assert again.returncode == 3
-    assert "exists [in-the-way]\n    -> choose another name, or add --overwrite" in again.stderr
-
-
-@pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz", ".parquet.gz"])
+@pytest.mark.parametrize("ending", [".tsv", ".jsonl.gz", ".parquet"])
 def test_every_format_gives_the_same(model: ServedModel, data: Path, tmp_path: Path, ending: str) -> None:
     other = tmp_path / f"other{ending}"
     rows = [{"id": str(index), "review": text} for index, text in enumerate(TEXTS)]
@@ -123,24 +103,6 @@ def test_chunks_change_neither_order_nor_predictions(
         assert one["probability_good"] == pytest.approx(other["probability_good"], abs=2e-6)
 
 
-def test_a_file_is_never_in_memory_as_a_whole(
-    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = []
-
-    def scores(self: ServedModel, examples: Any) -> Any:
-        import numpy as np
-
-        sizes.append(len(examples))
-        return np.full((len(examples), 2), 0.5)
-
-    monkeypatch.setattr(ServedModel, "scores", scores)
-    monkeypatch.setattr(serving, "CHUNK_ROWS", 10)
-    data = write_csv(tmp_path / "new.csv", [("review",), *((review(n),) for n in range(25))])
-    predict_file(model, data, tmp_path / "out.csv")
-    assert sizes == [10, 10, 5]
-
-
 def test_rows_without_a_text_get_no_prediction_and_are_counted(model: ServedModel, tmp_path: Path) -> None:
     data = tmp_path / "new.jsonl"
     data.write_text('{"review": "good film"}\n{"review": null}\n{"review": "  "}\n{"other": 1}\n{"review": "bad"}\n')
@@ -169,18 +131,6 @@ def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
         predict_file(model, data, tmp_path / "new.out.csv", text="Review ", text_pair="date")
 
 
-def test_semicolons_and_unknown_devices_are_named(model: ServedModel, tmp_path: Path) -> None:
-    data = tmp_path / "new.csv"
-    data.write_text("id;review\n1;good film, really\n")
-    assert predict_file(model, data, tmp_path / "out.csv").rows == 1
-    data.write_text("id;review;a, b\n1;good film;c\n")
-    with raises_code(DataError, "column-missing", "no column 'review' (--text)", "semicolons seem to separate"):
-        predict_file(model, data, tmp_path / "other.csv")
-    with raises_code(ModelError, "unknown-device", "--device gpu", "auto, cpu, mps, cuda"):
-        device_of("gpu")
-    assert device_of("cpu") == "cpu"
-
-
 def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
     pairs = load_served(exported["pooled", "pairs"], "cpu")
     assert pairs.rows_per_example == 2
@@ -193,31 +143,6 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
     said = ("did you mean 'text_a'?", "did you mean 'text_b'")
     with raises_code(DataError, "column-missing", *said):
         predict_file(pairs, data, tmp_path / "near-out.csv", text="text", text_pair="text_pair")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "code"),
-    [
-        ("empty.csv", b"", "empty-file"),
-        ("header.csv", b"review\n", "no-rows"),
-        ("empty.jsonl", b"\n\n", "empty-file"),
-        ("new.xlsx", b"x", "another-format"),
-        ("new.xls", b"x", "unknown-format"),
-        ("cut.csv.gz", gzip.compress(b"review\n" + b"good\n" * 999, mtime=0)[:-9], "damaged-file"),
-        ("latin.csv", "review\ncaf\xe9\n".encode("latin-1"), "not-utf8"),
-        ("quote.csv", b'review\n"good\n', "csv-syntax"),
-        ("new.parquet", b"PAR1nothing", "damaged-file"),
-        ("bad.jsonl", b'{"review": "a"}\n[1]\n', "not-an-object"),
-    ],
-)
-def test_files_that_cannot_be_read_leave_nothing_behind(
-    model: ServedModel, tmp_path: Path, name: str, content: bytes, code: str
-) -> None:
-    data = tmp_path / name
-    data.write_bytes(content)
-    with raises_code(DataError, code, name):
-        predict_file(model, data, tmp_path / "out.csv")
-    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Path) -> None:
@@ -251,7 +176,7 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     own = Path(shutil.copytree(exported["vanilla", "reviews"], tmp_path / "own"))
     (own / "regft.json").unlink()
     served = load_served(own, "cpu")
-    assert (served.labels, served.max_length, served.text, served.pairs) == (("bad", "good"), 32, None, None)
+    assert (served.labels, served.served.max_length, served.pairs) == (("bad", "good"), 32, None)
     data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
     predict_file(served, data, tmp_path / "out.csv")
     with raises_code(ModelError, "weights-missing"):
@@ -263,28 +188,19 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
         load_served(own, "cpu")
 
 
-def test_arguments_are_checked(tmp_path: Path) -> None:
-    given = ["--model", "x", "--data", "x.csv", "--out", "y.csv"]
-    done = stage(tmp_path, "predict", *given, "--precision", "fp64")
-    assert "argument --precision: invalid choice: 'fp64'" in done.stderr
-    done = stage(tmp_path, "predict", *given, "--device", "cuda:9")
-    assert done.returncode == 4
-    assert "--device cuda:9: not available on this machine" in done.stderr
-
-
 def test_rows_below_the_exported_threshold_are_not_answered(
     exported: dict[tuple[str, str], Path], data: Path, tmp_path: Path
 ) -> None:
     """The threshold is that of ``regft.json``; probabilities stay, the prediction is empty."""
     model = load_served(exported["vanilla", "reviews"], "cpu")
-    assert isinstance(model, ServedModel)
     plain = predict_file(model, data, tmp_path / "all.csv")
     assert plain.abstained == 0
     assert "answered" not in lines(tmp_path / "all.csv")[0]
     best = [max(float(row["probability_bad"]), float(row["probability_good"])) for row in lines(tmp_path / "all.csv")]
     threshold = (sorted(best)[1] + sorted(best)[2]) / 2
     abstain = Abstain(threshold=threshold, accuracy=0.9, confidence=0.95, coverage=0.6, rows=100)
-    counted = predict_file(replace(model, abstain=abstain), data, tmp_path / "some.csv")
+    abstaining = replace(model, served=model.served.model_copy(update={"abstain": abstain}))
+    counted = predict_file(abstaining, data, tmp_path / "some.csv")
     found = lines(tmp_path / "some.csv")
     assert counted.abstained == 2
     for row, value in zip(found, best, strict=True):
@@ -343,18 +259,7 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     assert [row["id"] for row in lines(out)] == list("01234")
 
 
-def test_progress_is_one_line_on_a_terminal_and_lines_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(progress, "_EVERY", (0.0, 0.0))
-    shares = iter([0.0, 0.5] * 2)
-    table = Table([], iter(()), lambda: next(shares))
-    for terminal, expected in ((True, "\r500 rows, 50% of the file"), (False, "  500 rows, 50% of the file")):
-        monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        progress.Progress(table)(500)
-        assert capsys.readouterr().err.startswith(expected)
-
-
-@pytest.mark.parametrize("task", ["reviews", "pairs", "scores"])
-@pytest.mark.parametrize("method", ["vanilla", "pooled"])
+@pytest.mark.parametrize(("method", "task"), [("vanilla", "reviews"), ("pooled", "pairs"), ("vanilla", "scores")])
 def test_int8_answers_nearly_as_fp32(exported: dict[tuple[str, str], Path], method: str, task: str) -> None:
     examples = [Example(str(n), review(n, n % 9 + 1), review(n + 1) if task == "pairs" else None, 0) for n in range(20)]
     plain, small = (load_served(exported[method, task], "cpu", one).scores(examples) for one in ("fp32", "int8"))

@@ -17,7 +17,7 @@ from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import predict_stream
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, review, stage, write_csv
+from tests.small_project import REPOSITORY, review, write_csv
 
 TEXTS = [review(0), review(1, 20), " ", "eine Übung, mit Komma", *(review(n, n % 7) for n in range(30))]
 
@@ -25,7 +25,6 @@ TEXTS = [review(0), review(1, 20), " ", "eine Übung, mit Komma", *(review(n, n 
 @pytest.fixture(scope="module")
 def model(exported: dict[tuple[str, str], Path]) -> ServedModel:
     served = load_served(exported["vanilla", "reviews"], "cpu")
-    assert isinstance(served, ServedModel)
     return served
 
 
@@ -106,13 +105,3 @@ def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, 
             assert json.loads(process.stdout.readline())["row"] == number
         process.stdin.close()
         assert process.wait() == 0
-
-
-def test_arguments_without_effect_are_refused(tmp_path: Path) -> None:
-    done = stage(tmp_path, "predict", "--model", "x", "--data", "-", "--out", "y.csv", "--overwrite")
-    assert done.returncode == 2
-    assert "--out has no use" in done.stderr
-    assert "--overwrite has no use" in done.stderr
-    done = stage(tmp_path, "predict", "--model", "x", "--data", "x.csv", "--format", "csv")
-    assert "--out is missing" in done.stderr
-    assert "--format is for --data -" in done.stderr

@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 from regft_core.runs.records import MARK
-from regft_core.settings.preset import preset_names
-from stages.preset import listed
 from tests.small_project import PARAMS, build, python, stage
 
 
@@ -47,16 +45,8 @@ def test_a_preset_runs_in_its_own_folder(project: Path) -> None:
     assert list((project / ".regft" / "runs").glob("*/*/result.json"))
     again = stage(project, "preset", "small", "--set", "grid.seeds=[0]")
     assert again.returncode == 0, again.stderr
-    assert "Running stage 'plan'" in again.stdout
+    assert "Running stage 'subsample'" in again.stdout
     assert "Running stage 'finetune'" not in again.stdout
-
-
-def test_without_a_name_every_preset_is_listed(project: Path) -> None:
-    lines = listed(project).splitlines()
-    named = {line.split()[0] for line in lines if line.startswith("  ")}
-    assert named == set(preset_names(project))
-    assert "  hype_table3                 Table 3: 1,000 training rows (roberta-large)" in lines
-    assert lines[-3:] == ["others", "  small                        (tiny)", "what one needs: regft preset NAME --plan"]
 
 
 def sections(folder: Path) -> list[str]:

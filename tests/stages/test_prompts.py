@@ -73,13 +73,6 @@ def recorded(root: Path, method: str, name: str = "dev") -> list[dict[str, Any]]
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_every_arm_is_in_the_report(trained: Path) -> None:
-    results = json.loads((trained / "reports" / "results.json").read_text())["reviews-16"]
-    assert set(METHODS) <= set(results)
-    for method in METHODS:
-        assert {"dev", "shop"} <= set(results[method])
-
-
 @pytest.mark.parametrize(
     "method", ["prompt_fine_tuning", "prompt_fine_tuning_drawn", "prompt_fine_tuning_demonstrations"]
 )
@@ -104,12 +97,6 @@ def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path
     assert json.loads(done.stdout) == pytest.approx(recorded(trained, "prompt_fine_tuning")[0]["scores"], abs=1e-5)
     card = (folder / "README.md").read_text()
     assert "classifier('a text it was [MASK] .')" in card
-
-
-def test_demonstrations_change_the_answers(trained: Path) -> None:
-    scores = {method: [row["scores"] for row in recorded(trained, method)] for method in METHODS}
-    assert scores["prompt_fine_tuning"] != scores["prompt_fine_tuning_demonstrations"]
-    assert scores["prompt_fine_tuning"] != scores["prompt_fine_tuning_drawn"]
 
 
 def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Path) -> None:

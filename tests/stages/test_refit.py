@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 import yaml
 
-from regft_core.errors import ConfigError, DataError, ModelError
-from regft_core.grid.refit import judged_run, refit
+from regft_core.errors import ConfigError, ModelError
+from regft_core.grid.refit import refit
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.findings import from_npy
 from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.project import open_project
 from regft_core.serve.export import export, finished_run
 from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
@@ -72,15 +71,6 @@ def final(folded: Path) -> Path:
     return export(refit(folded, "vanilla", say=quiet))
 
 
-def test_a_task_s_own_sizes_are_the_sizes_of_its_final_model(tmp_path: Path) -> None:
-    own = {"reviews": {"sizes": [12]}}
-    root = make(tmp_path / "project", ["vanilla"], grid={**GRID, "sizes": [16, 24]}, task_settings=own)
-    project = open_project(root)
-    assert judged_run(project, "vanilla", None, None, None).size == "12"
-    with raises_code(ConfigError, "not-listed", "size"):
-        judged_run(project, "vanilla", None, "16", None)
-
-
 # ------------------------------------------------------------------------------------ training
 
 
@@ -112,7 +102,7 @@ def test_numbers_of_steps_grow_with_the_rows(tmp_path: Path) -> None:
     assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
 
 
-@pytest.mark.parametrize(("method", "point"), [("vanilla", "step:3"), ("vanilla", "commit.renamed"), ("mix", "step:7")])
+@pytest.mark.parametrize(("method", "point"), [("vanilla", "commit.renamed"), ("mix", "step:7")])
 def test_a_killed_refit_continues_with_the_same_bits(tmp_path: Path, method: str, point: str) -> None:
     root = make(tmp_path / "project", ["vanilla"], execution={"checkpoint_seconds": 0}, training={"epochs": 2})
     shutil.copy(root / "pipelines/methods/weight_mixup.yaml", root / "pipelines/methods/mix.yaml")
@@ -139,17 +129,6 @@ def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path)
     context, _ = finished_run(job)
     assert context.phase("finetune").training.learning_rate == best
     assert f"- **Tuned values**: training.learning_rate {best}" in described(export(job))[1]
-
-
-def test_values_that_the_development_set_chose_are_marked(tmp_path: Path) -> None:
-    tuning = {"selection": "dev_as_published", "values": {"training.learning_rate": [1e-6, 1e-3]}}
-    task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]}, tuning=tuning)
-    judged(root)
-    runs = json.loads((root / "work/finetune/vanilla/reviews/full/manifest.json").read_text())["runs"]
-    job = refit(root, "vanilla", say=quiet)
-    assert job.values == runs[0]["tuned"]["values"] == runs[1]["tuned"]["values"]
-    assert "- Degraded: hyper-parameters were chosen on the development set" in described(export(job))[1]
 
 
 # ------------------------------------------------------------------------------------ what is said of it
@@ -229,13 +208,6 @@ def test_predictions_are_at_the_temperature(folded: Path, final: Path) -> None:
     assert found == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_a_run_without_an_encoder_is_refitted_too(folded: Path) -> None:
-    of, card = described(export(refit(folded, "tfidf_logistic", say=quiet)))
-    assert of["answered_by"]["regulariser"] == "tfidf_logistic"
-    assert of["refit"]["rows"] == ROWS
-    assert "- **Training rows**: 40: all labelled rows" in card
-
-
 # ------------------------------------------------------------------------------------ other tasks
 
 
@@ -273,23 +245,6 @@ def test_values_have_an_expected_score_and_no_temperature(tmp_path: Path) -> Non
     assert (of["refit"]["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "pearson", 32)
     with raises_code(ModelError, "bad-accuracy", "regression"):
         export(job, tmp_path / "none", accuracy=0.9)
-
-
-def test_several_labels_are_refitted(tmp_path: Path) -> None:
-    task = {
-        **TASK,
-        "kind": "multi_label",
-        "splits": {"train": "topics.csv", "dev": {"folds": 2}},
-        "metrics": ["f1_micro"],
-        "primary": "f1_micro",
-        "ood": {},
-    }
-    root = make(tmp_path / "project", ["vanilla"], task, grid={"sizes": ["full"], "seeds": [0, 1]})
-    rows = [(f"good film {n}", ("good", "bad", "good;bad", "bad")[n % 4]) for n in range(32)]
-    write_csv(root / "data" / "topics.csv", [("review", "verdict"), *rows])
-    judged(root)
-    of, _ = described(export(refit(root, "vanilla", say=quiet)))
-    assert (of["refit"]["temperature"], of["refit"]["metric"], of["refit"]["rows"]) == (None, "f1_micro", 32)
 
 
 # ------------------------------------------------------------------------------------ thresholds
@@ -336,24 +291,6 @@ def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ errors
 
 
-def test_what_is_missing_says_what_to_do(tmp_path: Path) -> None:
-    root = make(tmp_path / "project", ["tfidf_logistic"], grid={"sizes": ["full", 12], "seeds": [0, 1]})
-    with raises_code(DataError, "not-judged", "was not judged yet", "run `dvc repro`"):
-        refit(root, "tfidf_logistic", size="full", say=quiet)
-    with raises_code(ConfigError, "which-one", "--size names none", "add --size full"):
-        refit(root, "tfidf_logistic", say=quiet)
-    with raises_code(ConfigError, "not-listed", "method 'tfidf_logistik' is not listed", "did you mean"):
-        refit(root, "tfidf_logistik", size="full", say=quiet)
-    judged(root)
-    text = (root / "data/rows.csv").read_text()
-    (root / "data/rows.csv").write_text(text.replace("dog", "hound"))
-    with raises_code(DataError, "not-judged", "with other settings, code, rows or packages"):
-        refit(root, "tfidf_logistic", size="full", say=quiet)
-    done = stage(root, "export", "--method", "tfidf_logistic", "--refit")
-    assert done.returncode == 2
-    assert "the grid has several sizes (full, 12), and --size names none" in done.stderr
-
-
 def test_an_epoch_that_the_development_set_chose_is_not_refitted(tmp_path: Path) -> None:
     task = {**TASK, "splits": {"train": "rows.csv", "dev": 0.25}}
     training = {"checkpoint": "best_on_dev_as_published"}
@@ -361,12 +298,3 @@ def test_an_epoch_that_the_development_set_chose_is_not_refitted(tmp_path: Path)
     judged(root)
     with raises_code(ConfigError, "refit-choice", "training.checkpoint", "without --refit"):
         refit(root, "vanilla", say=quiet)
-
-
-def test_all_methods_have_a_refit_with_keys_of_its_own(folded: Path) -> None:
-    project = open_project(folded)
-    for method in project.methods:
-        plain = Context(Job(str(folded), method, "reviews", "full", 0), project=project)
-        whole = Context(Job(str(folded), method, "reviews", "full", 0, refit=True), project=project)
-        for phase in whole.method.phases:
-            assert whole.keys.of(phase.name) != plain.keys.of(phase.name)

@@ -11,12 +11,8 @@ import pytest
 import yaml
 
 from regft_core.data.examples import Example
-from regft_core.errors import ConfigError
-from regft_core.runs.job import Job
 from regft_core.schema.tasks import SubmissionConfig, TaskConfig
-from regft_core.serve.submission import submission_lines, write_submission
-from tests.errors import raises_code
-from tests.small_project import review, stage, write_csv
+from regft_core.serve.submission import submission_lines
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASK = {"kind": "classification", "labels": ["bad", "good"]}
@@ -63,28 +59,3 @@ def test_labels_that_are_not_the_tasks_are_refused() -> None:
     data["submission"]["labels"] = {"negative": "0"}
     with pytest.raises(ValueError, match=r"submission\.labels"):
         TaskConfig.model_validate(data)
-
-
-def test_a_run_predicts_every_row_of_the_test_split(trained: Path) -> None:
-    """A row without text too: the server wants a prediction for each."""
-    task = trained / "pipelines" / "tasks" / "reviews.yaml"
-    before = task.read_text()
-    job = Job(str(trained), "vanilla", "reviews", "16", 1)
-    with raises_code(ConfigError, "no-submission"):
-        write_submission(job)
-    rows = [(review(n),) for n in range(5)] + [("",)]
-    write_csv(trained / "data" / "hidden.csv", [("review",), *rows])
-    added = {"format": "glue", "files": {"Reviews.tsv": "hidden.csv"}, "labels": {"bad": "0", "good": "1"}}
-    task.write_text(yaml.dump({**yaml.safe_load(before), "submission": added}))
-    try:
-        arguments = ["--method", "vanilla", "--task", "reviews", "--size", "16", "--seed", "1"]
-        done = stage(trained, "submission", *arguments)
-        assert done.returncode == 0, done.stderr
-        file = "submissions/vanilla-reviews-16-seed-1/Reviews.tsv"
-        assert f"{file}: 6 predictions" in done.stdout
-        lines = (trained / file).read_text().splitlines()
-        assert lines[0] == "index\tprediction"
-        assert [line.split("\t")[0] for line in lines[1:]] == [str(n) for n in range(6)]
-        assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
-    finally:
-        task.write_text(before)

@@ -2,43 +2,43 @@
 
 A file has the executor's name, which ``execution.executor`` gives, and defines ::
 
-    run(queue, function, *, devices, workers_per_device, threads, settings)
+    run(queue: JobQueue, workers: Workers)
 
 The contract, which ``tests/execution/test_executor_contract.py`` tries with every file of this folder:
 
-- *Jobs.* As long as there are any, ``queue.take()`` (``execution.queue.JobQueue``) is the job to start next: an index,
-  or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``,
-  on one of ``devices``, with torch at ``threads`` threads (``failures.torch_threads``).
+- *Jobs.* As long as there are any, ``queue.take()`` (``grid.queue.JobQueue``) is the job to start next: an index,
+  or None when none can start before another ends. Each job is one call ``function(queue.jobs[index], device=...)``, on
+  one of ``devices``, with torch at ``threads`` threads (``queue.torch_threads``), all of ``workers``.
 - *One job at a time in a process.* Random draws, kernels and threads are settings of a process in torch. A second
-  training beside one that runs is refused (``execution.alone``), so a pool of threads cannot be an executor.
+  training beside one that runs is refused, so a pool of threads cannot be an executor.
 - *Results* are reported in the driver, the process that called ``run``, and from its thread:
-  ``queue.succeeded(index, result)``, or ``queue.failed(index, message, trace)`` for a job that raised or whose
-  process died (``failures.describe_failure``). The other jobs still finish. A job may be started again
+  ``queue.report(index, answer)`` with what ``queue.attempt`` returned where the job ran, or
+  ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
 - *Interruption.* ``run`` leaves no process and no job behind, also when SIGINT or SIGTERM interrupts it
   (``processes.termination_raises``).
 - *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
   between jobs.
 
-``settings`` is the section of ``execution`` that has the executor's name, for executors that have one. An executor
-whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a run
-starts (``devices.own_device``), not here. Its ``settings["shared"]`` is a folder that all machines see: the run store
-where that lies outside of the project, else the project itself. A cluster that sees neither is told ``root`` (the
-project), ``store`` and ``keys`` instead (``executors/ray.py``).
+An executor whose workers may be on other machines says ``REMOTE = True``: which devices there are is then asked where a
+run starts (``devices.own_device``), not here. ``settings["shared"]`` of its workers is a folder that all machines see:
+the run store where that lies outside of the project, else the project itself. A cluster that sees neither is told
+``root`` (the project), ``store`` and ``keys`` instead (``executors/ray.py``).
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
-from regft_core.grid.failures import JobFailure, JobsFailed
-from regft_core.grid.queue import JobQueue
+from regft_core.errors import ConfigError, Problem
+from regft_core.grid.queue import JobFailure, JobQueue, JobsFailed, Workers
 from regft_core.models.devices import visible_devices
 from regft_core.names import listing
 
-__all__ = ["JobFailure", "JobsFailed", "is_remote", "run_all", "visible_devices"]
+__all__ = ["JobFailure", "JobsFailed", "is_remote", "require", "run_all", "visible_devices"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -84,14 +84,32 @@ def run_all(
         raise ValueError("at least one device and one worker per device are needed")
     queue = JobQueue(jobs, after=after, costs=costs, on_result=on_result)
     if jobs:
-        EXECUTORS.load(executor).run(
-            queue,
-            function,
-            devices=devices,
-            workers_per_device=workers_per_device,
-            threads=threads,
-            settings=settings or {},
-        )
+        EXECUTORS.load(executor).run(queue, Workers(function, devices, workers_per_device, threads, settings or {}))
     if queue.failures:
         raise JobsFailed(queue.failures, queue.results)
     return queue.results
+
+
+def require(package: str, extra: str, what: str) -> Any:
+    """Import an optional ``package``, which ``pip install 'regft[extra]'`` brings.
+
+    Raises ConfigError when it is not installed; ``what`` of the configuration needs it.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise  # it is there, but one of its own needs is not
+        key, _, value = what.partition(": ")
+        raise ConfigError(
+            [
+                Problem(
+                    "package-missing",
+                    "params.yaml",
+                    0,
+                    f"execution.{key}",
+                    f"'{value}' needs the package '{package}', which is not installed",
+                    f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'",
+                )
+            ]
+        ) from error

@@ -2,22 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.queue import JobQueue
-from regft_core.grid.worker_pool import run_processes
+from regft_core.grid.processes import collect_rarely, die_with_parent, give_back_freed_memory, termination_raises
+from regft_core.grid.queue import JobQueue, Workers, attempt
+from regft_core.models.devices import free_memory, take_device
 
 
-def run(
-    queue: JobQueue,
-    function: Callable[..., Any],
-    *,
-    devices: Sequence[str],
-    workers_per_device: int,
-    threads: int | None,
-    settings: Mapping[str, Any],
-) -> None:
+def run(queue: JobQueue, workers: Workers) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
-    slots = [device for _ in range(workers_per_device) for device in devices][: len(queue)]
-    run_processes(queue, function, slots, threads)
+    devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue)]
+    pools = [_Worker(device, workers.threads) for device in devices]
+    with termination_raises():
+        try:
+            while True:
+                for worker in pools:
+                    if worker.future is None and (index := queue.take()) is not None:
+                        worker.start(index, workers.function, queue.jobs[index])
+                busy = [worker.future for worker in pools if worker.future is not None]
+                if not busy:
+                    return
+                done, _ = wait(busy, return_when=FIRST_COMPLETED)
+                for worker in pools:
+                    if worker.future in done:
+                        worker.report(queue)
+        finally:
+            for worker in pools:
+                worker.kill()
+
+
+class _Worker:
+    """A pool of one process, which stays between jobs: where it dies, it takes no other job with it."""
+
+    def __init__(self, device: str, threads: int | None) -> None:
+        self.device, self.threads = device, threads
+        self.future: Future[tuple[Any, ...]] | None = None
+        self._index = 0
+        self._pool: ProcessPoolExecutor | None = None
+
+    def start(self, index: int, function: Callable[..., Any], job: Any) -> None:
+        while self.future is None:
+            if self._pool is None:
+                settings = self.device, self.threads, os.getpid()
+                self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=settings)
+            try:
+                self.future = self._pool.submit(_work, function, job, self.device)
+            except BrokenProcessPool:  # it died after its last answer: no job's fault
+                self.kill()
+        self._index = index
+
+    def report(self, queue: JobQueue) -> None:
+        """Report the job that has ended."""
+        assert self.future is not None
+        future, self.future = self.future, None
+        try:
+            answer = future.result()
+        except BrokenProcessPool:
+            answer = False, "its process died: it was killed (maybe for want of memory), or crashed"
+            self.kill()
+        except Exception as error:
+            answer = False, f"its result cannot be sent to the parent process: {error}"
+        queue.report(self._index, answer)
+        if not answer[0] and self.device != "cpu":
+            self.kill()  # after an error of its GPU a process cannot use it any more: every later job would fail
+
+    def kill(self) -> None:
+        """Kill the process and all that it started."""
+        if self._pool is None:
+            return
+        for process in list((self._pool._processes or {}).values()):
+            if process.pid is not None and process.is_alive():
+                for kill in (os.killpg, os.kill):  # the second one: killed before it could lead its group
+                    with suppress(ProcessLookupError, PermissionError):
+                        kill(process.pid, signal.SIGKILL)
+        self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+
+
+# ---------------------------------------------------------------------------- in the worker
+
+
+def _begin(device: str, threads: int | None, parent: int) -> None:
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)  # one signal reaches this process and what it starts
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and kills
+    collect_rarely()
+    take_device(device)  # libraries that ask for "cuda" get this one
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _work(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
+    try:
+        return attempt(function, job, device)
+    finally:
+        free_memory(device)
+        give_back_freed_memory()

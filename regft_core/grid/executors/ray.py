@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import RunFailed, StoreError
-from regft_core.grid.extras import require
-from regft_core.grid.failures import describe_failure, is_machine_fault, torch_threads
+from regft_core.grid.executors import require
 from regft_core.grid.processes import termination_raises
-from regft_core.grid.queue import JobQueue
+from regft_core.grid.queue import JobQueue, Workers, describe_failure, is_machine_fault, torch_threads
 from regft_core.models.devices import own_device
 from regft_core.runs.code import package_root
 from regft_core.runs.store import RunStore
@@ -51,23 +50,15 @@ class MachineFault(Exception):
     """A run met a fault of its machine: another attempt, there or elsewhere, may succeed."""
 
 
-def run(
-    queue: JobQueue,
-    function: Callable[..., Any],
-    *,
-    devices: Sequence[str],
-    workers_per_device: int,
-    threads: int | None,
-    settings: Mapping[str, Any],
-) -> None:
+def run(queue: JobQueue, workers: Workers) -> None:
     """Run the jobs as Ray tasks; see the module.
 
-    ``settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store, ``root``
-    (the project), ``store`` (its run store) and ``keys`` (index of a job -> runs that it starts from).
+    ``workers.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
+    ``root`` (the project), ``store`` (its run store) and ``keys`` (index of a job -> runs that it starts from).
     """
     ray = require("ray", "ray", "executor: ray")
-    with termination_raises(), _connected(ray, settings, workers_per_device, threads):
-        _Driver(ray, queue, function, workers_per_device, threads, settings).work()
+    with termination_raises(), _connected(ray, workers.settings, workers.per_device, workers.threads):
+        _Driver(ray, queue, workers).work()
 
 
 @contextmanager
@@ -156,20 +147,12 @@ def _work_in_copy(
 class _Driver:
     """Submits, waits, and counts attempts."""
 
-    def __init__(
-        self,
-        ray: Any,
-        queue: JobQueue,
-        function: Callable[..., Any],
-        workers: int,
-        threads: int | None,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.ray, self.queue, self.threads = ray, queue, threads
-        self.function = function
+    def __init__(self, ray: Any, queue: JobQueue, workers: Workers) -> None:
+        self.ray, self.queue, self.threads = ray, queue, workers.threads
+        self.function, settings = workers.function, workers.settings
         self.wanted = settings.get("device", "cpu")
-        self.cpus = float(settings.get("cpus") or threads or 1)
-        self.gpus = self._gpus(settings.get("gpus"), workers)
+        self.cpus = float(settings.get("cpus") or workers.threads or 1)
+        self.gpus = self._gpus(settings.get("gpus"), workers.per_device)
         self.retries = int(settings.get("retries", 3))
         self.deadline = float(settings.get("deadline_minutes", 1440)) * 60
         #: The run store that the workers do not see; None where they do.

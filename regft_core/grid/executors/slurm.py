@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core.grid.extras import require
-from regft_core.grid.failures import describe_failure, torch_threads
+from regft_core.grid.executors import require
 from regft_core.grid.processes import termination_raises
-from regft_core.grid.queue import JobQueue
+from regft_core.grid.queue import JobQueue, Workers, attempt, describe_failure, torch_threads
 from regft_core.models.devices import own_device
 
 REMOTE = True
@@ -36,37 +35,31 @@ class Task:
         """(True, result) or (False, message, traceback)."""
         function, job, wanted, threads = self.arguments
         try:
-            with torch_threads(threads):
-                return True, function(job, device=own_device(wanted))
+            device = own_device(wanted)
         except Exception as error:
             return False, *describe_failure(error)
+        with torch_threads(threads):
+            return attempt(function, job, device)
 
     def checkpoint(self) -> Any:
         """What submitit queues in place of a job that is taken off its machine: the same; the run has checkpoints."""
         return require("submitit", "slurm", "executor: slurm").helpers.DelayedSubmission(self)
 
 
-def run(
-    queue: JobQueue,
-    function: Callable[..., Any],
-    *,
-    devices: Sequence[str],
-    workers_per_device: int,
-    threads: int | None,
-    settings: Mapping[str, Any],
-) -> None:
-    """Submit the jobs and wait for them; ``settings`` is ``SlurmConfig`` with the device that is wanted."""
+def run(queue: JobQueue, workers: Workers) -> None:
+    """Submit the jobs and wait for them; ``workers.settings`` is ``SlurmConfig`` with the device that is wanted."""
+    settings = workers.settings
     # Read by submitit when it is imported, here and in the jobs, which inherit it.
     os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", settings.get("signal", "USR2"))
     submitit = require("submitit", "slurm", "executor: slurm")
-    executor = _executor(submitit, settings, threads)
+    executor = _executor(submitit, settings, workers.threads)
     open_jobs: dict[int, Any] = {}
     with termination_raises():
         try:
             while True:
                 indices = [queue.take() for _ in range(queue.startable)]
                 tasks = [
-                    (index, Task(function, queue.jobs[index], settings.get("device", "cpu"), threads))
+                    (index, Task(workers.function, queue.jobs[index], settings.get("device", "cpu"), workers.threads))
                     for index in indices
                     if index is not None
                 ]
@@ -89,13 +82,13 @@ def run(
 
 def _collect(queue: JobQueue, index: int, job: Any) -> None:
     try:
-        good, *answer = job.result()
+        answer = job.result()
     except Exception as error:  # submitit raises many types: no output, failed, cancelled, timed out too often
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         what = lines[0] if lines else type(error).__name__
         queue.failed(index, f"its job {job.job_id} ended as {job.state}: {what}; its log is {job.paths.stderr}")
     else:
-        (queue.succeeded if good else queue.failed)(index, *answer)
+        queue.report(index, answer)
 
 
 def _executor(submitit: Any, settings: Mapping[str, Any], threads: int | None) -> Any:

@@ -1,4 +1,4 @@
-"""Stage plan: bring the rows of every task up to date, and write down the key of every run of the grid."""
+"""Stage subsample: bring the rows of every task up to date, and write the key of every run of the grid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/datasets, work/subsamples, work/lengths and work/plan; what is up to date is left alone."""
+    """Write work/datasets, work/subsamples, work/lengths and work/plan; up-to-date files are left alone."""
     from regft_core.grid.data import prepare
     from regft_core.grid.keys import forget_failures, stale_cells, write_plan
     from regft_core.runs.project import open_project

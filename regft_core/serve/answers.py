@@ -1,0 +1,158 @@
+"""Answers to rows, the same in files, streams and requests; as CSV (no cell is a formula) or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from regft_core.data.examples import Example, means_none
+from regft_core.errors import DataError
+from regft_core.kinds import find
+from regft_core.serve.model import ServedModel
+
+FORMATS = (".csv", ".jsonl")
+#: A cell that starts with one of these may be run as a formula when a spreadsheet opens the file.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: Digits after the point of probabilities, and of a value in all: beyond them are the last bits of sums.
+DIGITS = 6
+
+
+@dataclass
+class Counted:
+    """What happened to the rows of a file.
+
+    Attributes:
+        cut: to the model's length.
+        empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
+        words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
+        abstained: rows on which the model is not confident enough to answer.
+        resumed: rows that an earlier call predicted.
+    """
+
+    SHOWN: ClassVar[int] = 3
+
+    rows: int = 0
+    cut: int = 0
+    empty: int = 0
+    unreadable: int = 0
+    unreadable_rows: list[str] = field(default_factory=list)
+    words_for_none: int = 0
+    abstained: int = 0
+    resumed: int = 0
+    seconds: float = 0.0
+
+
+def columns_of(model: ServedModel) -> list[str]:
+    """The columns of an answer, after the number of its row."""
+    return [
+        "prediction",
+        *(["answered"] if model.served.abstain else []),
+        *find(model.served.kind).score_columns(model.labels),
+    ]
+
+
+def answers(
+    model: ServedModel,
+    examples: Sequence[Example | None],
+    counted: Counted,
+    kept: Sequence[Mapping[str, Any]] = (),
+    scores: Sequence[Sequence[float]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, ``columns_of`` the model.
+
+    Args:
+        examples: None for a row without a text, which gets no prediction.
+        counted: goes on counting; ``row`` is its number of rows.
+        scores: of the examples that are there, where they were computed with others'; else computed here.
+    """
+    present = [example for example in examples if example is not None]
+    if scores is None:
+        scores = model.scores(present).tolist() if present else []
+    found = iter(scores)
+    counted.cut += model.cut(present) if present else 0
+    counted.empty += len(examples) - len(present)
+    counted.words_for_none += sum(means_none(example.text) for example in present)
+    kind = find(model.served.kind)
+    names = kind.score_columns(model.labels)
+    for index, example in enumerate(examples):
+        counted.rows += 1
+        values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
+        if example is not None:
+            own = list(next(found))
+            answer = kind.answer(own, model.labels)
+            if model.served.abstain is not None:
+                values["answered"] = max(own) >= model.served.abstain.threshold
+                counted.abstained += not values["answered"]
+            if values.get("answered", True):
+                values["prediction"] = answer if isinstance(answer, str) else rounded(answer)
+            values |= {name: round(score, DIGITS) for name, score in zip(names, own)}
+        yield values
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def rounded(value: float) -> float:
+    """A predicted value to its first ``DIGITS`` digits, whatever its unit."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def safe_cell(value: Any) -> Any:
+    """``value`` as a spreadsheet may show it: text that could be a formula gets a leading ``'``; numbers stay."""
+    if not isinstance(value, str) or not value.lstrip(" ").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return "'" + value
+    return value
+
+
+def encodable(text: str) -> str:
+    """Return a text that any file can hold: U+FFFD in place of half a surrogate pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Writer:
+    """Writes one line per row to an open text file, in a format of ``FORMATS``; of CSV the ``header`` first."""
+
+    def __init__(self, form: str, file: IO[str], columns: Sequence[str], *, header: bool = True) -> None:
+        self._json = form == ".jsonl"
+        self._file = file
+        self._columns = list(columns)
+        if not self._json:
+            self._csv = csv.writer(file, lineterminator="\n")
+            if header:
+                self._csv.writerow([safe_cell(encodable(name)) for name in self._columns])
+
+    def row(self, values: Mapping[str, Any]) -> None:
+        """Write the values of the columns; None is an empty cell."""
+        if self._json:
+            line = {name: values.get(name) for name in self._columns}
+            self._file.write(encodable(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
+            return
+        self._csv.writerow([safe_cell(_cell(name, values.get(name))) for name in self._columns])
+
+
+def _cell(name: str, value: Any) -> Any:
+    if isinstance(value, float) and name != "prediction":
+        return f"{value:.{DIGITS}f}"
+    if isinstance(value, bool | list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return encodable(value) if isinstance(value, str) else value
+
+
+def check_output(out: Path, data: Path, overwrite: bool) -> None:
+    """Raise DataError when ``out`` cannot be written: its ending, a file that is there, the file that is read."""
+    if out.suffix.lower() not in FORMATS:
+        raise DataError(
+            "unknown-format", f"--out {out}: unknown format\n    -> the name ends in {' or '.join(FORMATS)}"
+        )
+    if out.resolve() == data.resolve():
+        raise DataError("output-is-input", f"--out {out} is the file that is read\n    -> choose another name")
+    if out.exists() and not overwrite:
+        raise DataError("in-the-way", f"--out {out} exists\n    -> choose another name, or add --overwrite")

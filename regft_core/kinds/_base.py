@@ -77,8 +77,6 @@ class Kind(ABC):
     dtype: ClassVar[Literal["int64", "float64", "uint64"]]
     #: The keys of a task's YAML that settle labels which do not match, for a hint; ends in ", " or is empty.
     label_keys: ClassVar[str]
-    #: Python in a model card that prints the answers; it has ``logits`` and ``encoder.config.id2label``.
-    printed: ClassVar[str]
     #: Whether the formats of benchmarks' servers (``submission``) have answers of this kind.
     submits: ClassVar[bool]
 

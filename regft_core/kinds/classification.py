@@ -22,7 +22,6 @@ class Classification(Kind):
     dtype = "int64"
     label_keys = "'labels' lists every label, 'label_values' maps other spellings, "
     submits = True
-    printed = "[encoder.config.id2label[best] for best in logits.argmax(-1).tolist()]"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         if labels is None or len(labels) < 2:

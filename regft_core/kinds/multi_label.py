@@ -34,7 +34,6 @@ class MultiLabel(Kind):
     dtype = "uint64"
     label_keys = "'labels' lists every label, 'label_values' maps other spellings, columns.label_delimiter cuts cells, "
     submits = False
-    printed = "[[encoder.config.id2label[k] for k, logit in enumerate(row) if logit > 0] for row in logits.tolist()]"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         if labels is None or len(labels) < 2:

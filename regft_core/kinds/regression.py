@@ -26,7 +26,6 @@ class Regression(Kind):
     dtype = "float64"
     label_keys = ""
     submits = True
-    printed = "logits.squeeze(-1).tolist()"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels is None else "a regression task has no 'labels'; use 'range'"

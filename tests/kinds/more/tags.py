@@ -27,7 +27,6 @@ class Tags(Kind):
     dtype = "int64"
     label_keys = "'labels' lists every tag, "
     submits = True
-    printed = "logits.gt(0).tolist()"
 
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
         return None if labels else "a tags task needs 'labels'"

@@ -35,8 +35,8 @@ class Tokens(TypedDict):
 class TokenCache(Protocol):
     """Where tokens are looked up and kept, by the key of their texts and settings."""
 
-    def get(self, key: str, count: int) -> Tokens | None:
-        """Return the tokens of ``count`` examples under a key; None where there are none."""
+    def get(self, key: str) -> Tokens | None:
+        """Return the tokens under a key; None where there are none."""
 
     def put(self, key: str, tokens: Tokens) -> None:
         """Keep tokens under a key."""
@@ -186,7 +186,7 @@ def _tokens(
     if cache is None:
         return _tokenise(examples, tokenizer, max_length, prompt, reading)
     key = _key(examples, max_length, _takes_types(tokenizer), prompt, reading)
-    tokens = cache.get(key, len(examples))
+    tokens = cache.get(key)
     if tokens is None:
         tokens = _tokenise(examples, tokenizer, max_length, prompt, reading)
         cache.put(key, tokens)

@@ -31,18 +31,18 @@ class FileState(NamedTuple):
 
 def file_state(path: str) -> FileState | None:
     """Return the state of a regular file, or None if there is none at ``path``."""
-    found = _look(path)
-    if found is None or not stat.S_ISREG(found.st_mode):
+    status = _look(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
         return None
-    return FileState(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def folder_state(path: str) -> FileState | None:
     """Return the state of a folder, which changes with its list of names; None if there is none at ``path``."""
-    found = _look(path)
-    if found is None or not stat.S_ISDIR(found.st_mode):
+    status = _look(path)
+    if status is None or not stat.S_ISDIR(status.st_mode):
         return None
-    return FileState(path, 0, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return FileState(path, 0, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _look(path: str) -> os.stat_result | None:
@@ -64,9 +64,9 @@ def content_sha256(path: Path | str) -> str:
     """``io.sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
     name = os.fspath(path)
     state = file_state(name)
-    known = _hashes.get(name)
-    if known is not None and known[0] == state:
-        return known[1]
+    hashed = _hashes.get(name)
+    if hashed is not None and hashed[0] == state:
+        return hashed[1]
     sha256 = sha256_file(name)
     if state is not None and settled(state) and file_state(name) == state:
         _hashes[name] = state, sha256

@@ -42,7 +42,7 @@ def what_is(path: Path) -> str | None:
 
 def cache_folder() -> Path:
     """Return the folder of this host's caches: ``$REGFT_CACHE``, else ``regft`` below the user's cache folder."""
-    given = os.environ.get("REGFT_CACHE")
-    if given:
-        return Path(given).expanduser().absolute()
+    folder = os.environ.get("REGFT_CACHE")
+    if folder:
+        return Path(folder).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
 from pathlib import Path
@@ -19,8 +18,6 @@ from regft_core.errors import StoreError
 
 M = TypeVar("M", bound=BaseModel)
 
-#: Levels of lists and objects. Records of regft have about ten.
-DEEPEST = 100
 #: The caller may not, or the machine cannot at the moment; unlike a missing file or a bad disk block.
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
 _NAMES: dict[type, str] = {
@@ -83,15 +80,16 @@ def parse_json(content: bytes | str, path: Path | str, shape: type = object) -> 
     """Return the value of JSON ``content``, which was read from ``path``.
 
     Raises:
-        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested deeper than ``DEEPEST``, holds a number
-            that is not finite or half a surrogate pair, or is not of type ``shape``.
+        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds a number that is not
+            finite or half a surrogate pair, or is not of type ``shape``.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_not_finite)
-        _check(value)
+        # Writing refuses what reading accepts: numbers that are too large, and half a surrogate pair.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except RecursionError as error:
-        raise _damaged(path, f"is nested deeper than {DEEPEST} levels") from error
+        raise _damaged(path, "is nested too deeply") from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(value, shape):
@@ -126,34 +124,3 @@ def _content(path: Path | str) -> bytes:
 
 def _not_finite(text: str) -> NoReturn:
     raise ValueError(f"holds {text}, which JSON does not have")
-
-
-def _check(value: Any) -> None:
-    """Raise for what ``json`` accepts and the rest of regft, or another program, would stumble over."""
-    level = [value]
-    for _ in range(DEEPEST):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, str):
-                _check_text(item)
-            elif isinstance(item, float):
-                if not math.isfinite(item):
-                    raise ValueError("holds a number that is too large")
-            elif isinstance(item, dict):
-                for key in item:
-                    _check_text(key)
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        if not below:
-            return
-        level = below
-    raise RecursionError
-
-
-def _check_text(text: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"holds half a surrogate pair, in {json.dumps(text)[:60]}") from error

@@ -1,9 +1,9 @@
-"""Tokens and vectors of a frozen encoder, kept beside the runs: one file for each set of rows or batch.
+"""Vectors of a frozen encoder, kept beside the runs; tokens, kept for the runs of a process.
 
-``<store>/{tokens,features}/<first two digits>/<key>.safetensors``. A file is named by all that determines it, the code
-that made it among that, and is written only with the next result, after code and encoder were checked once more. A
-damaged file is said in a warning and made again. Nothing is wrong without them. The least recently used vectors go when
-all of them exceed ``LIMIT_BYTES``, and with the weights of runs when the store exceeds its budget.
+``<store>/features/<first two digits>/<key>.safetensors`` has the vectors of one batch. A file is named by all that
+determines it, the code that made it among that, and is written only with the next result, after code and encoder were
+checked once more. A damaged file is said in a warning and computed again. The least recently used files go when all of
+them exceed ``LIMIT_BYTES``, and with the weights of runs when the store exceeds its budget.
 """
 
 from __future__ import annotations
@@ -11,61 +11,82 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
-from regft_core.io.canonical import sha256_text
 from regft_core.io.files import write_bytes
-from regft_core.lazy import np
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regft_core.data.encode import Rows, Tokens
-
-    Arrays = Mapping[str, Tensor]
+    from regft_core.data.encode import Tokens
 
 log = logging.getLogger(__name__)
 
-V = TypeVar("V")
-
-FEATURES, TOKENS = "features", "tokens"
-#: Of all vectors together; about 700,000 rows of a base-size encoder.
+FOLDER = "features"
+#: Of all files together; about 700,000 rows of a base-size encoder.
 LIMIT_BYTES = 2_000_000_000
-_COLUMNS = ("input_ids", "token_type_ids", "special_mask", "segment")
+#: Of one tokenizer in a process; about 150 MB.
+LIMIT_TOKENS = 2_000_000
 
 
-class Cache(Generic[V]):
-    """Values under keys in one folder. What is put is found at once, and on disk after ``write``."""
+class TokenMemory:
+    """The tokens of one tokenizer in this process: the sets that runs are evaluated on are tokenised once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._waiting: dict[str, V] = {}
+    def __init__(self) -> None:
+        #: Key -> tokens and how many there are; the most recently used is the last.
+        self._found: dict[str, tuple[Tokens, int]] = {}
 
-    def _arrays(self, value: V) -> Arrays:
-        raise NotImplementedError
+    def get(self, key: str) -> Tokens | None:
+        """Return the tokens of ``key``; None when there are none."""
+        if key not in self._found:
+            return None
+        self._found[key] = self._found.pop(key)
+        return self._found[key][0]
 
-    def _value(self, arrays: Arrays) -> V:
-        raise NotImplementedError
+    def put(self, key: str, tokens: Tokens) -> None:
+        """Keep tokens; the least recently used go beyond ``LIMIT_TOKENS``."""
+        self._found[key] = tokens, sum(map(len, tokens["input_ids"]))
+        while sum(count for _, count in self._found.values()) > LIMIT_TOKENS:
+            del self._found[next(iter(self._found))]
 
-    def _find(self, key: str) -> V | None:
-        """Return the value of ``key``; None when there is none, or its file is damaged (with a warning)."""
+
+@lru_cache(maxsize=4)
+def token_memory(tokenizer_sha256: str) -> TokenMemory:
+    """Return the tokens of the tokenizer with these bytes."""
+    return TokenMemory()
+
+
+class FeatureFiles:
+    """The kept vectors of one run store. What is put is found at once, and on disk after ``write``."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._waiting: dict[str, Tensor] = {}
+
+    def get(self, key: str) -> Tensor | None:
+        """Return the vectors of ``key``, on the CPU; None when there are none, or they are damaged (with a warning)."""
         if key in self._waiting:
             return self._waiting[key]
         path = self._path(key)
         try:
-            value = self._value(_read(path, key))
+            vectors = _read(path, key)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError) as error:
-            log.warning("%s is damaged (%s); it is made again", path, error)
+        except (OSError, ValueError) as error:
+            log.warning("%s is damaged (%s); the encoder runs again", path, error)
             return None
         with suppress(OSError):  # a hint for pruning
             os.utime(path)
-        return value
+        return vectors
+
+    def put(self, key: str, vectors: Tensor) -> None:
+        """Keep vectors ``[B, H]`` until they are written."""
+        self._waiting[key] = vectors.detach().to("cpu", copy=True).contiguous()
 
     def write(self) -> None:
         """Write what was put; what the disk refuses is said, and not kept."""
@@ -73,95 +94,21 @@ class Cache(Generic[V]):
 
         waiting, self._waiting = self._waiting, {}
         try:
-            for key, value in waiting.items():
-                arrays = dict(self._arrays(value))
-                write_bytes(self._path(key), save(arrays, {"key": key, "sha256": _checksum(arrays)}))
+            for key, vectors in waiting.items():
+                metadata = {"key": key, "sha256": _checksum(vectors)}
+                write_bytes(self._path(key), save({"vectors": vectors}, metadata))
         except StoreError as error:
-            log.warning("%s are not kept: %s", self.folder.name, error)
-        if waiting and self.folder.name == FEATURES:
-            _trim(self.folder.parent, LIMIT_BYTES)
+            log.warning("vectors of a frozen encoder are not kept: %s", error)
+        if waiting:
+            _trim(self._store, LIMIT_BYTES)
 
     def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.safetensors"
-
-
-class FeatureFiles(Cache["Tensor"]):
-    """The kept vectors ``[B, H]`` of one run store."""
-
-    def __init__(self, store: Path) -> None:
-        super().__init__(store / FEATURES)
-
-    def get(self, key: str) -> Tensor | None:
-        """Return the vectors of ``key``, on the CPU; None when there are none, or they are damaged."""
-        return self._find(key)
-
-    def put(self, key: str, vectors: Tensor) -> None:
-        """Keep vectors until they are written."""
-        self._waiting[key] = vectors.detach().to("cpu", copy=True).contiguous()
-
-    def _arrays(self, value: Tensor) -> Arrays:
-        return {"vectors": value}
-
-    def _value(self, arrays: Arrays) -> Tensor:
-        # Memory of its own, aligned as the encoder's output is: kernels may add up otherwise elsewhere.
-        return arrays["vectors"].clone()
-
-
-class TokenFiles(Cache["Tokens"]):
-    """The kept tokens of one tokenizer.
-
-    Args:
-        store: the run store's folder.
-        about: what determines tokens beside texts and settings: hashes of the tokenizer and of the loaded code.
-    """
-
-    def __init__(self, store: Path, about: str) -> None:
-        super().__init__(store / TOKENS)
-        self._about = about
-
-    def get(self, key: str, count: int) -> Tokens | None:
-        """Return the tokens of ``count`` examples; None when there are none, or they are damaged."""
-        tokens = self._find(sha256_text(f"{self._about} {key}"))
-        if tokens is not None and len(tokens["input_ids"] if tokens["windows"] is None else tokens["windows"]) != count:
-            return None
-        return tokens
-
-    def put(self, key: str, tokens: Tokens) -> None:
-        """Keep tokens until they are written."""
-        self._waiting[sha256_text(f"{self._about} {key}")] = tokens
-
-    def _arrays(self, value: Tokens) -> Arrays:
-        import torch
-
-        arrays: dict[str, Any] = {"lengths": [len(row) for row in value["input_ids"]]}
-        for name in _COLUMNS:
-            rows: Rows | None = value[name]  # type: ignore[literal-required]
-            if rows is not None:
-                arrays[name] = [token for row in rows for token in row]
-        if value["windows"] is not None:
-            arrays["windows"] = value["windows"]
-        return {name: torch.from_numpy(np.asarray(numbers, dtype=np.int32)) for name, numbers in arrays.items()}
-
-    def _value(self, arrays: Arrays) -> Tokens:
-        from regft_core.data.encode import Tokens
-
-        ends = np.cumsum(arrays["lengths"].numpy())[:-1]
-
-        def rows(name: str) -> Rows:
-            return [row.tolist() for row in np.split(arrays[name].numpy(), ends)] if len(arrays["lengths"]) else []
-
-        return Tokens(
-            input_ids=rows("input_ids"),
-            token_type_ids=rows("token_type_ids") if "token_type_ids" in arrays else None,
-            special_mask=rows("special_mask"),
-            segment=rows("segment"),
-            windows=arrays["windows"].tolist() if "windows" in arrays else None,
-        )
+        return self._store / FOLDER / key[:2] / f"{key}.safetensors"
 
 
 def feature_files(store: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield last use, bytes and path of every file of vectors."""
-    for path in (store / FEATURES).glob("[0-9a-f][0-9a-f]/*.safetensors"):
+    for path in (store / FOLDER).glob("[0-9a-f][0-9a-f]/*.safetensors"):
         with suppress(OSError):  # pruned meanwhile
             status = path.stat()
             yield status.st_mtime, status.st_size, path
@@ -189,27 +136,27 @@ def _trim(store: Path, limit: int) -> None:
             total -= size
 
 
-def _read(path: Path, key: str) -> Arrays:
-    """Return the arrays of a file; raises ValueError for what was not written under this key."""
+def _read(path: Path, key: str) -> Tensor:
+    """Return the vectors of a file; raises ValueError for what was not written under this key."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise FileNotFoundError(path)
     try:
         with safe_open(str(path), framework="pt") as file:
-            metadata, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata, vectors = file.metadata() or {}, file.get_tensor("vectors")
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    if metadata.get("key") != key or metadata.get("sha256") != _checksum(arrays):
+    if metadata.get("key") != key or metadata.get("sha256") != _checksum(vectors):
         raise ValueError("its checksum does not match")
-    return arrays
+    # Memory of its own, aligned as the encoder's output is: kernels may add up otherwise elsewhere.
+    aligned: Tensor = vectors.clone()
+    return aligned
 
 
-def _checksum(arrays: Arrays) -> str:
+def _checksum(vectors: Tensor) -> str:
     import torch
 
-    digest = hashlib.sha256()
-    for _, array in sorted(arrays.items()):
-        digest.update(f"{array.dtype} {tuple(array.shape)};".encode())
-        digest.update(array.contiguous().flatten().view(torch.uint8).numpy().data)
+    digest = hashlib.sha256(f"{vectors.dtype} {tuple(vectors.shape)};".encode())
+    digest.update(vectors.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -184,7 +184,7 @@ def _data_files(modules: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     for path in modules:
         folder, stem = os.path.split(os.path.splitext(path)[0])
         folders.setdefault(folder, set()).add(stem)
-    found, looked = dict[str, str](), list[str]()
+    data_of, looked = dict[str, str](), list[str]()
     for folder, stems in folders.items():
         data, names = list[str](), list[str]()
         for parent, inner, files in os.walk(folder):
@@ -200,8 +200,8 @@ def _data_files(modules: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         for name in data:
             begins = [one for one in names if name.startswith(one) and not name[len(one)].isalnum()]
             if not begins or max(begins, key=len) in stems:
-                found[os.path.join(folder, name)] = name
-    return found, looked
+                data_of[os.path.join(folder, name)] = name
+    return data_of, looked
 
 
 def _normal(name: str) -> str:
@@ -346,5 +346,5 @@ def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:
         return make()
     if what not in _moment:
         _moment[what] = make()
-    found: T = _moment[what]
-    return found
+    value: T = _moment[what]
+    return value

@@ -17,7 +17,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.runs.caches import FeatureFiles, TokenFiles
+from regft_core.runs.caches import FeatureFiles, token_memory
 from regft_core.runs.code import once
 from regft_core.runs.environment import environment
 from regft_core.runs.job import Job
@@ -75,7 +75,7 @@ class Context:
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
         #: What is kept beside the runs with the next result, and the code that makes it.
-        self.caches: list[tuple[LoadedCode, TokenFiles | FeatureFiles]] = []
+        self.caches: list[tuple[LoadedCode, FeatureFiles]] = []
 
     @cached_property
     def alike(self) -> tuple[Any, ...]:
@@ -141,16 +141,13 @@ class Context:
         if self.encoder.pooling != "mask" or not phase.data.labels:
             return None
         name = phase.data.task or self.job.task
-        found, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
-        assert found is not None  # the configuration is refused without
+        prompt, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
+        assert prompt is not None  # the configuration is refused without
         demonstrated = any(e.declares.demonstration_sets for e in listed.active(self.entries(phase)))
-        return Prompt(found.template, tuple(found.words[label] for label in labels), demonstrated)
+        return Prompt(prompt.template, tuple(prompt.words[label] for label in labels), demonstrated)
 
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
-        """Tokenise as ``phase`` reads texts, or read the tokens that are kept beside the run store.
-
-        Those that are made are written with the next result, after their code was checked once more.
-        """
+        """Tokenise as ``phase`` reads texts; the same texts of another run of this process are not tokenised again."""
         from regft_core.data.encode import encode
         from regft_core.data.reading import Reading
 
@@ -158,19 +155,11 @@ class Context:
             examples,
             self.tokenizer,
             self.encoder.max_length,
-            self._tokens,
+            token_memory(self.source.tokenizer_sha256),
             rows_per_example=self.rows_per_example(examples),
             prompt=self.prompt(phase),
             reading=Reading.of(self.encoder),
         )
-
-    @cached_property
-    def _tokens(self) -> TokenFiles:
-        # Another version of the tokenizer's package, or of our code, may cut a text in another way.
-        code = LoadedCode(scope_of("tokens"))
-        files = TokenFiles(self.store.path, f"{self.source.tokenizer_sha256} {code.sha256}")
-        self.caches.append((code, files))
-        return files
 
     @cached_property
     def features(self) -> Features:
@@ -216,23 +205,23 @@ class Context:
         """The rows that a phase trains on."""
         if phase.name not in self._data:
             other = phase.data.task
-            own = other in (None, self.job.task)
-            dataset = self.dataset if own else training_rows(self.project, other or "", self.store.path)
-            found = read_phase_data(
+            is_own = other in (None, self.job.task)
+            dataset = self.dataset if is_own else training_rows(self.project, other or "", self.store.path)
+            rows = read_phase_data(
                 phase.data,
                 dataset,
-                self.task if own else read_json(dataset / "task.json"),
+                self.task if is_own else read_json(dataset / "task.json"),
                 self.rows_file,
                 task=other or self.job.task,
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
-            if not own and self.task.get("drawn"):
-                found = without_texts(found, self.dataset / rows_file(self.task, "dev"))
-            if own and self.held_out:
+            if not is_own and self.task.get("drawn"):
+                rows = without_texts(rows, self.dataset / rows_file(self.task, "dev"))
+            if is_own and self.held_out:
                 rule = self.tuning.split, self.tuning.folds, self.job.fold, self.job.seed
-                found = without_units(found, self.held_out, ("tuning", *rule))
-            self._data[phase.name] = found
+                rows = without_units(rows, self.held_out, ("tuning", *rule))
+            self._data[phase.name] = rows
         return self._data[phase.name]
 
     @property

@@ -56,9 +56,9 @@ def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[T
 
     model = load_pretrained(context, phase)
     drawn = getattr(model, NEW_PARAMETERS)
-    own = {name: tensor for name, tensor in model.state_dict().items() if name not in drawn}
+    pretrained = {name: tensor for name, tensor in model.state_dict().items() if name not in drawn}
     weights = tensors[WEIGHTS]
-    same = {name for name, tensor in weights.items() if name in own and _same_bits(tensor, own[name])}
+    same = {name for name, tensor in weights.items() if name in pretrained and _same_bits(tensor, pretrained[name])}
     if not same:
         return tensors, {}
     changed = {name: tensor for name, tensor in weights.items() if name not in same}

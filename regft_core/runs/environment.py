@@ -35,20 +35,20 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     kind = device.split(":")[0]
     # Kernels differ by instruction set (AVX2, AVX-512, NEON) and by the number of threads.
     name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if kind == "cpu" else kind
-    found = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
+    described = {"device": kind, "name": name, "threads": torch.get_num_threads(), "deterministic": True}
     # What changes digits beyond that is named where it is on.
     if kind == "cuda":
-        found |= {
+        described |= {
             "name": torch.cuda.get_device_name(device),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         }
         matrices = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-        found |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
+        described |= {name: True for name, on in (("tf32", matrices), ("cuda_graphs", cuda_graphs)) if on}
     elif torch.get_float32_matmul_precision() != "highest":
-        found["matrix_precision"] = torch.get_float32_matmul_precision()
+        described["matrix_precision"] = torch.get_float32_matmul_precision()
     if kind == "cpu" and fast_products():
-        found["products"] = "oneDNN"
-    return found
+        described["products"] = "oneDNN"
+    return described
 
 
 def numerics(model: Any) -> dict[str, str]:

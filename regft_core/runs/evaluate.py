@@ -73,8 +73,8 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     gives its record with ``status: failed`` and no sets.
     """
     context.take_keys(known_keys(trained))
-    kept = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
-    record = {key: trained[key] for key in kept}
+    shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
+    record = {key: trained[key] for key in shared}
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
         return record | {"collapsed": None, "sets": {}, "predictions": {}, "evaluations": {}}
@@ -152,9 +152,9 @@ def _evaluate(
             label_names=declared.get("labels"),
             reversed=declared.get("reversed", False),
         )
-    found = evaluate_run(logits, sets, context.task, reads_text=reads_text(context))
+    scores = evaluate_run(logits, sets, context.task, reads_text=reads_text(context))
     files: dict[str, str | bytes] = {
-        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in found.rows.items()
+        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in scores.rows.items()
     }
     files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
-    return {"status": "ok", "error": None, "sets": found.sets, "collapsed": found.collapsed}, files
+    return {"status": "ok", "error": None, "sets": scores.sets, "collapsed": scores.collapsed}, files

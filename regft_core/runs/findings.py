@@ -117,12 +117,12 @@ def evaluations_of(
         StoreError: the store cannot be read or written.
     """
     judged = _Judged(context, model, finetuned, logits)
-    found = {}
+    findings = {}
     for name, (evaluation, options) in enabled(context.params).items():
         if evaluation.fits(judged.task["kind"]):
             ensure = partial(judged.ensure, evaluation, options)
-            found[name] = context.store.read_intact(ensure, lambda stored: stored.result)
-    return found
+            findings[name] = context.store.read_intact(ensure, lambda stored: stored.result)
+    return findings
 
 
 class _Judged:
@@ -173,8 +173,8 @@ class _Judged:
             "code": code_of(self._scope(evaluation, options)).sha256,
         }
         if tasks := evaluation.other_tasks(options):
-            own = ("content", "primary", "positive_label")
-            identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in own} for task in tasks}
+            read = ("content", "primary", "positive_label")
+            identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in read} for task in tasks}
         if method := evaluation.other_method(options):
             identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
         return identity
@@ -253,9 +253,9 @@ class _Judged:
         try:
             if evaluation.model_for is True and self.model.answered_by is not None:
                 raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
-            found = evaluation.run(run).as_json(self._sets)
+            findings = evaluation.run(run).as_json(self._sets)
         except Unfit as reason:
-            found = Findings(remarks=(str(reason),)).as_json(self._sets)
+            findings = Findings(remarks=(str(reason),)).as_json(self._sets)
         except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):
             raise
         except Exception as error:
@@ -264,28 +264,28 @@ class _Judged:
             failure = f"{type(error).__name__}: {text_of(error).partition(chr(10))[0]} ({where})"
             log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
             return {"status": "failed", "error": failure, **Findings().as_json(self._sets)}
-        return {"status": "ok", "error": None, **found}
+        return {"status": "ok", "error": None, **findings}
 
     @cached_property
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import EvaluatedSet
         from regft_core.evaluate.ood import label_indices
 
-        own = list(self.task["labels"] or ())
-        found = {}
+        labels_of_task = list(self.task["labels"] or ())
+        sets = {}
         for name, values in self.logits.items():
             examples, declared = rows_of(self.files[name], self._contents[name]["rows"]), self.task["sets"][name]
-            labels = list(declared.get("labels") or own)
-            found[name] = EvaluatedSet(
+            labels = list(declared.get("labels") or labels_of_task)
+            sets[name] = EvaluatedSet(
                 name=name,
                 kind=self.task["kind"],
                 logits=values,
                 gold=np.asarray([example.label for example in examples]),
                 examples=examples,
                 labels=tuple(labels),
-                to_set=label_indices(own, labels, declared.get("label_map"), name),
+                to_set=label_indices(labels_of_task, labels, declared.get("label_map"), name),
             )
-        return found
+        return sets
 
 
 def to_npy(values: npt.NDArray[Any]) -> bytes:

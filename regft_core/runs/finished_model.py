@@ -121,23 +121,23 @@ class FinishedModel:
             )
         for regulariser in self._stack.regularisers:
             prefix = f"{regulariser.name}."
-            own = {
+            tensors = {
                 n.removeprefix(prefix): t.to(self._context.device) for n, t in self.kept.items() if n.startswith(prefix)
             }
-            yield regulariser, own
+            yield regulariser, tensors
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
         """[B, n] of the first regulariser that has learned one; None where none has."""
-        found = (r.token_confidence(kept, embedding) for r, kept in self._of_views())
-        return next((confidence for confidence in found if confidence is not None), None)
+        confidences = (r.token_confidence(kept, embedding) for r, kept in self._of_views())
+        return next((confidence for confidence in confidences if confidence is not None), None)
 
     def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
         """Views ``[B, n, H]`` of the first regulariser that makes some; None where none does."""
         keyword = self._setting.keyword_segment
         # Padding stays as it is: DeBERTa's convolution reads it.
         untouched = (segment == {None: -2, "text": 0, "text_pair": 1}[keyword]) | (mask == 0)
-        found = (r.input_views(kept, embedding, mask, untouched) for r, kept in self._of_views())
-        return next((views for views in found if views is not None), None)
+        views_made = (r.input_views(kept, embedding, mask, untouched) for r, kept in self._of_views())
+        return next((views for views in views_made if views is not None), None)
 
     @cached_property
     def _plain(self) -> Any:
@@ -155,8 +155,8 @@ class FinishedModel:
         """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
         from regft_core.models.load import NEW_PARAMETERS
 
-        own = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
-        return None if self.kept or not own <= set(self._read[1]) else self._context.features
+        encoder_tensors = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
+        return None if self.kept or not encoder_tensors <= set(self._read[1]) else self._context.features
 
     def _load(self) -> Any:
         context = self._context
@@ -279,11 +279,11 @@ class FinishedModel:
     def held_out(self) -> tuple[list[Example], str]:
         """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""
         context, phase = self._context, self._context.phase("finetune")
-        own = (None, context.job.task)
+        own_task = (None, context.job.task)
         reason = ""
         if self.answered_by is not None:
             reason = f"'{self.answered_by}' answers instead of a model"
-        elif phase.data.task not in own or not phase.data.labels:
+        elif phase.data.task not in own_task or not phase.data.labels:
             reason = "fine-tuning does not train on this task's labels"
         elif phase.data.split == 1.0:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
@@ -293,7 +293,7 @@ class FinishedModel:
             reason = "a regulariser of fine-tuning learns from the share that is set aside"
         elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):
             reason = "the members of fine-tuning learn from, or are chosen by, the share that is set aside"
-        elif any(earlier.data.task in own and earlier.data.labels for earlier in context.method.earlier):
+        elif any(earlier.data.task in own_task and earlier.data.labels for earlier in context.method.earlier):
             reason = "a phase before fine-tuning learns from the training rows too"
         if reason:
             return [], reason

@@ -208,8 +208,8 @@ class Keys:
 
     def require_current(self, name: str) -> None:
         """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
-        known = self._context.job.keys.get(name)
-        if known is not None and known != self._context.store.run_key(self.identity(name)):
+        written_down = self._context.job.keys.get(name)
+        if written_down is not None and written_down != self._context.store.run_key(self.identity(name)):
             raise PlanOutdated(
                 "out-of-date",
                 f"the encoder, configuration, code, data or packages of phase '{name}' of {self._context.job.name} "

@@ -209,11 +209,11 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 
 def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
     """Content of the file of each evaluation: what it is, and what it found out about every run that it saw."""
-    found: dict[str, dict[str, Any]] = {}
+    files: dict[str, dict[str, Any]] = {}
     for record in records:
         for name, finding in record["evaluations"].items():
             shared = {key: finding[key] for key in _SHARED}
-            own = {key: value for key, value in finding.items() if key not in _SHARED}
-            content = found.setdefault(name, {"evaluation": name, **shared, "runs": []})
-            content["runs"].append({"seed": record["seed"], "key": record["key"], **own})
-    return found
+            of_run = {key: value for key, value in finding.items() if key not in _SHARED}
+            content = files.setdefault(name, {"evaluation": name, **shared, "runs": []})
+            content["runs"].append({"seed": record["seed"], "key": record["key"], **of_run})
+    return files

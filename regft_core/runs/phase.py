@@ -286,8 +286,8 @@ def _judge_on(context: Context, phase: Phase, examples: list[Example]) -> Judge:
 
 def handed(context: Context, phase: Phase) -> dict[str, Handed]:
     """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
-    found = {}
+    by_phase = {}
     for name, what in context.keys.needs(phase).items():
         earlier, tensors = _earlier(context, name, "weights" if what == "weights" else "state")
-        found[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
-    return found
+        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
+    return by_phase

@@ -63,8 +63,8 @@ def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
     """Phase -> key, as the record of an earlier stage has them."""
     if record is None:
         return {}
-    own = {"finetune": record["key"]} if record.get("key") else {}
-    return {**record["phases"], **own}
+    last = {"finetune": record["key"]} if record.get("key") else {}
+    return {**record["phases"], **last}
 
 
 def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:

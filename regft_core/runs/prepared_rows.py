@@ -40,8 +40,8 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
 def task_files(project: Project, task: str) -> set[str]:
     """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
     config = project.tasks[task]
-    own = (config.splits.train, config.splits.judging)
-    files = {split for split in own if isinstance(config.source, FilesSource)}
+    splits = (config.splits.train, config.splits.judging)
+    files = {split for split in splits if isinstance(config.source, FilesSource)}
     for name, ood in config.ood.items():
         other = project.tasks.get(name)
         source = ood.source or (other.source if other is not None else None)
@@ -138,14 +138,14 @@ class RowsInMaking:
         self._code = LoadedCode(scope)
         self._root, self._task, self._inputs = project.root, task, inputs
         self._files = {str(path): file_state(str(path)) for path in files}
-        found = inputs(project)
-        if found["code"] != self._code.sha256:
+        made_from = inputs(project)
+        if made_from["code"] != self._code.sha256:
             raise CodeChanged(
                 "code-edited",
                 f"the code that makes the rows of task '{task}' was edited a moment ago; nothing was written"
                 "\n    -> run `dvc repro` again",
             )
-        self.key = rows_key(found)
+        self.key = rows_key(made_from)
 
     def check(self) -> None:
         """Raise CodeChanged or PlanOutdated if they would now be made otherwise; call it before they are written."""

@@ -63,9 +63,9 @@ def open_project(
 
 def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, check_composition: bool) -> Project:
     before = _files(root, params_file)
-    known = _opened.get(asked)
-    if known is not None and known[0] == before:
-        return known[1]
+    opened = _opened.get(asked)
+    if opened is not None and opened[0] == before:
+        return opened[1]
     project = _load(root, params_file, None, check_composition)
     if all(map(settled, before)) and _files(root, params_file) == before:
         _opened[asked] = before, project
@@ -138,5 +138,5 @@ def check_listed(project: Project, **given: str | int) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, regft and the packages that compute."""
-    found = {"python": platform.python_version(), "regft": __version__}
-    return found | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}
+    packages = {"python": platform.python_version(), "regft": __version__}
+    return packages | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}

@@ -84,8 +84,8 @@ def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tu
             "\n    -> lower it, or take more rows",
         )
     groups = None if data.groups is None else [data.groups[row] for row in train]
-    kept, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0, groups)
-    return [train[index] for index in kept], validation, [train[index] for index in judging]
+    training, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0, groups)
+    return [train[index] for index in training], validation, [train[index] for index in judging]
 
 
 def member_streams(phase: Phase, member: int | None) -> dict[str, str]:

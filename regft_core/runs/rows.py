@@ -44,8 +44,8 @@ def rows_of(path: Path, sha256: str | None = None) -> list[Example]:
     """
     state = file_state(str(path))
     keep = state is not None and state.size <= KEPT_BYTES and settled(state)
-    found, rows = _kept_rows(state) if keep and state is not None else read_hashed(path)
-    if sha256 not in (None, found):
+    content_sha256, rows = _kept_rows(state) if keep and state is not None else read_hashed(path)
+    if sha256 not in (None, content_sha256):
         raise InputChanged(str(path))
     return list(rows)
 
@@ -58,10 +58,10 @@ KEPT_BYTES = 4_000_000
 
 @lru_cache(maxsize=8)
 def _kept_rows(state: FileState) -> tuple[str, list[Example]]:
-    found = read_hashed(Path(state.path))
+    read = read_hashed(Path(state.path))
     if file_state(state.path) != state:
         raise InputChanged(state.path, "was written while it was being read")
-    return found
+    return read
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class PhaseData:
     @property
     def value_range(self) -> tuple[float, float] | None:
         """Smallest and largest value, where the task gives them and its labels are learned."""
-        given = self.task.get("range") if self.labelled else None
-        return None if given is None else (float(given[0]), float(given[1]))
+        limits = self.task.get("range") if self.labelled else None
+        return None if limits is None else (float(limits[0]), float(limits[1]))
 
     @property
     def labels(self) -> list[str] | None:
@@ -184,8 +184,8 @@ def read_phase_data(
 def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
     """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
     path = dataset / GROUPS
-    known = read_json(path).get("train") if path.is_file() else None
-    return None if known is None else [known[row.idx] for row in rows]
+    group_of = read_json(path).get("train") if path.is_file() else None
+    return None if group_of is None else [group_of[row.idx] for row in rows]
 
 
 def without_texts(data: PhaseData, judging: Path) -> PhaseData:
@@ -230,6 +230,6 @@ def with_more_rows(
         return training
     of = data.size or size
     before = judged["train"] if of == "full" else int(of)
-    given = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
-    scaled = {name: math.ceil(steps * now["train"] / before) for name, steps in given.items() if steps}
+    steps_of = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
+    scaled = {name: math.ceil(steps * now["train"] / before) for name, steps in steps_of.items() if steps}
     return training.model_copy(update=scaled)

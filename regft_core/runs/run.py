@@ -30,12 +30,12 @@ def run(job: Job, *, device: str = "cpu", until: Stage = "evaluate") -> dict[Sta
     with kept_open():
         tuned = choice_of(job, device=device)
         context = Context(job if tuned is None else job.with_values(tuned["values"]), device)
-        found: dict[Stage, Record] = {"search": search(context) | ({} if tuned is None else {"tuned": tuned})}
+        records: dict[Stage, Record] = {"search": search(context) | ({} if tuned is None else {"tuned": tuned})}
         if until != "search":
-            found["finetune"] = finetune(context, found["search"])
+            records["finetune"] = finetune(context, records["search"])
             if until == "evaluate":
-                found["evaluate"] = evaluate(context, found["finetune"])
-        return found
+                records["evaluate"] = evaluate(context, records["finetune"])
+        return records
 
 
 def look_up(job: Job, stage: Stage, before: Record | None = None) -> Record | None:

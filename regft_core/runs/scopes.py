@@ -36,7 +36,6 @@ StageName = Literal[
     "dataset",
     "subsample",
     "lengths",
-    "tokens",
     "features",
     "training",
     "mean",
@@ -78,7 +77,6 @@ STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
     "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
-    "tokens": Scope(TOKENS),
     # Vectors of a frozen encoder, from tokens.
     "features": Scope(("regft_core.models.features", "regft_core.models.load", "regft_core.data.batches")),
     # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.

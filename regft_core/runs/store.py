@@ -4,8 +4,8 @@ Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity
 ``<name>.safetensors``, other files, ``manifest.json`` with their hashes). Beside it, ``<key>.partial/`` is one that is
 being trained (checkpoints), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
 that was found damaged. The key is the hash of everything that determines the run, so projects and machines may share
-a store. ``features/`` and ``tokens/`` beside ``runs/`` are caches. Nothing here imports torch before tensors are read
-or written.
+a store. ``features/`` beside ``runs/`` has vectors of frozen encoders. Nothing here imports torch before tensors are
+read or written.
 """
 
 from __future__ import annotations

@@ -83,21 +83,21 @@ def problems(
 
     Raises ``Unreadable`` (a ``StoreError``) when the system refuses to read one, which is no damage.
     """
-    found = []
+    wrong = []
     for name, entry in files.items():
         path = directory / name
         try:
             size = path.stat().st_size
             if size != entry["bytes"]:
-                found.append(f"{name}: {size} bytes, expected {entry['bytes']}")
+                wrong.append(f"{name}: {size} bytes, expected {entry['bytes']}")
             elif hashed(name) and sha256_file(path) != entry["sha256"]:
-                found.append(f"{name}: its content has changed since it was written")
+                wrong.append(f"{name}: its content has changed since it was written")
         except FileNotFoundError:
-            found.append(f"{name}: missing")
+            wrong.append(f"{name}: missing")
         except OSError as error:
             unless_refused(error, path)
-            found.append(f"{name}: cannot be read: {error.strerror}")
-    return found
+            wrong.append(f"{name}: cannot be read: {error.strerror}")
+    return wrong
 
 
 # -------------------------------------------------------------------------------------- run

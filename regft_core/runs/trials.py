@@ -47,23 +47,23 @@ def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dic
     groups: dict[tuple[str, int | None], list[Record]] = {}
     for record in records:
         groups.setdefault((record["size"], record["seed"] if tuning.judged_by_seed else None), []).append(record)
-    found = {}
-    for own in groups.values():
-        trials = sorted({record["trial"] for record in own})
-        best = max(trials, key=lambda trial: (_merit([r for r in own if r["trial"] == trial], sign), -trial))
-        for size, seed in dict.fromkeys((record["size"], record["seed"]) for record in own):
-            mine = [r for r in own if (r["size"], r["seed"]) == (size, seed)]
-            found[size, seed] = {
-                "values": next(r["values"] for r in mine if r["trial"] == best),
+    choices = {}
+    for group in groups.values():
+        trials = sorted({record["trial"] for record in group})
+        best = max(trials, key=lambda trial: (_merit([r for r in group if r["trial"] == trial], sign), -trial))
+        for size, seed in dict.fromkeys((record["size"], record["seed"]) for record in group):
+            of_run = [r for r in group if (r["size"], r["seed"]) == (size, seed)]
+            choices[size, seed] = {
+                "values": next(r["values"] for r in of_run if r["trial"] == best),
                 "chosen": best,
                 "selection": tuning.selection,
                 "split": tuning.share if tuning.selection == "split" else None,
                 "per": "seed" if tuning.judged_by_seed else "cell",
                 "metric": primary,
-                "seconds": sum(r["seconds"] for r in mine),
-                "trials": [_over_folds([r for r in mine if r["trial"] == trial]) for trial in trials],
+                "seconds": sum(r["seconds"] for r in of_run),
+                "trials": [_over_folds([r for r in of_run if r["trial"] == trial]) for trial in trials],
             }
-    return found
+    return choices
 
 
 def _over_folds(records: Sequence[Record]) -> Record:
@@ -123,10 +123,10 @@ def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
     if not trials or project.params.tuning is None:
         return None
     with one_moment():
-        found = [look_up_trial(trial) for trial in trials]
-    if job.stored_only and None in found:
+        stored = [look_up_trial(trial) for trial in trials]
+    if job.stored_only and None in stored:
         raise NotStored(job.name)
-    records = [try_values(trial, device=device) if record is None else record for trial, record in zip(trials, found)]
+    records = [try_values(trial, device=device) if record is None else record for trial, record in zip(trials, stored)]
     return choose(records, project.params.tuning, project.tasks[job.task].primary)[job.size, job.seed]
 
 
@@ -216,8 +216,8 @@ def _score(context: Context, examples: Sequence[Example]) -> float:
     primary = context.task["primary"]
     logits = FinishedModel(context).answer(examples)
     info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
-    found = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
-    return float(found.sets["dev"]["metrics"][primary])
+    scores = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
+    return float(scores.sets["dev"]["metrics"][primary])
 
 
 def beside(context: Context, method: str) -> Context:

@@ -82,18 +82,18 @@ class JudgedRows:
         self._gold: list[Any] = []
         self._places: dict[int, list[int]] = {}
 
-    def fits(self, seed: int, found: Predictions) -> bool:
+    def fits(self, seed: int, predictions: Predictions) -> bool:
         """Add the rows of a run; False where they, or their labels, contradict those of an earlier one."""
         if self._folded or not self._ids:
-            for idx, label in zip(found.ids, found.gold, strict=True):
+            for idx, label in zip(predictions.ids, predictions.gold, strict=True):
                 if idx not in self._ids:
                     self._ids[idx] = len(self._ids)
                     self._gold.append(label)
-        if any(idx not in self._ids for idx in found.ids):
+        if any(idx not in self._ids for idx in predictions.ids):
             return False
-        places = [self._ids[idx] for idx in found.ids]
-        known = self._places.setdefault(seed if self._folded else 0, places)
-        return known == places and bool(np.array_equal(np.array(self._gold)[places], found.gold))
+        places = [self._ids[idx] for idx in predictions.ids]
+        before = self._places.setdefault(seed if self._folded else 0, places)
+        return before == places and bool(np.array_equal(np.array(self._gold)[places], predictions.gold))
 
     @property
     def gold(self) -> Array:

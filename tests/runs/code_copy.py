@@ -58,15 +58,17 @@ def fresh():
     return answer
 
 answers = [fresh()]
-for name, old, new in json.load(sys.stdin):
-    path = Path(name)
-    before = path.read_text() if path.exists() else None
-    if old not in (before or ""):
-        answers.append({"error": f"{name} has no {old!r}"})
-        continue
-    path.write_text(before.replace(old, new, 1) if old else (before or "") + new)
-    answers.append(fresh())
-    path.unlink() if before is None else path.write_text(before)
+for edits in json.load(sys.stdin):
+    missing, before = [], {}
+    for name, old, new in edits:
+        path = Path(name)
+        text = path.read_text() if path.exists() else ""
+        before.setdefault(path, text if path.exists() else None)
+        missing += [f"{name} has no {old!r}"] * (old not in text)
+        path.write_text(text.replace(old, new, 1) if old else text + new)
+    answers.append({"error": missing} if missing else fresh())
+    for path, text in before.items():
+        path.unlink() if text is None else path.write_text(text)
 print(json.dumps(answers))
 """
 
@@ -101,10 +103,10 @@ def run(
     )
 
 
-def answers(root: Path, edits: Sequence[tuple[str, str, str]], **environment: str) -> list[dict[str, Any]]:
-    """Keys and facts as the code is, and after each of ``edits`` (file, old text, new text) alone.
+def answers(root: Path, *edits: Sequence[tuple[str, str, str]], **environment: str) -> list[dict[str, Any]]:
+    """Keys and facts as the code is, and after each group of ``edits`` (file, old text, new text) alone.
 
     An empty old text appends, and makes a file that is not there.
     """
-    found: list[dict[str, Any]] = json.loads(python(root, DRIVER, given=list(edits), **environment))
+    found: list[dict[str, Any]] = json.loads(python(root, DRIVER, given=edits, **environment))
     return found

@@ -25,7 +25,7 @@ ALL: dict[str, dict[str, Any]] = {
     "token_similarity": {"rows": 10},
     "views": {"rows": 10},
 }
-METHODS = ["vanilla", "tdt", "pats", "weight_mixup", "tfidf_logistic"]
+METHODS = ["vanilla", "tdt", "weight_mixup", "tfidf_logistic"]
 
 
 def planned(root: Path) -> dict[str, str]:
@@ -64,7 +64,7 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     # What the others have not.
     for method, name, why in (
         ("vanilla", "confidence", "no method here learns a confidence per token"),
-        ("pats", "attention", "no phase before fine-tuning learned an attention"),
+        ("vanilla", "attention", "no phase before fine-tuning learned an attention"),
     ):
         assert why in remarks(records[method], name)
     for name in ALL:

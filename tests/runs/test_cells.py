@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,12 @@ def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
     assert torch.equal(model_a.classifier.weight, model_b.classifier.weight)
 
 
-def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> None:
-    root = make_project(grid={"sizes": [24, 16]})
-    records = run_stages(root, "weight_mixup")
-    for size in ("24", "16"):
-        curves = list(csv.DictReader((root / f"work/search/weight_mixup/{TASK}/{size}/curves.csv").open()))
-        assert {row["phase"] for row in curves} == {"search-0", "search-1"}
-        assert {row["seed"] for row in curves} == {"0", "1"}
-    manifest = json.loads((root / f"work/finetune/weight_mixup/{TASK}/24/manifest.json").read_text())
+def test_outputs_of_a_method_on_a_task(project: Path) -> None:
+    records = run_stages(project, "weight_mixup")
+    curves = list(csv.DictReader((project / f"work/search/weight_mixup/{TASK}/24/curves.csv").open()))
+    assert {row["phase"] for row in curves} == {"search-0", "search-1"}
+    assert {row["seed"] for row in curves} == {"0", "1"}
+    manifest = json.loads((project / f"work/finetune/weight_mixup/{TASK}/24/manifest.json").read_text())
     assert manifest["cell"] == {"method": "weight_mixup", "task": TASK, "size": 24}
     assert [run["status"] for run in manifest["runs"]] == ["ok", "ok"]
     assert manifest["runs"][0]["variant"] == "paper"
@@ -50,14 +47,13 @@ def test_outputs_of_a_method_on_a_task(make_project: Callable[..., Path]) -> Non
     assert manifest["runs"][0]["cost"]["declared_ratio"] == pytest.approx((2 * 3 * 5 + 6) / 6)
     assert manifest["runs"][0]["search_cost"]["steps"] == 6
     assert manifest["runs"][0]["phases"] in [record["phases"] for record in records["search"]]
-    for size in ("24", "16"):
-        folder = root / f"work/evaluate/weight_mixup/{TASK}/{size}"
-        result = json.loads((folder / "result.json").read_text())
-        assert set(result["runs"][0]["sets"]) == {"dev", "no_cue", "reversed"}
-        predictions = (folder / "predictions" / "seed-0" / "dev.jsonl").read_text().splitlines()
-        gold = [json.loads(line) for line in predictions]
-        accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
-        assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
+    folder = project / f"work/evaluate/weight_mixup/{TASK}/24"
+    result = json.loads((folder / "result.json").read_text())
+    assert set(result["runs"][0]["sets"]) == {"dev", "no_cue", "reversed"}
+    predictions = (folder / "predictions" / "seed-0" / "dev.jsonl").read_text().splitlines()
+    gold = [json.loads(line) for line in predictions]
+    accuracy = sum(row["label"] == row["prediction"] for row in gold) / len(gold)
+    assert accuracy == pytest.approx(result["runs"][0]["sets"]["dev"]["metrics"]["accuracy"])
 
 
 def test_passes_without_steps_are_in_the_declared_ratio(project: Path) -> None:

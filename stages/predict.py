@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regft_core import output
-from regft_core.data.lengths import share
+from regft_core.data.lengths import WORTH_UNKNOWN, share
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
@@ -86,6 +86,12 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
         read = f"only the first {model.served.max_length} tokens of {rows} were read"
         print(f"warning: {read}, the length that the model was trained with", file=sys.stderr)
+    if counted.unknown > WORTH_UNKNOWN * counted.tokens:
+        print(
+            f"warning: the model cannot read all of the texts: tokens for unknown words are "
+            f"{share(counted.unknown / counted.tokens)}",
+            file=sys.stderr,
+        )
     if counted.abstained:
         abstain = model.served.abstain
         assert abstain is not None

@@ -1,4 +1,4 @@
-"""Stage report: the grid's results as HTML, JSON, plots and a table, mirrored into MLflow.
+"""Stage report: the grid's results as HTML, JSON, plots and a table, and into MLflow.
 
 regft report
 regft report --json
@@ -48,7 +48,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     write_text(root / LEADERBOARD, "\f".join(texts))  # what `regft run` shows when nothing is stale
     if PRINTED in os.environ:
         Path(os.environ[PRINTED]).touch()
-    # After the report, so that its figures are in the mirror too.
+    # After the report, so that its figures are there too.
     from regft_core.tracking.sync import sync
 
     said = sys.stderr if arguments.json else sys.stdout

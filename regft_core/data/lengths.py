@@ -117,17 +117,22 @@ def _tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[list[int]]:
 
 def _unread(examples: Sequence[Example], tokenizer: Any) -> dict[str, Any]:
     """Return ``unknown`` and ``alike`` of ``measure``."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     texts = dict.fromkeys(text for example in examples for text in (example.text, example.text_pair) if text)
-    absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
     rows: Counter[tuple[int, ...]] = Counter()
     unknown = total = 0
-    for ids in _tokens(list(texts), tokenizer):
-        count = sum(token in absent for token in ids)
+    for ids, count in unknown_tokens(list(texts), tokenizer):
         unknown, total = unknown + count, total + len(ids)
         rows[tuple(ids)] += count > 0
     return {"unknown": unknown / total if total else 0.0, "alike": sum(n for n in rows.values() if n > 1)}
+
+
+def unknown_tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[tuple[list[int], int]]:
+    """The tokens of each text, and how many of them stand for what the vocabulary lacks."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
+    for ids in _tokens(texts, tokenizer):
+        yield ids, sum(token in absent for token in ids)
 
 
 def _reading(read: Read) -> dict[str, Any]:

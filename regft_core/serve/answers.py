@@ -27,6 +27,7 @@ class Counted:
 
     Attributes:
         cut: to the model's length.
+        tokens, unknown: of all texts, and those that stand for what the vocabulary lacks.
         empty: rows without prediction; ``unreadable`` of them hold something else than text, the others nothing.
         words_for_none: rows whose text is ``nan``, ``None`` or another word that programs write for a missing text.
         abstained: rows on which the model is not confident enough to answer.
@@ -37,6 +38,8 @@ class Counted:
 
     rows: int = 0
     cut: int = 0
+    tokens: int = 0
+    unknown: int = 0
     empty: int = 0
     unreadable: int = 0
     unreadable_rows: list[str] = field(default_factory=list)
@@ -74,6 +77,8 @@ def answers(
         scores = model.scores(present).tolist() if present else []
     found = iter(scores)
     counted.cut += model.cut(present) if present else 0
+    unknown, tokens = model.unknown(present)
+    counted.unknown, counted.tokens = counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
     counted.words_for_none += sum(means_none(example.text) for example in present)
     kind = find(model.served.kind)

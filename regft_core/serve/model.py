@@ -18,7 +18,7 @@ import numpy.typing as npt
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.data.lengths import row_lengths
+from regft_core.data.lengths import row_lengths, unknown_tokens
 from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
@@ -113,6 +113,14 @@ class ServedModel:
 
         sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
         return over_sets(encoded, sets, logits).astype(np.float64)
+
+    def unknown(self, examples: Sequence[Example]) -> tuple[int, int]:
+        """How many tokens of the examples stand for what the vocabulary lacks, and how many tokens they have."""
+        if self.answers is not None:
+            return 0, 0
+        texts = [text for example in examples for text in (example.text, example.text_pair) if text]
+        found = [(count, len(ids)) for ids, count in unknown_tokens(texts, self.tokenizer.backend_tokenizer)]
+        return sum(count for count, _ in found), sum(total for _, total in found)
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many of the examples are longer than what the model reads."""

@@ -1,1 +1,1 @@
-"""The MLflow mirror of what the stages wrote, and the command that shows it."""
+"""MLflow runs of what the stages wrote, and the command that shows them.

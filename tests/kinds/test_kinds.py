@@ -58,6 +58,7 @@ def test_asking_what_a_yaml_means_imports_no_torch() -> None:
         (None, 3, "classification"),
         ("single_label_classification", 1, "regression"),  # a softmax over one output says nothing
         ("regression", 1, "regression"),
+        ("regression", 2, None),
         ("multi_label_classification", 3, "multi_label"),
         ("token_classification", 3, None),
     ],

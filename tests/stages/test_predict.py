@@ -119,6 +119,12 @@ def test_rows_without_a_text_get_no_prediction_and_are_counted(model: ServedMode
     assert not (tmp_path / "none.csv").exists()
 
 
+def test_tokens_of_unknown_words_are_counted(model: ServedModel, tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "new.csv", [("review",), ("good film",), ("ሰላም ነው",)])
+    counted = predict_file(model, data, tmp_path / "out.csv")
+    assert (counted.unknown, counted.tokens) == (2, 4)
+
+
 def test_what_is_missing_is_named(model: ServedModel, tmp_path: Path) -> None:
     data = write_csv(tmp_path / "new.csv", [("Review ", "date"), ("good film", "1")])
     with raises_code(DataError, "column-missing", "'Review '", "no column 'review' (--text)") as error:
@@ -179,6 +185,10 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     assert (served.labels, served.served.max_length, served.pairs) == (("bad", "good"), 32, None)
     data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
     predict_file(served, data, tmp_path / "out.csv")
+    named = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps(named | {"id2label": {"0": "good", "1": "good"}}))
+    with raises_code(ModelError, "labels-alike", "'good'"):
+        load_served(own, "cpu")
     with raises_code(ModelError, "weights-missing"):
         load_served(trained / "models" / "tiny", "cpu")
     with raises_code(ModelError, "not-an-export"):

@@ -1,1 +1,1 @@
-"""MLflow runs of what the stages wrote, and the command that shows them.
+"""MLflow runs of what the stages wrote, and the command that shows them."""

@@ -16,8 +16,7 @@ from regft_core.report.read_grid import block_title
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
 from regft_core.statistics.learning_curve import Gain
-from regft_core.statistics.over_tasks import FailureRate, Interval
-from regft_core.statistics.ranks import RankSet
+from regft_core.statistics.over_tasks import FailureRate, Interval, RankSet
 from regft_core.statistics.verdict import Verdict
 
 Role = Literal["reference", "control", "opponent"]

@@ -26,7 +26,7 @@ from regft_core.report.read_grid import BlockData, CellData
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
-from regft_core.statistics.ranks import RankSet, rank_sets
+from regft_core.statistics.over_tasks import RankSet, rank_sets
 
 #: Recorded and recomputed metrics may differ by rounding only.
 TOLERANCE = 1e-6
@@ -150,7 +150,7 @@ def arms_of(
     """The block's methods (those of ``names``; None: all) on one set, resampled."""
     return Arms(
         {
-            name: {run.seed: run.predictions[set_name] for run in data.cells[name].runs if run.ok}
+            name: {seed: sets[set_name] for seed, sets in data.cells[name].predictions.items()}
             for name in (data.cells if names is None else names)
         },
         data.gold[set_name],

@@ -23,16 +23,26 @@ examples only, and ``verdict`` refuses to draw a conclusion from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from regft_core import metrics
 from regft_core.rng import derive
-from regft_core.statistics.resampling import Array, WeightedMetric, resampled_metric, seed_weights
+
+Array = npt.NDArray[Any]
+#: (labels [n], predictions [R, n], weights [B, n] that sum to n per row) -> values [B, R]
+WeightedMetric = Callable[[Array, Array, Array], Array]
+
+_CACHE: OrderedDict[tuple[int, int, int], npt.NDArray[np.uint8]] = OrderedDict()
+_CACHE_BYTES = 256 * 2**20
+_CHUNK = 2**21  # weights held as float64 at a time
 
 
 @dataclass(frozen=True)
@@ -101,30 +111,6 @@ def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tupl
     return float(np.mean([e.mean for e in estimates])), low, high
 
 
-def resample_rows(
-    rows: list[Array],
-    labels: npt.ArrayLike,
-    metric: str | WeightedMetric,
-    samples: int,
-    rng_seed: int,
-    positive_label_index: int | None,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the metric of each of ``rows`` (predictions [n]): (as observed [R], resampled over examples [samples, R]).
-
-    Raises:
-        ValueError: predictions and ``labels`` [n] differ in length, or the metric is unknown.
-    """
-    gold = np.asarray(labels)
-    if not rows:
-        return np.empty(0), np.empty((samples, 0))
-    wrong = {len(row) for row in rows} - {len(gold)}
-    if wrong or gold.size == 0:
-        raise ValueError(f"{gold.size} labels, but predictions of length {sorted({len(row) for row in rows})}")
-    return resampled_metric(
-        metric, gold, np.stack(rows), samples=samples, seed=rng_seed, positive_label_index=positive_label_index
-    )
-
-
 def two_level(
     seeds: list[int], excluded: list[int], observed: Array, values: Array, confidence: float, rng_seed: int
 ) -> Estimate:
@@ -176,3 +162,92 @@ def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
     """Both ends of the central interval of replicates ``[R]``."""
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
+
+
+# ------------------------------------------------------------------------------ resampled metrics
+
+
+def example_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Return [samples, n] counts of drawing n of n examples with replacement.
+
+    The last results are kept, so that comparing many arms on one set draws once. A count above 255
+    does not occur: the chance is below 1e-500.
+    """
+    key = (n, samples, seed)
+    if key not in _CACHE:
+        rng = np.random.default_rng(derive(seed, "statistics.examples", n))
+        counts = np.empty((samples, n), dtype=np.uint8)
+        step = max(1, _CHUNK // n)
+        for start in range(0, samples, step):
+            rows = min(step, samples - start)
+            drawn = rng.integers(n, size=(rows, n), dtype=np.int32) + np.arange(rows, dtype=np.int32)[:, None] * n
+            counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+        _CACHE[key] = counts
+        while len(_CACHE) > 1 and sum(c.nbytes for c in _CACHE.values()) > _CACHE_BYTES:
+            _CACHE.popitem(last=False)
+    _CACHE.move_to_end(key)
+    return _CACHE[key]
+
+
+@lru_cache(maxsize=32)
+def seed_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.float64]:
+    """Return [samples, n] fractions (rows sum to 1) of drawing n of n seeds with replacement; read-only."""
+    rng = np.random.default_rng(derive(seed, "statistics.seeds", n))
+    weights = rng.multinomial(n, np.full(n, 1 / n), size=samples) / n
+    weights.flags.writeable = False
+    return weights
+
+
+def resampled_metric(
+    metric: str | WeightedMetric,
+    labels: npt.ArrayLike,
+    rows: Sequence[Array],
+    *,
+    samples: int,
+    seed: int,
+    positive_label_index: int | None = None,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the metric of each of ``rows`` (predictions [n]): (as observed [R], resampled [samples, R]).
+
+    All rows and all calls with one ``seed`` see the same resamples, which pairs what is compared.
+
+    Raises:
+        ValueError: predictions and ``labels`` [n] differ in length, the metric is unknown, or F1 has no positive label.
+    """
+    gold = np.asarray(labels)
+    if not len(rows):
+        return np.empty(0), np.empty((samples, 0))
+    if {len(row) for row in rows} != {len(gold)} or gold.size == 0:
+        raise ValueError(f"{gold.size} labels, but predictions of length {sorted({len(row) for row in rows})}")
+    weighted = weighted_metric(metric, positive_label_index) if isinstance(metric, str) else metric
+    n, predictions = len(gold), np.stack(list(rows))
+    observed = weighted(gold, predictions, np.ones((1, n)))[0]
+    counts = example_weights(n, samples, seed)
+    values = np.empty((samples, len(predictions)))
+    step = max(1, _CHUNK // n)
+    for start in range(0, samples, step):
+        values[start : start + step] = weighted(gold, predictions, counts[start : start + step].astype(np.float64))
+    return observed, values
+
+
+def weighted_metric(name: str, positive_label_index: int | None = None) -> WeightedMetric:
+    """Return metric ``name`` as a function of weights; it agrees with ``Metric.score`` on every resample.
+
+    A metric whose file has no ``weighted`` is computed on the rows of every resample.
+    """
+    metric = metrics.find(name)
+    if metric.needs_positive_label and positive_label_index is None:
+        raise ValueError(f"{name} needs the index of the positive label")
+    given = metric.weighted
+    if given is not None:
+        return lambda labels, predictions, weights: given(labels, predictions, weights, positive_label_index)
+
+    def one_by_one(labels: Array, predictions: Array, weights: Array) -> Array:
+        values = np.empty((len(weights), len(predictions)))
+        for b, counts in enumerate(weights):
+            drawn = np.repeat(np.arange(len(labels)), counts.astype(np.int64))
+            for r, row in enumerate(predictions):
+                values[b, r] = metric.score(labels[drawn], row[drawn], positive_label_index)
+        return values
+
+    return one_by_one

@@ -15,7 +15,7 @@ from regft_core.data.rows import Declaration, check_columns, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.tasks import ColumnsConfig, TaskConfig
-from regft_core.statistics.resampling import example_weights, weighted_metric
+from regft_core.statistics.bootstrap import example_weights, weighted_metric
 
 LABELS = ("fast", "cheap", "good")
 KIND = find("multi_label")

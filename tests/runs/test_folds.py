@@ -119,7 +119,7 @@ def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every:
         "regft_core.data.dividing",
         "regft_core.data.splits",
         "regft_core.data.leaks",
-        "regft_core.statistics.folds",
+        "regft_core.statistics.arms",
     }
     training, evaluation = STAGES["training"], STAGES["evaluate"]
     for scope in (training, evaluation):

@@ -66,14 +66,6 @@ def test_what_can_be_guaranteed_is_what_passes() -> None:
     assert threshold_for(confidences, right, min(0.9999, most + 0.01)) is None
 
 
-@pytest.mark.parametrize(
-    ("confidences", "right", "accuracy"), [([], [], 0.9), ([0.5], [1, 0], 0.9), ([0.5], [1], 1.0), ([0.5], [1], 0.0)]
-)
-def test_what_cannot_be_asked_is_refused(confidences: list[float], right: list[int], accuracy: float) -> None:
-    with pytest.raises(ValueError, match=r"between 0 and 1|confidences for"):
-        threshold_for(confidences, right, accuracy)
-
-
 def test_rows_of_one_group_count_as_one_answer() -> None:
     """100 groups of 5 rows, all rows of a group right or wrong together: without the groups the promise is broken."""
     rng = np.random.default_rng(5)

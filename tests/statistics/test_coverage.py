@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.over_tasks import probability_of_improvement
+from regft_core.statistics.over_tasks import probability_of_improvement, rank_sets
 from regft_core.statistics.power import shares
-from regft_core.statistics.ranks import rank_sets
 from regft_core.statistics.reproduction import welch_interval
 from regft_core.statistics.verdict import judge
 

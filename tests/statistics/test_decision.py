@@ -71,18 +71,6 @@ def test_probabilities_add_up_losses_are_not_negative_and_the_sign_mirrors(
     assert [b.loss for b in mirrored] == pytest.approx([b.loss for b in found])
 
 
-def test_runs_without_any_spread_or_difference_do_not_crash() -> None:
-    observed = np.full((5, 3), 0.5)
-    found = beliefs(observed, np.full((100, 5, 3), 0.5), point=POINT)
-    assert [b.expected for b in found] == pytest.approx([0.5] * 5)
-    assert [b.loss for b in found] == pytest.approx([0.0] * 5)
-
-
-def test_shapes_that_differ_are_refused() -> None:
-    with pytest.raises(ValueError, match="with resamples"):
-        beliefs(np.zeros((2, 3)), np.zeros((10, 3, 2)), point=POINT)
-
-
 def test_the_choice_loses_no_more_than_the_best_mean_does() -> None:
     """Regret over 150 worlds of six methods, 120 rows and four seeds that differ in how much their runs scatter."""
     rng = np.random.default_rng(7)

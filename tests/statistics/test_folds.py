@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from regft_core.statistics.arms import Arms
-from regft_core.statistics.folds import resample_apart
+from regft_core.statistics.arms import Arms, resample_apart
 from tests.statistics.test_coverage import least
 
 METRICS = ["accuracy", "f1", "f1_macro", "matthews", "accuracy_f1"]
@@ -54,7 +53,7 @@ def test_values_and_metrics_without_weights_are_judged_apart_too() -> None:
 
 def test_a_resample_of_the_rows_of_a_run_scores_as_these_rows_do() -> None:
     from regft_core import metrics
-    from regft_core.statistics.resampling import example_weights
+    from regft_core.statistics.bootstrap import example_weights
 
     rng = np.random.default_rng(2)
     gold, parts = rng.integers(2, size=40), folds_of(rng, 40, 4)

@@ -32,17 +32,6 @@ def test_an_error_that_falls_is_a_gain_downwards() -> None:
     assert found.mean == pytest.approx(curve(400) - curve(800), rel=1e-6)
 
 
-def test_several_factors_come_from_one_fit() -> None:
-    scores = [estimate(curve(n), 0.01, i) for i, n in enumerate(SIZES)]
-    alone = [gain for factor in (2, 4) for gain in expected_gains(SIZES, scores, [factor])]
-    assert list(expected_gains(SIZES, scores, [2, 4])) == alone
-
-
-def test_a_flat_curve_gains_nothing() -> None:
-    (found,) = expected_gains(SIZES, [estimate(0.8) for _ in SIZES], [4])
-    assert found.mean == pytest.approx(0, abs=1e-9)
-
-
 def test_scores_that_fall_with_rows_are_no_loss_ahead() -> None:
     """A fit with b < 0 would promise ever lower scores."""
     (found,) = expected_gains(SIZES, [estimate(0.9 - n / 1000) for n in SIZES], [2])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.over_tasks import RankSet, rank_sets
 from regft_core.statistics.power import shares
-from regft_core.statistics.ranks import RankSet, Simultaneous, against_all, rank_sets
 
 
 def arms_of(rng: np.random.Generator, shifts: list[float], seeds: int = 5, n: int = 100) -> Arms:
@@ -22,55 +20,22 @@ def arms_of(rng: np.random.Generator, shifts: list[float], seeds: int = 5, n: in
     return Arms(found, np.ones(n, int), "accuracy", samples=300)
 
 
-def picked(arms: Arms, k: int) -> tuple[str, list[Simultaneous]]:
-    names = [f"a{i}" for i in range(k)]
-    best = max(names, key=lambda name: arms.one(name).mean)
-    others = [name for name in names if name != best]
-    return best, against_all(arms, best, others, len(others), 0.95)
-
-
 def test_among_equal_arms_none_is_lost_too_often() -> None:
     """Under equality each arm is truly the best, so a fixed one may be lost in at most 5 % of the cases."""
     rng = np.random.default_rng(1)
-    lost = any_lost = 0
+    names, lost, any_lost = [f"a{i}" for i in range(6)], 0, 0
     for _ in range(150):
-        _, found = picked(arms_of(rng, [0.0] * 6), 6)
-        led = {c.b for c in found if c.leads(True)}
-        lost += "a0" in led
-        any_lost += bool(led)
+        found = rank_sets(arms_of(rng, [0.0] * 6), names, confidence=0.95)
+        lost += found["a0"].best > 1
+        any_lost += any(one.best > 1 for one in found.values())
     assert lost <= 14  # 7.5 expected at most; above 14 has a chance below 1e-2
     assert any_lost <= 30
 
 
-def test_an_arm_that_really_leads_is_told_apart() -> None:
-    rng = np.random.default_rng(2)
-    best, found = picked(arms_of(rng, [0.0, 0.0, 1.5, 0.0], n=400), 4)
-    assert best == "a2"
-    assert all(c.leads(True) for c in found)
-    assert not any(c.leads(False) for c in found)
-
-
-def test_more_comparisons_make_wider_intervals_and_one_is_a_plain_one() -> None:
-    arms = arms_of(np.random.default_rng(3), [0.0, 0.3])
-    plain = arms.difference("a0", "a1")
-    (alone,) = against_all(arms, "a0", ["a1"], 1, 0.95)
-    (one_of_ten,) = against_all(arms, "a0", ["a1"], 10, 0.95)
-    assert alone.low <= plain.low
-    assert plain.high <= alone.high
-    assert (alone.low, alone.high) == pytest.approx((plain.low, plain.high), abs=0.02)
-    assert one_of_ten.low < alone.low
-    assert alone.high < one_of_ten.high
-    with pytest.raises(ValueError, match="3 comparisons cannot share the level of 2"):
-        against_all(arms, "a0", ["a1"] * 3, 2, 0.95)
-
-
-def test_one_seed_or_none_leads_nowhere() -> None:
+def test_arms_that_share_fewer_than_two_seeds_are_not_told_apart() -> None:
     labels = np.ones(50, int)
     arms = Arms({"a": {0: labels}, "b": {0: 1 - labels}, "c": {1: labels}}, labels, "accuracy", samples=100)
-    one, none = against_all(arms, "a", ["b", "c"], 2, 0.95)
-    assert (one.n, one.leads(True), one.mean) == (1, False, 1.0)
-    assert (none.n, none.leads(True)) == (0, False)
-    assert math.isnan(none.low)
+    assert set(rank_sets(arms, ["a", "b", "c"], confidence=0.95).values()) == {RankSet(1, 3)}
 
 
 def far_apart(n: int = 400, seeds: int = 5) -> Arms:

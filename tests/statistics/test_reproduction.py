@@ -77,25 +77,6 @@ def test_the_unit_does_not_matter(value: float, half: float, gain: float, spread
         assert outcome(ours, 3, printed) == outcome(scaled[0], 3, scaled[1])
 
 
-@given(POINTS, WIDTHS, PRINTED, WIDTHS)
-def test_a_less_certain_paper_is_never_easier_to_contradict(
-    value: float, half: float, gain: float, spread: float
-) -> None:
-    exact, uncertain = (
-        outcome(bounds(value, half), 5, Bounds(gain)),
-        outcome(bounds(value, half), 5, bounds(gain, spread)),
-    )
-    assert uncertain != "smaller" or exact == "smaller"
-    assert uncertain != "contradicted" or exact == "contradicted"
-
-
-def test_intervals_that_miss_their_value_are_refused() -> None:
-    with pytest.raises(ValueError, match="does not hold"):
-        outcome(Bounds(1.0, 2.0, 3.0), 5)
-    with pytest.raises(ValueError, match="does not hold"):
-        outcome(bounds(1.0, 1.0), 5, Bounds(1.0, 2.0, 3.0))
-
-
 def test_several_columns_at_once() -> None:
     assert together({1: "reproduced", 2: "reproduced"}) == "reproduced"
     assert together({1: "reproduced", 2: "smaller"}) == "smaller"

@@ -11,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from regft_core.statistics.arms import Arms
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
 from regft_core.statistics.over_tasks import failure_rate, interquartile_mean
-from regft_core.statistics.power import detectable_difference
+from regft_core.statistics.power import detectable_difference, detectable_gain
+from regft_core.statistics.reproduction import detectable_log_ratio, log_ratio
+from regft_core.statistics.temperature import fit_temperature
+from tests.statistics.single import one_arm, paired_difference
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
 
@@ -66,14 +70,6 @@ def test_detectable_difference_reaches_its_power_in_simulation():
     assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
 
 
-def test_detectable_difference_shrinks_with_seeds():
-    sizes = [detectable_difference(n, 1.0) for n in (2, 3, 5, 10, 100)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert detectable_difference(100, 1.0) == pytest.approx(2.83 / 10, rel=0.01)  # nearly normal
-    assert detectable_difference(1, 1.0) == math.inf
-    assert detectable_difference(5, 0.0) == 0.0
-
-
 # ------------------------------------------------------------------ distributions and budgets
 
 
@@ -89,3 +85,74 @@ def test_expected_max_curve_runs_from_mean_to_maximum():
     assert curve == pytest.approx([0.5, (0.5 + 0.9 + 0.9) / 3, 0.9])
     with pytest.raises(ValueError, match="run more trials"):
         expected_max([0.1, 0.2], 3)
+
+
+def test_the_temperature_that_the_labels_were_drawn_at_is_found() -> None:
+    """Two logits that are three times too large: the likelihood of a logistic model, whose maximum is known."""
+    rng = np.random.default_rng(0)
+    margins = rng.normal(0, 2, 20_000)
+    gold = (rng.random(20_000) < 1 / (1 + np.exp(-margins))).astype(int)
+    logits = np.stack([np.zeros(20_000), 3 * margins], axis=1)
+
+    def log_probabilities(temperature: float) -> np.ndarray:
+        scaled = logits / temperature
+        return scaled - np.logaddexp(scaled[:, :1], scaled[:, 1:])
+
+    assert fit_temperature(log_probabilities, gold) == pytest.approx(3.0, rel=0.05)
+
+
+def test_the_interval_of_a_ratio_by_hand() -> None:
+    value, low, high = log_ratio(2.0, 1.0, 2, 2)
+    # F(1, 1) at 97.5% is tan(0.975 pi / 2) squared.
+    half = math.log(math.tan(0.975 * math.pi / 2))
+    assert (value, low, high) == pytest.approx((math.log(2), math.log(2) - half, math.log(2) + half), rel=1e-6)
+    assert log_ratio(1.0, 2.0, 5, 9)[0] == -log_ratio(2.0, 1.0, 9, 5)[0]
+    assert math.isnan(log_ratio(2.0, 1.0, 1, 5)[1])
+    with pytest.raises(ValueError, match="must be positive"):
+        log_ratio(0.0, 1.0, 5, 5)
+
+
+def test_the_interval_covers_and_finds_what_it_says() -> None:
+    rng = np.random.default_rng(0)
+    smallest = detectable_log_ratio(5, 4)
+    first = rng.normal(size=(4000, 5)).std(axis=1, ddof=1) * math.exp(smallest)
+    second = rng.normal(size=(4000, 4)).std(axis=1, ddof=1)
+    found = [log_ratio(a, b, 5, 4) for a, b in zip(first, second, strict=True)]
+    assert np.mean([low <= smallest <= high for _, low, high in found]) == pytest.approx(0.95, abs=0.015)
+    assert np.mean([low > 0 for _, low, _ in found]) == pytest.approx(0.8, abs=0.025)
+    assert detectable_log_ratio(1, 5) == math.inf
+
+
+def test_the_smallest_gain_holds_the_development_set() -> None:
+    assert detectable_gain(5, 1.3, 0.0) == detectable_difference(5, 1.3)
+    floor = (1.959964 + 0.841621) * 0.4
+    assert detectable_gain(5, 0.0, 0.4) == pytest.approx(floor)
+    assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_difference(7, 1.3), floor))
+    with pytest.raises(ValueError, match="negative"):
+        detectable_gain(5, 1.0, -0.1)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+def test_equal_to_the_single_calls(metric: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=80)
+    seeds = {"a": (0, 1, 2, 5), "b": (5, 2, 1), "c": ()}
+    arms = {name: {s: np.where(rng.random(80) < 0.8, labels, 1 - labels) for s in own} for name, own in seeds.items()}
+    settings = {
+        "samples": 300,
+        "confidence": 0.9,
+        "rng_seed": 3,
+        "positive_label_index": 1,
+        "expected_seeds": [1, 2, 7],
+    }
+    together = Arms(arms, labels, metric, **settings)
+    for name in arms:
+        assert_same(together.one(name), one_arm(arms[name], labels, metric, **settings))
+        for other in arms:
+            apart = paired_difference(arms[name], arms[other], labels, metric, **settings)
+            assert_same(together.difference(name, other), apart)
+
+
+def assert_same(a: object, b: object) -> None:
+    for key, value in vars(b).items():
+        assert vars(a)[key] == pytest.approx(value, nan_ok=True), key

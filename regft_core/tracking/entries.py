@@ -1,4 +1,4 @@
-"""What the files under ``work/`` and ``reports/`` say, as entries for MLflow. Nothing here imports MLflow.
+"""Entries for MLflow, made of the files under ``work/`` and ``reports/``. Nothing here imports MLflow.
 
 Only files are read, so a cell that DVC restored from its cache looks the same as one that was trained here.
 """
@@ -16,29 +16,16 @@ import yaml
 from regft_core.errors import StoreError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import read_json
-from regft_core.runs.records import MARK, EvaluationRecord, TrainingRecord
-from regft_core.runs.work import Work
+from regft_core.runs.results.records import MARK, EvaluationRecord, Finding, SearchRecord, TrainingRecord
+from regft_core.runs.results.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import read_contamination
 
-#: Tags that an entry has or has not; an empty one says that it no longer has it.
-OPTIONAL = (
-    *(
-        "control_for",
-        "differs_by",
-        "variant",
-        "degraded",
-        "collapsed",
-        "contaminated",
-        "error",
-        "no_better_than_constant",
-        MARK,
-    ),
-    *("verdict_reference", "verdict_control", "export"),
-)
 #: Characters of a parameter that MLflow takes, and of a dataset's digest.
 LONGEST, DIGEST = 6000, 32
+#: Name, digest, context (``training`` or ``evaluation``), folder and number of rows.
+Dataset = tuple[str, str, str, str, int | None]
 
 
 class Point(NamedTuple):
@@ -59,28 +46,27 @@ class Entry:
         identity: of a run its cell, seed and key; of the report the digest of its files; of a cell its name.
         keys: seed -> key, of a run its own alone. A cell with another key for one of its seeds is another run.
         params: every setting by its path; what the comparison of two runs is made of.
+        tags: an empty one says that there is nothing (any more).
         scores: metric -> its value now. ``points``: curves, which never change.
         evaluation: digest of what judged the run; empty before that.
-        texts, files: artifact -> content, or the file with it. ``judged`` are those that the evaluation wrote.
-        datasets: name, digest, context (``training`` or ``evaluation``), folder and number of rows.
+        files: artifact -> its content, or the file with it. ``judged`` are those that the evaluation wrote.
     """
 
     kind: str
     identity: str
     name: str
-    ok: bool
     start: int
     end: int
+    ok: bool = True
     keys: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     points: Sequence[Point] = ()
     evaluation: str = ""
-    texts: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, Path] = field(default_factory=dict)
+    files: Mapping[str, str | Path] = field(default_factory=dict)
     judged: Mapping[str, Path] = field(default_factory=dict)
-    datasets: Sequence[tuple[str, str, str, str, int | None]] = ()
+    datasets: Sequence[Dataset] = ()
 
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> list[tuple[Entry, list[Entry]]]:
@@ -91,8 +77,8 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> list[t
     reported = read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     exports = read_exports(root)
     trained = [cell for cell in cells if Work(root).manifest_file("finetune", cell).is_file()]
-    found = (_cell(root, cell, seeds, reported, exports) for cell in trained)
-    return [entry for entry in found if entry[1]]
+    found = (_cell(Work(root), cell, seeds, reported, exports) for cell in trained)
+    return [(cell, runs) for cell, runs in found if runs]
 
 
 def read_exports(root: Path) -> dict[str, str]:
@@ -118,7 +104,7 @@ def read_report(root: Path) -> Entry | None:
     files = {path.as_posix(): folder / path for path in paths if not any(part.startswith(".") for part in path.parts)}
     digest = sha256_text("\n".join(f"{name} {sha256_file(path)}" for name, path in files.items()))
     time = int(page.stat().st_mtime * 1000)
-    return Entry("report", f"report/{digest}", "report", True, time, time, files=files)
+    return Entry("report", f"report/{digest}", "report", time, time, files=files)
 
 
 def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -141,112 +127,80 @@ def _flat(value: Any, prefix: str) -> dict[str, Any]:
 
 
 def _cell(
-    root: Path, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], exports: Mapping[str, str]
+    work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], exports: Mapping[str, str]
 ) -> tuple[Entry, list[Entry]]:
-    work = Work(root)
-    manifest = work.finetune(cell)
+    manifest, folder = work.finetune(cell), f"{cell.task}-{cell.size}"
     result = work.evaluation(cell) if work.result_file(cell).is_file() else None
     evaluations = {run.seed: run for run in (result.runs if result else ())}
-    regularisers = dict.fromkeys(name for phase in manifest.regularisers.values() for name in phase)
+    searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
+    searches, findings = {run.seed: run for run in searched}, work.findings(cell)
+    sets = list(dict.fromkeys(name for run in evaluations.values() for name in run.sets))
+    primary = result.primary if result else ""
     tags = {
-        **{"method": cell.method, "task": cell.task, "size": str(cell.size)},
-        "regularisers": ", ".join(regularisers) or "none",
+        **{"method": cell.method, "task": cell.task, "size": str(cell.size), "primary": primary},
+        "regularisers": ", ".join({name: 0 for phase in manifest.regularisers.values() for name in phase}) or "none",
         "model": manifest.model.name if manifest.model else "none",
-        "primary": result.primary if result else "",
         MARK: reported.get(MARK) or "",
         "control_for": ", ".join(manifest.method.get("control_for") or ()),
         "differs_by": manifest.method.get("differs_by") or "",
+        "contaminated": "",
     }
     if manifest.reads_encoder:
-        sets = [name for run in evaluations.values() for name in run.sets if name != "dev"]
-        seen = read_contamination(root).of(tags["model"], [cell.task, *sets])
+        seen = read_contamination(work.root).of(tags["model"], [cell.task, *(name for name in sets if name != "dev")])
         tags["contaminated"] = "; ".join(f"{name}: {what}" for name, what in seen.items())
-    folder = f"{cell.task}-{cell.size}"
+    settings = manifest.model_dump(mode="json", exclude={"runs", "phase"}, exclude_unset=True)
     shared = Entry(
         kind="run",
         identity=f"{cell.method}/{folder}",
         name=f"{cell.method} {folder}",
-        ok=True,
         start=0,
         end=int(work.manifest_file("finetune", cell).stat().st_mtime * 1000),
         params=parameters(cell, manifest.settings),
-        tags=dict.fromkeys(OPTIONAL, "") | tags,
-        texts={"config.yaml": _yaml(manifest.model_dump(mode="json", exclude={"runs", "phase"}, exclude_unset=True))},
+        tags=tags,
+        files={"config.yaml": _yaml(settings)},
     )
-    files = _Files(work, cell)
     records = {run.seed: run for run in manifest.runs}
-    wanted = [seed for seed in seeds if seed in records]
-    runs = [_run(files, shared, records[seed], evaluations.get(seed), exports) for seed in wanted]
+    points = _points(work, cell, [records[seed] for seed in seeds if seed in records])
+    runs = [
+        _run(work, cell, shared, run, searches.get(run.seed), evaluations.get(run.seed), findings, points, exports)
+        for run in (records[seed] for seed in seeds if seed in records)
+    ]
     if not runs:
         return shared, []
-    cell_report = reported.get(folder, {}).get(cell.method, {})
-    scores = _means(runs, cell_report)
-    if result and f"dev.{result.primary}.low" in scores:  # else the report is about other runs
-        tags |= {name: cell_report.get(name) or "" for name in ("verdict_reference", "verdict_control")}
-        tags["no_better_than_constant"] = ", ".join(cell_report.get("no_better_than_constant") or ())
     states = {run.tags["status"] for run in runs}
-    tags["status"] = states.pop() if len(states) == 1 else "partly failed"
-    names = ["train", *(name for run in evaluations.values() for name in run.sets)]
+    own = reported.get(folder, {}).get(cell.method, {})
+    scores = _means(runs, own)
+    current = f"dev.{primary}.low" in scores  # else the report is about other runs
+    words = {role: own.get(role) or "" if current else "" for role in ("verdict_reference", "verdict_control")}
+    low = ", ".join(own.get("no_better_than_constant") or ()) if current else ""
+    status = states.pop() if len(states) == 1 else "partly failed"
     entry = replace(
         shared,
         kind="cell",
-        ok=tags["status"] != "failed",
+        ok=status != "failed",
         start=min(run.start for run in runs),
         keys={seed: key for run in runs for seed, key in run.keys.items()},
-        tags={**shared.tags, **tags},
+        tags={**tags, **words, "no_better_than_constant": low, "status": status},
         scores=scores,
-        datasets=list(_sets(work, cell, names)),
+        datasets=list(_sets(work, cell, ["train", *sets])),
     )
     return entry, runs
 
 
-class _Files:
-    """What the stages wrote for all seeds of a cell, read once."""
-
-    def __init__(self, work: Work, cell: Cell) -> None:
-        self.work, self.cell = work, cell
-        searched = work.manifest_file("search", cell).is_file()
-        self.searches = {run.seed: run for run in (work.search(cell).runs if searched else ())}
-        self.findings = work.findings(cell)
-
-    def curves(self, run: TrainingRecord, start: int, end: int) -> list[Point]:
-        """Curves, what the method logged and the scores of epochs, by step; times are spread over the run."""
-        rows: list[tuple[str, str, int, float | None]] = []
-        for stage in ("search", "finetune"):
-            for point in self.work.curves(stage, self.cell, [run.seed]) or ():
-                numbers = (point.loss, point.learning_rate, point.gradient_norm)
-                for name, value in zip(("loss", "learning_rate", "gradient_norm"), numbers, strict=True):
-                    rows.append((point.phase, name, point.step, value))
-        logged = (one for s in ("search", "finetune") for one in self.work.logged(s, self.cell, [run.seed]))
-        rows += [(one.phase, one.name, one.step, one.value) for one in logged]
-        if run.epoch_scores is not None:
-            metric = run.epoch_scores.metric
-            rows += [(o.phase, f"epoch.{o.rows}.{metric}", o.step, o.score) for o in run.epoch_scores.scores]
-        width = (end - start) / max([1, *(step for _, _, step, _ in rows)])
-        names = [name if phase == "finetune" else f"{phase}.{name}" for phase, name, _, _ in rows]
-        numbered = zip(names, rows, strict=True)
-        return [Point(name, v, step, start + int(width * step)) for name, (_, _, step, v) in numbered if v is not None]
-
-
 def _run(
-    files: _Files, shared: Entry, run: TrainingRecord, evaluation: EvaluationRecord | None, exports: Mapping[str, str]
-) -> Entry:
-    work, cell, seed = files.work, files.cell, run.seed
+    work: Work, cell: Cell, shared: Entry, run: TrainingRecord, searched: SearchRecord | None,
+    evaluation: EvaluationRecord | None, findings: Mapping[str, Finding],
+    points: Mapping[int, Sequence[tuple[str, float, int]]], exports: Mapping[str, str],
+) -> Entry:  # fmt: skip
     if evaluation is not None and evaluation.key != run.key:
         evaluation = None  # of an earlier run: the stage has not caught up
-    searched = files.searches.get(seed)
     failures = [one for one in (searched, run, evaluation) if one is not None and not one.ok]
-    findings = {
-        name: one.plain()
-        for name, finding in (files.findings if evaluation else {}).items()
-        for one in finding.runs
-        if one.seed == seed
-    }
-    folder = work.predictions_file(cell, seed, "*").parent
-    predictions = sorted(folder.glob("*.jsonl")) if evaluation else []
-    judged = canonical_json([evaluation.plain(), findings]) if evaluation else ""
+    found, predictions = {}, []
+    if evaluation is not None:
+        found = {name: one for name, finding in findings.items() for one in finding.runs if one.seed == run.seed}
+        predictions = sorted(work.predictions_file(cell, run.seed, "*").parent.glob("*.jsonl"))
     tags = {
-        "seed": str(seed),
+        "seed": str(run.seed),
         "status": "failed" if failures else "ok",
         "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
         "variant": run.variant or "",
@@ -257,24 +211,51 @@ def _run(
     }
     seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
     start = shared.end - int(seconds * 1000)
+    curves = points.get(run.seed, ())
+    width = (shared.end - start) / max([1, *(step for _, _, step in curves)])
     record = {"search": searched, "finetune": run, "evaluation": evaluation}
-    primary = shared.tags["primary"]
+    judged = canonical_json([evaluation and evaluation.plain(), {name: one.plain() for name, one in found.items()}])
+    scalars = {
+        f"{name}.{place}.{key}": float(value)
+        for name, one in found.items()
+        for place, own in one.scalars.items()
+        for key, value in own.items()
+    }
     return replace(
         shared,
-        identity=f"{shared.identity}/{seed}/{run.key}",
-        name=f"seed {seed} of {shared.name}",
+        identity=f"{shared.identity}/{run.seed}/{run.key}",
+        name=f"seed {run.seed} of {shared.name}",
         ok=not failures,
         start=start,
-        keys={str(seed): run.key},
-        params={**shared.params, "seed": str(seed)},
+        keys={str(run.seed): run.key},
+        params={**shared.params, "seed": str(run.seed)},
         tags={**shared.tags, **tags},
-        scores=_scores(run, evaluation, primary) | _finding_scores(findings),
-        points=files.curves(run, start, shared.end),
+        scores=_scores(run, evaluation, shared.tags["primary"]) | scalars,
+        points=[Point(name, value, step, start + int(width * step)) for name, value, step in curves],
         evaluation=sha256_text("\n".join([judged, *map(sha256_file, predictions)])) if evaluation else "",
-        texts={**shared.texts, "run.yaml": _yaml({name: one.plain() for name, one in record.items() if one})},
+        files={**shared.files, "run.yaml": _yaml({name: one.plain() for name, one in record.items() if one})},
         judged={f"predictions/{path.name}": path for path in predictions},
-        datasets=[*_drawn(work, cell, seed), *_sets(work, cell, evaluation.sets if evaluation else ())],
+        datasets=[*_drawn(work, cell, run.seed), *_sets(work, cell, evaluation.sets if evaluation else ())],
     )
+
+
+def _points(work: Work, cell: Cell, runs: Sequence[TrainingRecord]) -> dict[int, list[tuple[str, float, int]]]:
+    """Seed -> (name, value, step) of its curves, what its method logged and the scores of its epochs."""
+    rows: list[tuple[int, str, str, int, float | None]] = []
+    seeds, names = [run.seed for run in runs], ("loss", "learning_rate", "gradient_norm")
+    for stage in ("search", "finetune"):
+        for seed, phase, step, *values in work.curves(stage, cell).curve(seeds):
+            rows += [(seed, phase, name, step, value) for name, value in zip(names, values, strict=True)]
+    for stage in ("search", "finetune"):
+        rows += [(o.seed, o.phase, o.name, o.step, o.value) for o in work.logged(stage, cell).logged(seeds)]
+    for run in runs:
+        if (epochs := run.epoch_scores) is not None:
+            rows += [(run.seed, o.phase, f"epoch.{o.rows}.{epochs.metric}", o.step, o.score) for o in epochs.scores]
+    found: dict[int, list[tuple[str, float, int]]] = {}
+    for seed, phase, name, step, value in rows:
+        if value is not None:
+            found.setdefault(seed, []).append((name if phase == "finetune" else f"{phase}.{name}", value, step))
+    return found
 
 
 def _scores(run: TrainingRecord, evaluation: EvaluationRecord | None, primary: str) -> dict[str, float]:
@@ -292,16 +273,6 @@ def _scores(run: TrainingRecord, evaluation: EvaluationRecord | None, primary: s
     return {name: float(value) for name, value in scores.items() if value is not None}
 
 
-def _finding_scores(findings: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """``<evaluation>.<set>.<name>`` -> number, of the evaluations beyond the scores."""
-    return {
-        f"{evaluation}.{place}.{name}": float(value)
-        for evaluation, finding in findings.items()
-        for place, named in finding["scalars"].items()
-        for name, value in named.items()
-    }
-
-
 def _means(runs: Sequence[Entry], reported: Mapping[str, Any]) -> dict[str, float]:
     """Means over the runs that did not fail, and the report's intervals where they are about the same runs."""
     good = [run for run in runs if run.ok]
@@ -317,17 +288,14 @@ def _means(runs: Sequence[Entry], reported: Mapping[str, Any]) -> dict[str, floa
             # A report older than the results describes other runs.
             if mean is None or abs(mean - scores.get(name, mean + 1)) > 1e-9 or bounds.get("n") != len(good):
                 continue
-            sides = {side: bounds[side] for side in ("low", "high") if bounds.get(side) is not None}
-            scores |= {f"{name}.{side}": bound for side, bound in sides.items()}
-            if name == f"dev.{runs[0].tags['primary']}":
-                scores |= {f"primary.{side}": bound for side, bound in sides.items()}
-    ratios = reported.get("cost_ratio") or {}
-    return scores | {
-        f"cost.ratio_{kind}": float(v) for kind, v in ratios.items() if kind != "declared" and v is not None
-    }
+            names = [name, "primary"] if name == f"dev.{runs[0].tags['primary']}" else [name]
+            sides = [(side, bounds[side]) for side in ("low", "high") if bounds.get(side) is not None]
+            scores |= {f"{one}.{side}": bound for one in names for side, bound in sides}
+    ratios = (reported.get("cost_ratio") or {}).items()
+    return scores | {f"cost.ratio_{kind}": float(v) for kind, v in ratios if kind != "declared" and v is not None}
 
 
-def _drawn(work: Work, cell: Cell, seed: int) -> Iterator[tuple[str, str, str, str, int | None]]:
+def _drawn(work: Work, cell: Cell, seed: int) -> Iterator[Dataset]:
     """The training rows of one seed."""
     name = f"{cell.task}-{cell.size}"
     if work.subsample_file(cell.task, str(cell.size)).is_file():
@@ -336,12 +304,10 @@ def _drawn(work: Work, cell: Cell, seed: int) -> Iterator[tuple[str, str, str, s
             yield name, drawn.sha256[:DIGEST], "training", f"work/subsamples/{name}", subsample.n
 
 
-def _sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[tuple[str, str, str, str, int | None]]:
-    """Whole sets of the task: ``train``, from which seeds draw, and those that judge."""
-    if not work.task_file(cell.task).is_file():
-        return
-    task = work.task(cell.task)
-    for name in dict.fromkeys(names):
+def _sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[Dataset]:
+    """Whole sets of the task: ``train``, from which seeds draw, and those that are evaluated on."""
+    task = work.task(cell.task) if work.task_file(cell.task).is_file() else None
+    for name in names if task is not None else ():
         digest = task.content.get("folds" if name == "dev" and task.folded else name)
         if digest is not None:
             rows = task.sets[name].n if name in task.sets else task.counts.get(name)
@@ -351,7 +317,5 @@ def _sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[tuple[str, s
 
 def _yaml(value: Any) -> str:
     # The writer in C where there is one: these files are most of the time that a run takes.
-    text: str = yaml.dump(
-        value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, allow_unicode=True
-    )
-    return text
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 from regft_core.io.canonical import sha256_file, sha256_text
 from regft_core.io.files import atomic_directory
 from regft_core.tracking.entries import read_exports
-from regft_core.tracking.sync import IDENTITY, opened
+from regft_core.tracking.sync import opened
 
 
 def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:
@@ -22,9 +22,8 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
     """
     root, folder = root.resolve(), folder.resolve()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    content = sha256_text("\n".join(f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files))[
-        :16
-    ]
+    lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
+    content = sha256_text("\n".join(lines))[:16]
     exported = {path: key for key, path in read_exports(root).items()}
     key = exported.get(folder.relative_to(root).as_posix() if folder.is_relative_to(root) else "", "")
     with opened(root) as tracker:
@@ -38,8 +37,8 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
         # Methods that amount to the same share a key.
-        runs = [run for run in tracker.runs.values() if key in run.data.tags[IDENTITY].split("/")]
-        runs = [run for run in runs if run.data.tags.get("method") == tags.get("method")]
+        every = (run for identity, runs in tracker.runs.items() if key in identity.split("/") for run in runs)
+        runs = [run for run in every if run.data.tags.get("method") == tags.get("method")]
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
         made = client.create_model_version(
             task,

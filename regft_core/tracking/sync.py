@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-log = logging.getLogger(__name__)
-
 EXPERIMENT = "regft"
 IDENTITY, KEYS, EVALUATION, KIND = "regft.identity", "regft.keys", "regft.evaluation", "regft.kind"
 PARENT = "mlflow.parentRunId"
@@ -64,7 +62,8 @@ def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> str:
         if report is not None:
             tracker.put(report)
         earlier = tracker.retire()
-        tracker.describe(experiment_tags([cell for cell, _ in grid]))
+        for key, value in experiment_tags([cell for cell, _ in grid]).items():
+            tracker.client.set_experiment_tag(tracker.experiment, key, value)
     return (
         f"MLflow: {tracker.created} runs logged, {len(tracker.current) - tracker.created} as before, "
         f"{earlier} of earlier configurations"
@@ -102,17 +101,18 @@ class Tracker:
     Attributes:
         root: of the project.
         client: MLflow's own.
-        runs: identity -> run, of those that a sync made; ``cells``: those of cells.
+        runs: identity -> runs that a sync made; a cell has one for each of its configurations.
         current: ids of the runs that the files say now; ``created``: how many of them are new.
     """
 
     def __init__(self, root: Path) -> None:
         from mlflow import MlflowClient
+        from mlflow.entities import ViewType
 
         self.root, self.artifacts = root, root / "mlartifacts"
         self.client: MlflowClient = MlflowClient(tracking_uri=database_uri(root), registry_uri=database_uri(root))
-        found = self.client.get_experiment_by_name(EXPERIMENT)
-        if found is not None and found.artifact_location.rstrip("/") != self.artifacts.as_uri():
+        found, location = self.client.get_experiment_by_name(EXPERIMENT), self.artifacts.as_uri()
+        if found is not None and found.artifact_location.rstrip("/") != location:
             raise StoreError(
                 "tracker-moved",
                 f"{root / 'mlflow.db'} keeps its files in {found.artifact_location}: was this project copied or "
@@ -122,19 +122,12 @@ class Tracker:
             with closing(sqlite3.connect(root / "mlflow.db", timeout=20)) as connection:
                 connection.execute("PRAGMA journal_mode=WAL")  # the page reads while a sync writes
         self.artifacts.mkdir(exist_ok=True)
-        location = self.artifacts.as_uri()
         self.experiment = found.experiment_id if found else self.client.create_experiment(EXPERIMENT, location)
-        self.runs: dict[str, Run] = {}
-        self.cells: dict[str, list[Run]] = {}
-        self._known: dict[str, Run] = {}
+        self.runs: dict[str, list[Run]] = {}
         self.current: set[str] = set()
         self.created = 0
-        self._source = source_tags(root)
-        self._load()
-
-    def _load(self) -> None:
-        from mlflow.entities import ViewType
-
+        self._source = _source_tags(root)
+        self._status: dict[str, str] = {}
         token: str | None = None
         while token != "":
             page = self.client.search_runs([self.experiment], "", ViewType.ALL, 5000, page_token=token)
@@ -143,30 +136,24 @@ class Tracker:
             token = page.token or ""
 
     def _note(self, run: Run) -> None:
-        self._known[run.info.run_id] = run
-        if (identity := run.data.tags.get(IDENTITY)) is None:
-            return
-        if run.data.tags[KIND] == "cell":
-            self.cells.setdefault(identity, []).append(run)
-        else:
-            self.runs[identity] = run
+        self._status[run.info.run_id] = run.info.status
+        if (identity := run.data.tags.get(IDENTITY)) is not None:
+            self.runs.setdefault(identity, []).append(run)
 
     def restore(self) -> None:
         """Make again what a deleted database had: every run whose record is among the artifacts."""
-        records = {
-            path.parent.parent.name: read_json(path, dict) for path in self.artifacts.glob(f"*/artifacts/{RECORD}")
-        }
-        for run in [run for run in self._known.values() if run.info.status == "RUNNING" and run.info.run_id in records]:
-            self._finish(run.info.run_id, records[run.info.run_id])  # a killed restoring left it
+        files = self.artifacts.glob(f"*/artifacts/{RECORD}")
+        records = {path.parent.parent.name: read_json(path, dict) for path in files}
+        for run_id in [one for one, status in self._status.items() if status == "RUNNING" and one in records]:
+            self._finish(run_id, records[run_id])  # a killed restoring left it
         ids: dict[str, str] = {}
-        lost = {name: record for name, record in records.items() if name not in self._known}
+        lost = {name: record for name, record in records.items() if name not in self._status}
         for name, record in sorted(lost.items(), key=lambda item: (PARENT in item[1]["tags"], item[1]["start"])):
             if (parent := record["tags"].get(PARENT)) is not None:
                 record["tags"][PARENT] = ids.get(parent, parent)
-            run_id = self._new(record["name"], record["start"], record["tags"])
+            ids[name] = run_id = self._new(record["name"], record["start"], record["tags"])
             os.replace(self.artifacts / name / "artifacts", _folder(self.client.get_run(run_id)))
             (self.artifacts / name).rmdir()
-            ids[name] = run_id
             self._finish(run_id, record)
             self._note(self.client.get_run(run_id))
 
@@ -174,54 +161,42 @@ class Tracker:
         """Log an entry, or what has come to it since it was logged; return its run's id."""
         tags = dict(entry.tags) | {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
         tags |= {"current": "true"} | ({PARENT: parent} if parent else {})
-        run = self._logged(entry)
-        if run is None or run.info.status == "RUNNING":  # a killed sync left it
-            tags |= {**self._source, EVALUATION: entry.evaluation}
-            run_id = self._new(entry.name, entry.start, tags) if run is None else str(run.info.run_id)
-            self._write(run_id, {**entry.texts, **entry.files, **entry.judged})
-            scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
-            record = {
-                **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
-                # Scores first: the compare page starts with the first metric it finds.
-                **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
-                "datasets": list(entry.datasets),
-            }
-            self._finish(run_id, record)
-            self.created += 1
-            self._note(self.client.get_run(run_id))
-        else:
-            run_id = str(run.info.run_id)
+        run = next((run for run in reversed(self.runs.get(entry.identity, [])) if _same_settings(entry, run)), None)
+        if run is not None and run.info.status != "RUNNING":
             self._update(run, entry, tags)
+            self.current.add(run.info.run_id)
+            return str(run.info.run_id)
+        tags |= {**self._source, EVALUATION: entry.evaluation}
+        run_id = self._new(entry.name, entry.start, tags) if run is None else str(run.info.run_id)  # of a killed sync
+        self._write(run_id, {**entry.files, **entry.judged})
+        scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
+        record = {
+            **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
+            # Scores first: the compare page starts with the first metric it finds.
+            **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
+            "datasets": list(entry.datasets),
+        }
+        self._finish(run_id, record)
+        self.created += 1
+        self._note(self.client.get_run(run_id))
         self.current.add(run_id)
         return run_id
-
-    def _logged(self, entry: Entry) -> Run | None:
-        """The run of an entry. Of a cell it has the same settings, and no seed has another key: seeds may be added."""
-        if entry.kind != "cell":
-            return self.runs.get(entry.identity)
-        for run in reversed(self.cells.get(entry.identity, [])):
-            keys = json.loads(run.data.tags[KEYS])
-            if run.data.params == dict(entry.params) and all(entry.keys.get(s, key) == key for s, key in keys.items()):
-                return run
-        return None
 
     def _update(self, run: Run, entry: Entry, tags: Mapping[str, str]) -> None:
         """Add scores, judged files and datasets that are new; earlier values stay in the metric's history."""
         if run.info.lifecycle_stage != "active":
             return  # somebody deleted it in the page
         run_id, now, known = str(run.info.run_id), int(time.time() * 1000), run.data
-        keys = {**json.loads(known.tags[KEYS]), **entry.keys}
-        wanted = {**tags, KEYS: json.dumps(keys)}
+        wanted = {**tags, KEYS: json.dumps({**json.loads(known.tags[KEYS]), **entry.keys})}
         if entry.evaluation and entry.evaluation != known.tags.get(EVALUATION):
             wanted[EVALUATION] = entry.evaluation
-            first = not known.tags.get(EVALUATION)
-            folder = "" if first else f"evaluation-{entry.evaluation[:8]}/"
+            folder = f"evaluation-{entry.evaluation[:8]}/" if known.tags.get(EVALUATION) else ""
             self._write(run_id, {f"{folder}{name}": path for name, path in entry.judged.items()})
         changed = {key: value for key, value in wanted.items() if known.tags.get(key) != value}
         # A mean that is no longer known (an evaluation was switched off) is no number: metrics cannot be taken away.
-        gone = dict.fromkeys(known.metrics, math.nan) if entry.kind == "cell" else {}
-        latest = {**gone, **entry.scores}
-        scores = [Point(name, v, 0, now) for name, v in latest.items() if not _same(v, known.metrics.get(name))]
+        latest = {**(dict.fromkeys(known.metrics, math.nan) if entry.kind == "cell" else {}), **entry.scores}
+        before = {name: known.metrics.get(name) for name in latest}
+        scores = [Point(name, v, 0, now) for name, v in latest.items() if str(v) != str(before[name])]
         there = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()
         datasets = [one for one in entry.datasets if one[0] not in there]
         if not (changed or scores or datasets):
@@ -235,36 +210,25 @@ class Tracker:
 
     def retire(self) -> int:
         """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
-        every = [*self.runs.values(), *(run for runs in self.cells.values() for run in runs)]
-        others = [run for run in every if run.info.run_id not in self.current]
+        others = [run for runs in self.runs.values() for run in runs if run.info.run_id not in self.current]
         for run in others:
             if "current" in run.data.tags and run.info.lifecycle_stage == "active":
                 self.client.delete_tag(run.info.run_id, "current")
         return len(others)
-
-    def describe(self, tags: Mapping[str, str]) -> None:
-        """Give the experiment these tags."""
-        for key, value in tags.items():
-            self.client.set_experiment_tag(self.experiment, key, value)
 
     def _new(self, name: str, start: int, tags: Mapping[str, str]) -> str:
         return str(self.client.create_run(self.experiment, start, dict(tags), name).info.run_id)
 
     def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
         """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
-        points = [Point(*point) for point in record["metrics"]]
         write_json(_folder(self.client.get_run(run_id)) / RECORD, record)
-        self._log(run_id, points, record["params"], {}, record["datasets"])
+        self._log(run_id, [Point(*point) for point in record["metrics"]], record["params"], {}, record["datasets"])
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
     def _log(
-        self,
-        run_id: str,
-        points: Sequence[Point],
-        params: Mapping[str, str],
-        tags: Mapping[str, str],
+        self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str],
         datasets: Sequence[Sequence[Any]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
         self.client.log_batch(
@@ -287,12 +251,18 @@ class Tracker:
         """Copy texts and files into a run's artifacts."""
         folder = _folder(self.client.get_run(run_id))
         for name, content in files.items():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, Path):
-                shutil.copyfile(content, target)
+                shutil.copyfile(content, folder / name)
             else:
-                target.write_text(content, encoding="utf-8")
+                (folder / name).write_text(content, encoding="utf-8")
+
+
+def _same_settings(entry: Entry, run: Run) -> bool:
+    """Whether a run of the same identity is the entry's: of a cell the settings, and no seed with another key."""
+    keys = json.loads(run.data.tags[KEYS])
+    same = run.data.params == dict(entry.params) and all(entry.keys.get(s, key) == key for s, key in keys.items())
+    return entry.kind != "cell" or same
 
 
 def database_uri(root: Path) -> str:
@@ -306,11 +276,7 @@ def _folder(run: Run) -> Path:
     return folder
 
 
-def _same(one: float, other: float | None) -> bool:
-    return other is not None and (one == other or (math.isnan(one) and math.isnan(other)))
-
-
-def source_tags(root: Path) -> dict[str, str]:
+def _source_tags(root: Path) -> dict[str, str]:
     """Tags that name the pipeline, and the commit of the project when a run is first logged."""
     tags = {"mlflow.source.name": "dvc.yaml", "mlflow.source.type": "LOCAL"}
 

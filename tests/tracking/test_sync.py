@@ -175,22 +175,6 @@ def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tr
     assert {n: r.info.run_id for n, r in current(tree.root).items()} == {n: r.info.run_id for n, r in before.items()}
 
 
-def test_changed_code_with_the_same_settings_is_another_run_of_the_cell(tree: Tree) -> None:
-    tree.cell(VANILLA, SEEDS)
-    sync(tree.root, [VANILLA], SEEDS)
-    (before,) = (run for name, run in current(tree.root).items() if name == "vanilla rte-300")
-    text = (tree.root / "work/finetune/vanilla/rte/300/manifest.json").read_text()
-    for kind, name in (("finetune", "manifest"), ("evaluate", "result")):
-        file = tree.root / f"work/{kind}/vanilla/rte/300/{name}.json"
-        for seed in SEEDS:
-            file.write_text(file.read_text().replace(tree.key(VANILLA, seed), sha("other code", seed)))
-    assert text != (tree.root / "work/finetune/vanilla/rte/300/manifest.json").read_text()
-    sync(tree.root, [VANILLA], SEEDS)
-    after = current(tree.root)["vanilla rte-300"]
-    assert after.info.run_id != before.info.run_id
-    assert after.data.params == before.data.params
-
-
 def test_an_added_seed_extends_its_cell(grid: Tree) -> None:
     sync(grid.root, [HYPE], SEEDS)
     before = current(grid.root)["hype_n rte-300"]
@@ -223,13 +207,6 @@ def test_an_evaluation_that_comes_later_or_again_is_added(tree: Tree) -> None:
     assert current(tree.root)["seed 1 of hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.56)
 
 
-def test_an_evaluation_of_another_key_is_not_mixed_in(tree: Tree) -> None:
-    tree.cell(HYPE, SEEDS)
-    tree.evaluation(HYPE, SEEDS, learning_rate=1e-3)
-    sync(tree.root, [HYPE], SEEDS)
-    assert "primary" not in current(tree.root)["seed 0 of hype_n rte-300"].data.metrics
-
-
 def test_failed_runs_say_why(tree: Tree) -> None:
     tree.cell(HYPE, SEEDS, failed=(1,))
     sync(tree.root, [HYPE], SEEDS)
@@ -237,14 +214,6 @@ def test_failed_runs_say_why(tree: Tree) -> None:
     assert (run.info.status, run.data.tags["error"]) == ("FAILED", "loss became NaN at step 3")
     assert (cell.data.tags["status"], cell.data.metrics["failed_runs"]) == ("partly failed", 1)
     assert cell.data.metrics["primary"] == pytest.approx(0.65)
-
-
-def test_phases_before_fine_tuning_have_their_curves(tree: Tree) -> None:
-    tree.cell(SEARCHED, SEEDS)
-    sync(tree.root, [SEARCHED], SEEDS)
-    run = current(tree.root)["seed 0 of weight_mixup rte-300"]
-    assert {"loss", "search-0.loss", "search-1.loss", "search-1.learning_rate"} <= set(run.data.metrics)
-    assert len(history(tree.root, run, "search-1.loss")) == 4
 
 
 def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree) -> None:
@@ -310,14 +279,6 @@ def test_runs_of_others_and_deleted_ones_are_left_alone(grid: Tree) -> None:
     sync(grid.root, [HYPE], SEEDS)
     assert mlflow.get_run(own).info.status == "RUNNING"
     assert mlflow.get_run(deleted).info.lifecycle_stage == "deleted"
-
-
-def test_two_syncs_at_once_write_once(grid: Tree) -> None:
-    command = [sys.executable, "-c", AGAIN, str(grid.root), "vanilla", "hype_n"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [one.communicate()[0] for one in both]
-    assert sorted("6 runs logged" in text for text in said) == [False, True]
-    assert len(search(grid.root)) == 6
 
 
 def test_a_register_of_exports(grid: Tree) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -44,20 +42,6 @@ def test_a_taken_port_names_a_free_one(taken: int, tree: Tree, capsys: pytest.Ca
     assert f"port {taken}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("port", ["80", "70000", "-1", "http"])
-def test_impossible_ports_are_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command.main(["ui", "--port", port])
-    assert caught.value.code == 2
-    assert "--port" in capsys.readouterr().err
-
-
-def test_the_server_is_small_and_local(tmp_path: Path) -> None:
-    options = dict(itertools.pairwise(command.server_command(tmp_path, 5003)))
-    assert (options["--host"], options["--workers"], options["--port"]) == ("127.0.0.1", "1", "5003")
-    assert options["--backend-store-uri"] == f"sqlite:///{tmp_path}/mlflow.db"
-
-
 def test_sync_and_errors_of_the_command(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,13 +69,6 @@ def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> No
     assert runs_page("http://127.0.0.1:5000", "1").startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="
     )
-
-
-def test_of_errors_the_smallest_stands_first(tree: Tree) -> None:
-    tree.cell(HYPE, [0])
-    path = tree.root / "work" / "evaluate" / HYPE.directory / "result.json"
-    path.write_text(path.read_text().replace('"primary": "accuracy"', '"primary": "mse"'))
-    assert view_state([cell for cell, _ in read_grid(tree.root, [HYPE], [0])])["orderByAsc"] is True
 
 
 def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
@@ -142,17 +119,3 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
     assert {path.name for path in tree.root.iterdir()} <= {
         *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
     }
-    assert not any(_mentions(port))
-
-
-def _mentions(port: int) -> list[str]:
-    """Command lines of living processes that name the port."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"--port {port}" in text and entry.parent.name != str(os.getpid()):
-            found.append(text)
-    return found

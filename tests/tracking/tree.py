@@ -13,6 +13,8 @@ from regft_core.settings.grid import Cell
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)
 SEARCHED = Cell("weight_mixup", "rte", 300)
 STEPS = 4
+FAILED = {"status": "failed", "error": "loss became NaN at step 3"}
+COST = {"train_seconds": 30.0, "seconds_per_step": 0.1, "declared_ratio": 1.5, "peak_memory_bytes": None}
 
 
 def sha(*parts: Any) -> str:
@@ -49,12 +51,10 @@ class Tree:
         seeds: list[int],
         *,
         learning_rate: float = 1e-4,
-        steps: int = STEPS,
         evaluated: bool = True,
         failed: tuple[int, ...] = (),
         collapsed: tuple[int, ...] = (),
         shift: float = 0.0,
-        method: dict[str, Any] | None = None,
         members: int = 2,
     ) -> None:
         place, searches = cell.directory, cell == SEARCHED
@@ -62,17 +62,13 @@ class Tree:
             "hype_n": {"hype": {"distribution": "normal", "scale": 1e-5}},
             "weight_mixup": {"weight_mixup": {"rank": 1}},
         }
-        method = method or {
-            "description": cell.method,
-            "control_for": [],
-        }
         phases_of = ["search", "finetune"] if searches else ["finetune"]
         regularisers = {phase: options.get(cell.method, {}) for phase in phases_of}
         shared = {
             "cell": {"method": cell.method, "task": cell.task, "size": str(cell.size)},
             "phases": phases_of,
             "regularisers": regularisers,
-            "method": method,
+            "method": {"description": cell.method, "control_for": []},
             "model": {"name": "minilm", "revision": None, "content_sha256": sha("model"), "max_length": 128},
             "training": {
                 "epochs": 3,
@@ -95,39 +91,25 @@ class Tree:
         }
         for kind in ("search", "finetune") if searches else ("finetune",):
             phases = ["search-0", "search-1"] if kind == "search" else ["finetune"]
-            runs, curves, logged = (
-                [],
-                ["seed,phase,step,epoch,loss,learning_rate,gradient_norm"],
-                ["seed,phase,step,name,value"],
-            )
+            runs, curves = [], ["seed,phase,step,epoch,loss,learning_rate,gradient_norm"]
+            logged = ["seed,phase,step,name,value"]
             for seed in seeds:
                 record: dict[str, Any] = {
-                    "size": str(cell.size),
-                    "seed": seed,
+                    **{"size": str(cell.size), "seed": seed, "variant": "paper", "degraded": []},
                     "key": self.key(cell, seed, learning_rate, kind, members),
-                    "variant": "paper",
-                    "degraded": [],
                     "environment": {"device": "cpu", "name": "x86_64 AVX2", "threads": 1, "deterministic": True},
                 }
                 if seed in failed:
-                    runs.append(record | {"status": "failed", "error": "loss became NaN at step 3"})
+                    runs.append(record | FAILED)
                     continue
-                cost = {
-                    "train_seconds": 30.0,
-                    "seconds_per_step": 30.0 / steps,
-                    "declared_ratio": 1.5,
-                    "peak_memory_bytes": None,
-                }
-                runs.append(
-                    record
-                    | {"status": "ok", "error": None, "steps": steps, "seconds": 30.0, "cost": cost, "final_loss": 0.5}
-                )
+                done = {"status": "ok", "error": None, "steps": STEPS, "seconds": 30.0, "cost": COST, "final_loss": 0.5}
+                runs.append(record | done)
                 for phase in phases:
                     curves += [
-                        f"{seed},{phase},{s},{s / steps},{1 / s},{learning_rate / s},{0.5 * s}"
-                        for s in range(1, steps + 1)
+                        f"{seed},{phase},{s},{s / STEPS},{1 / s},{learning_rate / s},{0.5 * s}"
+                        for s in range(1, STEPS + 1)
                     ]
-                    logged += [f"{seed},{phase},{s},hype.noise,{0.1 * s}" for s in range(1, steps + 1, 2)]
+                    logged += [f"{seed},{phase},{s},hype.noise,{0.1 * s}" for s in range(1, STEPS + 1, 2)]
             self.write(f"work/{kind}/{place}/manifest.json", shared | {"phase": kind, "runs": runs})
             self.write(f"work/{kind}/{place}/curves.csv", "\n".join(curves) + "\n")
             self.write(f"work/{kind}/{place}/method_metrics.csv", "\n".join(logged) + "\n")
@@ -149,24 +131,10 @@ class Tree:
     ) -> None:
         place, runs = cell.directory, []
         for seed in seeds:
-            record: dict[str, Any] = {
-                "size": str(cell.size),
-                "seed": seed,
-                "key": self.key(cell, seed, learning_rate, members=members),
-                "variant": "paper",
-                "degraded": [],
-            }
+            key = self.key(cell, seed, learning_rate, members=members)
+            record: dict[str, Any] = {"size": str(cell.size), "seed": seed, "key": key, "variant": "paper"}
             if seed in failed:
-                runs.append(
-                    record
-                    | {
-                        "status": "failed",
-                        "error": "loss became NaN at step 3",
-                        "collapsed": None,
-                        "sets": {},
-                        "cost": {"search_seconds": 0.0},
-                    }
-                )
+                runs.append(record | FAILED | {"sets": {}})
                 continue
             score = 0.6 + 0.01 * seed + shift + (0.05 if cell == HYPE else 0.0)
             sets = {
@@ -174,25 +142,17 @@ class Tree:
                 for name, drop in (("dev", 0.0), ("hans", 0.1))
             }
             how = "constant" if seed in collapsed else None
-            cost = {"train_seconds": 30.0, "seconds_per_step": 0.1, "declared_ratio": 1.5, "search_seconds": 0.0}
-            runs.append(record | {"status": "ok", "error": None, "collapsed": how, "sets": sets, "cost": cost})
+            done = {"status": "ok", "error": None, "collapsed": how, "sets": sets, "cost": COST}
+            runs.append(record | done)
             for name in sets:
                 rows = [{"idx": str(i), "label": i, "prediction": 0, "scores": [score, 1 - score]} for i in range(2)]
                 self.write(
                     f"work/evaluate/{place}/predictions/seed-{seed}/{name}.jsonl",
                     "".join(json.dumps(r) + "\n" for r in rows),
                 )
-        self.write(
-            f"work/evaluate/{place}/result.json",
-            {
-                "cell": {"method": cell.method, "task": cell.task, "size": cell.size},
-                "kind": "classification",
-                "labels": ["no", "yes"],
-                "metrics": ["accuracy"],
-                "primary": "accuracy",
-                "runs": runs,
-            },
-        )
+        described = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "primary": "accuracy"}
+        named = {"method": cell.method, "task": cell.task, "size": cell.size}
+        self.write(f"work/evaluate/{place}/result.json", described | {"cell": named, "runs": runs})
 
     def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")

@@ -5,10 +5,10 @@ Numpy is imported here for real, not at first use: so its version is in the key 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,8 @@ from regft_core.kinds import find
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from regft_core.data.batches import Batch
-    from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
-    from regft_core.training.trainee import Trainee
+    from regft_core.runs.finished_model import FinishedModel
 
 
 @dataclass(frozen=True)
@@ -98,68 +94,6 @@ class EvaluatedSet:
         return confidences
 
 
-class TrainedModel(Protocol):
-    """The finished run's model; made when it is first asked for."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The plain model, with what it needs for inference put back in, on its device, in evaluation mode."""
-
-    @property
-    def trainee(self) -> Trainee:
-        """The same model with its sites and hooks."""
-
-    @property
-    def kept(self) -> Mapping[str, Tensor]:
-        """What the regularisers kept for inference and figures, as ``<regulariser>.<name>``; mostly nothing."""
-
-    @property
-    def pretrained(self) -> nn.Module:
-        """The classifier as it was loaded, before any phase; its head is newly drawn. On the same device."""
-
-    def training_rows(self) -> Sequence[Example]:
-        """The rows that fine-tuning trained on, before any of them is set aside.
-
-        Raises Unfit where those are another task's or have no labels.
-        """
-
-    @property
-    def handed(self) -> Mapping[str, Tensor]:
-        """What earlier phases handed to fine-tuning, as ``<regulariser>.<name>``; mostly nothing."""
-
-    @property
-    def tokenizer(self) -> Any:
-        """The encoder's tokenizer."""
-
-    @property
-    def pooling(self) -> str:
-        """``model.pooling``: head, cls, mean or unit_mean."""
-
-    def batches(self, encoded: Encoded) -> Iterator[Batch]:
-        """The batches of evaluation, on the model's device; ``indices`` are positions in ``encoded``."""
-
-    def confidence(self, embedding: Tensor) -> Tensor | None:
-        """[B, n] confidence of embedding outputs [B, n, H] that a method has learned; None where none has.
-
-        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
-        """
-
-    def views(self, embedding: Tensor, mask: Tensor, segment: Tensor) -> Mapping[str, Tensor] | None:
-        """Other views ``[B, n, H]`` of embedding outputs (positive, negative); None where no method makes any.
-
-        Only for evaluations with ``READS_VIEWS``; RuntimeError otherwise.
-        """
-
-    def encode(self, examples: Sequence[Example]) -> Encoded:
-        """Tokens of the examples, as training and evaluation read them."""
-
-    def predict(self, encoded: Encoded) -> npt.NDArray[Any]:
-        """[n, K] logits; raises RunFailed when one is not finite."""
-
-    def held_out(self) -> tuple[list[Example], str]:
-        """Training rows that were set aside and never learned from; else none, and why there are none."""
-
-
 @dataclass(frozen=True)
 class OtherRows:
     """Rows of another task, and how it is judged.
@@ -204,9 +138,9 @@ class EvaluatedRun:
         seed: int,
         options: Any,
         sets: Mapping[str, EvaluatedSet],
-        trained: TrainedModel | None,
+        trained: FinishedModel | None,
         others: Callable[[str], OtherRows] | None = None,
-        models: Callable[[str], TrainedModel] | None = None,
+        models: Callable[[str], FinishedModel] | None = None,
     ) -> None:
         self.task = task
         self.seed = seed
@@ -222,7 +156,7 @@ class EvaluatedRun:
         return str(self.task["kind"])
 
     @property
-    def trained(self) -> TrainedModel:
+    def trained(self) -> FinishedModel:
         """The model and what can be done with it.
 
         Raises RuntimeError when the evaluation's file says that it does not need the model: its code, and the
@@ -238,7 +172,7 @@ class EvaluatedRun:
             raise RuntimeError('this evaluation reads other tasks; name the option that lists them: TASKS = "tasks"')
         return self._others(task)
 
-    def model_of(self, method: str) -> TrainedModel:
+    def model_of(self, method: str) -> FinishedModel:
         """The finished model of another method's run of the same task, size and seed.
 
         Only of the method that the option named by ``METHOD`` has, else RuntimeError. Raises Unfit where that run

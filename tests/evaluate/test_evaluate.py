@@ -112,12 +112,6 @@ def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)
 
 
-def test_default_positive_label_is_the_last():
-    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["f1"], "positive_label": None}
-    result = evaluate_run({"dev": confident([1, 1, 0, 0], 2)}, {"dev": SetInfo([1, 0, 0, 0], ids(4))}, task)
-    assert result.sets["dev"]["metrics"]["f1"] == pytest.approx(2 / 3)
-
-
 @pytest.mark.parametrize(
     ("logits", "info", "said"),
     [

@@ -12,9 +12,7 @@ from regft_core.evaluate.hidden import (
     embedding_output,
     gradient_times_input,
     layer_states,
-    per_example,
     pooled,
-    summaries,
 )
 from regft_core.models.sites import classify
 from tests.evaluate.tiny_run import TinyModel
@@ -85,17 +83,6 @@ def test_gradient_times_input_of_a_linear_function() -> None:
     torch.testing.assert_close(gradient_times_input(trained.model, batch), expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "bart"])
-def test_a_view_that_is_the_input_itself_changes_nothing_and_another_does(architecture: str) -> None:
-    trained = TinyModel(architecture)
-    batch = batch_of(trained)
-    own = summaries(trained.model, batch, "head")
-    same = summaries(trained.model, batch, "head", lambda rows, mask, segment, stack: rows)
-    torch.testing.assert_close(own, same)
-    other = summaries(trained.model, batch, "head", lambda rows, mask, segment, stack: rows * 0.1)
-    assert not torch.allclose(own, other, atol=1e-3)
-
-
 def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
     trained = TinyModel(separately=True)
     batch = batch_of(trained)
@@ -103,25 +90,6 @@ def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
     assert vectors.shape == (len(batch.labels), 4 * 32)
     logits = trained.model.classifier(vectors)
     torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])
-
-
-def test_layers_of_single_texts_are_read_where_the_head_reads_pairs() -> None:
-    trained = TinyModel(separately=True)
-    trained.per_example = 1
-    batch = batch_of(trained, 3)
-    assert layer_states(trained.model, batch)[-1].values.shape[0] == 3
-
-
-def test_values_come_back_per_example_without_padding() -> None:
-    trained = TinyModel(separately=True)
-    encoded = trained.encode(examples(7, pair=True))
-    into: list[list[Any]] = [[] for _ in range(7)]
-    for batch in trained.batches(encoded):
-        per_example(batch.input_ids, batch, into)
-    assert encoded.second is not None
-    for index, (first, second) in enumerate(into):
-        assert first.tolist() == encoded.input_ids[index]
-        assert second.tolist() == encoded.second["input_ids"][index]
 
 
 def test_a_model_with_virtual_tokens_is_refused_with_the_reason() -> None:

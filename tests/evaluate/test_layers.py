@@ -10,7 +10,7 @@ import torch
 
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
-from regft_core.evaluate.analyses.layer_probes import drawn, features, judged, trained_heads
+from regft_core.evaluate.analyses.layer_probes import drawn, judged, trained_heads
 from regft_core.evaluate.analyses.token_similarity import similarity
 from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
 from regft_core.evaluate.findings import RUN, Unfit
@@ -90,18 +90,6 @@ def test_a_head_learns_what_is_linear_and_nothing_of_noise() -> None:
     assert unknown == pytest.approx(0.5, abs=0.12)
 
 
-def test_heads_are_judged_by_the_tasks_own_metric() -> None:
-    rows = [Example(f"r{i}", "a", None, i % 2) for i in range(10)]
-    logits = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0]] * 5)
-    gold = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 0])
-    by = {m: OtherRows("t", "classification", ("no", "yes"), rows, rows, m) for m in ("accuracy", "f1", "matthews")}
-    assert by["accuracy"].score(gold, logits) == pytest.approx(0.8)
-    assert by["f1"].score(gold, logits) == pytest.approx(0.8)
-    assert by["matthews"].score(gold, logits) == pytest.approx(0.6)
-    first = OtherRows("t", "classification", ("no", "yes"), rows, rows, "f1", "no")
-    assert first.score(gold[:8], logits[:8]) == pytest.approx(8 / 9)
-
-
 def words(task: str, kind: str = "classification", count: int = 80) -> OtherRows:
     """Texts of which half hold a word that decides the label; every fourth judges."""
     rows = []
@@ -130,20 +118,6 @@ def test_probes_of_another_task() -> None:
     assert found("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
 
 
-def test_a_head_reads_the_summary_token_and_the_encoder_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained, other = TinyModel(), words("t")
-    before = {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
-    found("layer_probes", trained, finished(trained), others={"t": other}, tasks=["t"])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.model.state_dict().items())
-    vectors = features(probing(trained, {"t": other}), trained.model, other.dev)
-    encoded = trained.encode(other.dev)
-    batch = next(trained.batches(encoded))
-    with torch.no_grad():
-        states = trained.model(**batch.model_inputs(), output_hidden_states=True).hidden_states
-    for layer, own in enumerate(states):
-        torch.testing.assert_close(vectors[layer][batch.indices], own[:, 0], atol=1e-5, rtol=1e-4)
-
-
 def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     other = words("t")
     assert drawn(other.examples, None, probing(TinyModel(), {"t": other}), "t") != list(other.examples)
@@ -157,18 +131,3 @@ def test_rows_that_train_and_judge_are_limited_and_drawn_by_the_seed() -> None:
     trained = TinyModel()
     with pytest.raises(Unfit, match="task 't' has 1 training rows and 20 to judge by, too few"):
         found("layer_probes", trained, finished(trained), others={"t": few}, tasks=["t"])
-
-
-def test_another_encoder_than_the_pretrained_one_gives_other_probes() -> None:
-    trained = TinyModel()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in trained.model.bert.encoder.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator))
-    rows: Any = (
-        found("layer_probes", trained, finished(trained), others={"t": words("t")}, tasks=["t"], epochs=10)
-        .tables[RUN]["probes"]
-        .rows
-    )
-    assert rows[0][2] == rows[0][3]
-    assert [row[2] for row in rows[1:]] != [row[3] for row in rows[1:]]

@@ -14,7 +14,7 @@ from regft_core.errors import ConfigError
 from regft_core.evaluate import analyses
 from regft_core.evaluate.findings import Findings, Plot, Table
 from tests.errors import raises_code
-from tests.evaluate.conftest import judged, regression
+from tests.evaluate.conftest import judged
 
 THREE = ("a", "b", "c")
 
@@ -57,12 +57,6 @@ def test_the_surest_mistakes_come_first_and_ties_in_the_order_of_the_set(find: A
     assert found.scalars == {"dev": {"mistakes": 4.0}}
 
 
-def test_of_a_regression_the_largest_errors(find: Any) -> None:
-    table = find("mistakes", regression([1.0, 2.0, 5.0], [1.5, 4.5, 4.0]), k=2).tables["dev"]["mistakes"]
-    assert table.columns == ("idx", "gold", "predicted", "error", "text", "text_pair")
-    assert table.rows == (("r1", 4.5, 2.0, 2.5, "text 1", "pair 1"), ("r2", 4.0, 5.0, 1.0, "text 2", "pair 2"))
-
-
 # ---------------------------------------------------------------------------------- what may be found
 
 
@@ -83,13 +77,6 @@ def test_of_a_regression_the_largest_errors(find: Any) -> None:
 def test_what_no_file_can_take_is_refused(found: Findings, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         found.as_json(["dev"])
-
-
-def test_numbers_of_numpy_become_plain_ones() -> None:
-    table = Table(("x", "n"), ((np.int64(3), np.float32(0.5)),))
-    plain = Findings({"run": {"x": np.float64(2)}}, {"run": {"t": table}}).as_json(["dev"])
-    assert [type(value) for value in plain["tables"]["run"]["t"]["rows"][0]] == [int, float]
-    assert type(plain["scalars"]["run"]["x"]) is float
 
 
 # -------------------------------------------------------------------------------------- declarations
@@ -114,26 +101,6 @@ def test_a_file_that_is_no_evaluation_says_what_is_missing(tmp_path: Path, text:
     (tmp_path / "half.py").write_text(text)
     with EVALUATIONS.also(tmp_path), raises_code(ConfigError, "bad-evaluation-file", "half.py", message):
         analyses.find("half")
-
-
-@pytest.mark.parametrize("name", EVALUATIONS.names())
-def test_every_evaluation_is_one_and_describes_its_options(name: str) -> None:
-    found = analyses.find(name)
-    assert found.description
-    assert all(field.description for field in found.Config.model_fields.values())
-
-
-def test_reading_them_imports_neither_torch_nor_numpy() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from regft_core.catalogue import EVALUATIONS; from regft_core.evaluate import analyses; "
-        "[analyses.find(n) for n in EVALUATIONS.names()]; "
-        "print([m for m in ('torch', 'numpy', 'scipy', 'sklearn') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_example_of_the_guide_is_an_evaluation(tmp_path: Path, find: Any) -> None:

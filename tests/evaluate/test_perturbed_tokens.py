@@ -124,32 +124,6 @@ def test_arms_of_one_seed_read_the_same_copies_and_seeds_do_not(monkeypatch: pyt
     assert one[0] != one[1]
 
 
-def test_a_tokenizer_without_a_mask_token_is_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = TinyModel()
-    trained.tokenizer = _without_mask(trained.tokenizer)
-    judged = finished(trained)
-    result = found("robustness", trained, judged, noise=["mixed", "sampled"], copies=2)
-    assert {row[0] for row in result.tables["dev"]["robustness"].rows} == {"sampled"}
-    assert "no mask token" in result.remarks[0]
-    for name, options in (("robustness", {"noise": ["mask"]}), ("robustness", {}), ("deletion", {})):
-        with pytest.raises(Unfit, match="no mask token"):
-            found(name, trained, judged, **options)
-    assert found("deletion", trained, judged, drop="remove").scalars["dev"]["clean"] > 0
-
-
-def _without_mask(tokenizer: Any) -> Any:
-    class Proxy:
-        mask_token_id = None
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(tokenizer, name)
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            return tokenizer(*args, **kwargs)
-
-    return Proxy()
-
-
 def test_a_regression_is_scored_by_its_metric() -> None:
     trained = TinyModel(kind="regression")
     judged = finished(trained)
@@ -161,41 +135,6 @@ def test_a_regression_is_scored_by_its_metric() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ deletion
-
-
-def test_share_0_is_the_score_and_with_every_token_gone_the_order_is_nothing() -> None:
-    trained = TinyModel()
-    result = found("deletion", trained, agreeing(trained), shares=[0.5, 1.0], drop="remove")
-    rows = {tuple(row[:2]): row[2] for row in result.tables["dev"]["deletion"].rows}
-    for order in ("descending", "ascending", "random"):
-        assert rows[order, 0.0] == pytest.approx(11 / 12)
-        assert rows[order, 1.0] == rows["random", 1.0]
-    gap = rows["ascending", 0.5] - rows["descending", 0.5]
-    assert result.scalars["dev"]["gap"] == pytest.approx(gap / 2)
-    assert result.remarks == ("tokens are ordered by gradient times input",)
-
-
-@pytest.mark.parametrize("separately", [False, True])
-def test_the_tokens_with_the_largest_values_go_first(separately: bool) -> None:
-    trained = TinyModel(separately=separately)
-    encoded = trained.encode(finished(trained).examples)
-    free = editable(encoded)
-    rng = np.random.default_rng(0)
-    values = [[rng.permutation(len(row)).astype(float) for row in rows] for rows in free]
-    shorter = without(encoded, values, 0.3, None)
-    columns = [encoded.special_mask] + ([encoded.second["special_mask"]] if encoded.second else [])
-    kept = [shorter.special_mask] + ([shorter.second["special_mask"]] if shorter.second else [])
-    for index, rows in enumerate(free):
-        own = np.concatenate([row.astype(int) for row in rows])
-        gone = sum(len(c[index]) for c in columns) - sum(len(c[index]) for c in kept)
-        assert gone == round(0.3 * own.sum())
-    # One example by hand: its largest text tokens are the ones that are missing.
-    flat = np.concatenate(values[3])
-    places = np.flatnonzero(np.concatenate(free[3]))
-    wanted = set(places[np.argsort(-flat[places])[: round(0.3 * len(places))]].tolist())
-    ids = np.concatenate([encoded.input_ids[3]] + ([encoded.second["input_ids"][3]] if encoded.second else []))
-    left = np.concatenate([shorter.input_ids[3]] + ([shorter.second["input_ids"][3]] if shorter.second else []))
-    assert left.tolist() == [int(token) for i, token in enumerate(ids) if i not in wanted]
 
 
 @pytest.mark.parametrize("separately", [False, True])
@@ -264,36 +203,3 @@ def test_the_methods_own_confidence_orders_tokens_where_it_has_one() -> None:
         states = trained.model.bert.embeddings(batch.input_ids, batch.token_type_ids)
     length = int(batch.attention_mask[0].sum())
     np.testing.assert_allclose(values[int(batch.indices[0])][0], states[0, :length, 0].sigmoid().numpy(), atol=1e-6)
-
-
-def test_deleting_what_a_model_needs_costs_more_than_deleting_what_it_does_not() -> None:
-    """A model that reads one word: gradient times input must find it."""
-    trained = TinyModel()
-    word = trained.tokenizer.convert_tokens_to_ids("good")
-    table = trained.model.bert.embeddings.word_embeddings.weight
-
-    def first(pooled: torch.Tensor) -> torch.Tensor:
-        return torch.stack([1.0 - pooled, pooled - 1.0], dim=1)
-
-    # The logit is how far the summed embeddings go along the word's own direction.
-    direction = table[word].detach() / table[word].detach().norm() ** 2
-    with torch.no_grad():
-        for token in range(table.shape[0]):
-            if token != word:
-                table[token] -= (table[token] @ direction) * table[word]
-        table[word] *= 4
-        trained.model.bert.embeddings.position_embeddings.weight.zero_()
-        trained.model.bert.embeddings.token_type_embeddings.weight.zero_()
-    trained.model.bert.embeddings.LayerNorm.forward = lambda hidden: hidden
-    for layer in trained.model.bert.encoder.layer:
-        layer.forward = lambda hidden, *args, **kwargs: hidden
-    trained.model.bert.pooler.forward = lambda hidden: hidden.sum(1)
-    trained.model.classifier.forward = lambda vectors: first(vectors @ direction)
-    plain = finished(trained, 40)
-    judged = finished(trained, 40, gold=plain.predictions.tolist())
-    assert len(set(judged.gold.tolist())) == 2
-    for drop in ("mask", "remove"):
-        result = found("deletion", trained, judged, shares=[0.4], drop=drop)
-        rows = {tuple(row[:2]): row[2] for row in result.tables["dev"]["deletion"].rows}
-        assert rows["descending", 0.4] < rows["random", 0.4] < rows["ascending", 0.4] == 1.0
-        assert result.scalars["dev"]["gap"] > 0

@@ -46,16 +46,6 @@ def test_logits_are_in_order_whatever_the_batch(model, encoded, tokens):
     np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
 
 
-def test_padding_side_is_passed_on(model, encoded):
-    # BERT counts positions from the left of the rectangle, so only rows of full width must agree.
-    got = predict(model, encoded, batch_tokens=1, pad_id=0, padding_side="left", pad_token_type_id=1)
-    np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
-    together = predict(model, encoded, pad_id=0, padding_side="left")
-    longest = int(np.argmax(encoded.lengths))
-    np.testing.assert_allclose(together[longest], got[longest], atol=2e-6)
-    assert not np.allclose(together, got, atol=1e-4)  # the side was really passed on
-
-
 def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
     model.train()
     model.bert.embeddings.dropout.eval()  # a submodule that differs from the root
@@ -74,22 +64,6 @@ def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded
     with raises_code(RunFailed, "not-finite", f"{sum(hit)} of 7", f"idx r{hit.index(True)}"):
         predict(model, encoded, pad_id=0)
     assert model.training
-
-
-def test_bf16_is_close_and_really_used(model, encoded):
-    full = predict(model, encoded, pad_id=0)
-    half = predict(model, encoded, pad_id=0, precision="bf16")
-    np.testing.assert_allclose(half, full, atol=0.02)
-    assert not np.array_equal(half, full)
-
-
-def test_wrong_arguments(model, encoded):
-    with pytest.raises(ValueError, match="not one of fp32, bf16, fp16"):
-        predict(model, encoded, pad_id=0, precision="int8")
-    with pytest.raises(ValueError, match="below 1"):
-        predict(model, encoded, batch_tokens=0, pad_id=0)
-    with pytest.raises(ValueError, match="no examples"):
-        predict(model, Encoded([], [], [], [], [], []), pad_id=0)
 
 
 def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):

@@ -8,7 +8,6 @@ import torch
 
 from regft_core.evaluate.analyses.confidence import histogram
 from regft_core.evaluate.analyses.views import projection, tsne
-from regft_core.evaluate.findings import Unfit
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
 from regft_core.schema.training import TrainingConfig
@@ -34,18 +33,6 @@ def test_a_histogram_by_hand() -> None:
     assert [row[2] for row in rows] == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
-def test_a_confidence_that_is_constant_is_found_as_it_is() -> None:
-    trained = TinyModel()
-    trained.said = lambda embedding: torch.full(embedding.shape[:2], 0.75)
-    assert found("confidence", trained, finished(trained)).scalars["dev"]["mean"] == 0.75
-
-
-def test_without_a_method_that_learns_one_there_is_no_histogram() -> None:
-    trained = TinyModel()
-    with pytest.raises(Unfit, match="no method here learns a confidence per token"):
-        found("confidence", trained, finished(trained))
-
-
 # --------------------------------------------------------------------------------------------------- views
 
 
@@ -64,29 +51,6 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     assert result.scalars["dev"]["cosine_positive"] == pytest.approx(1, abs=1e-6)
     assert result.scalars["dev"]["cosine_negative"] < 0.999
     assert not result.tables["dev"]["views"].listed
-
-
-def test_every_point_has_its_view_and_its_class() -> None:
-    trained = TinyModel()
-    trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
-    judged = finished(trained)
-    names = {example.idx: judged.labels[int(example.label)] for example in judged.examples}
-    for how in ("tsne", "pca"):
-        table = found("views", trained, judged, projection=how).tables["dev"]["views"]
-        assert len(table.rows) == 3 * len(judged)
-        assert all(row[2] == names[row[0]] for row in table.rows)  # type: ignore[index]
-        assert table.plot is not None
-        assert (table.plot.group, table.plot.colour) == ("view", "label")
-
-
-def test_without_views_the_inputs_are_shown_alone() -> None:
-    trained = TinyModel()
-    result = found("views", trained, finished(trained), rows=5, projection="pca")
-    table = result.tables["dev"]["views"]
-    assert len(table.rows) == 5
-    assert {row[1] for row in table.rows} == {"original"}
-    assert set(result.scalars["dev"]) == {"explained"}
-    assert found("views", trained, finished(trained), rows=5).scalars["dev"] == {}
 
 
 def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:
@@ -142,16 +106,3 @@ def test_tdts_views_are_those_of_its_equations() -> None:
     kept = tdt(TdtConfig()).input_views(KEPT, embedding, mask, torch.tensor([[True, False, False]] * 2))
     assert kept is not None
     torch.testing.assert_close(kept["negative"][:, 0], embedding[:, 0])
-
-
-def test_tdt_views_that_are_drawn_are_not_shown_and_hard_confidence_is_the_chance_to_stay() -> None:
-    embedding, mask = torch.ones(1, 2, 4), torch.ones(1, 2)
-    none = torch.zeros(1, 2, dtype=torch.bool)
-    hard = TdtConfig(mode="hard")
-    two = {"unit.weight": torch.zeros(2, 4), "unit.bias": torch.tensor([0.0, float(np.log(3))])}
-    found_ = tdt(hard).token_confidence(two, embedding)
-    assert found_ is not None
-    torch.testing.assert_close(found_, torch.full((1, 2), 0.75))
-    for options in (hard, TdtConfig(confidence="shuffled"), TdtConfig(perturbation="gaussian")):
-        kept = two if options.mode == "hard" else KEPT
-        assert tdt(options).input_views(kept, embedding, mask, none) is None

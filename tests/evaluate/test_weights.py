@@ -27,13 +27,6 @@ def test_counts_of_the_histogram_are_those_of_the_entries() -> None:
     assert histogram(np.zeros(0), 4).rows == ()
 
 
-def test_borders_do_not_depend_on_the_values() -> None:
-    low, high = (histogram(np.array(values), 4).rows for values in ([1e-6, 1e-4], [1e-5, 1e-4, 1e-2]))
-    shared = {row[0] for row in low} & {row[0] for row in high}
-    assert len(shared) > 3
-    assert all(round((row[0] * 4 - 0.5) % 1, 6) in (0.0, 1.0) for row in (*low, *high))  # type: ignore[operator]
-
-
 def test_concentration_of_equal_entries_is_the_diagonal_and_of_a_single_one_a_step() -> None:
     equal = concentration(np.ones(1000))
     assert [row[1] for row in equal.rows] == pytest.approx([row[0] for row in equal.rows])
@@ -43,12 +36,6 @@ def test_concentration_of_equal_entries_is_the_diagonal_and_of_a_single_one_a_st
     assert gini(np.array([5.0] + [0.0] * 999)) == pytest.approx(0.999)
     assert gini(np.array([3.0, 1.0])) == pytest.approx(0.25)
     assert gini(np.zeros(4)) == 0.0
-
-
-def sensitivity_of(trained: TinyModel, learned: int = 24, **options: Any) -> Any:
-    """What the evaluation finds about a run that has learned from some examples."""
-    trained.learned = examples(learned)
-    return found("sensitivity", trained, finished(trained), **options)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
@@ -94,26 +81,6 @@ def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
     batches = [[row.idx for row in rows] for rows in drawn(trained.learned, run)]
     assert [len(set(rows)) for rows in batches] == [8] * 5
     assert not set(batches[0]) & set(batches[1])  # one order before the next
-
-
-def test_every_arm_is_measured_and_left_as_it_was() -> None:
-    trained = TinyModel()
-    first = next(trained.model.bert.encoder.parameters()).requires_grad_(False)
-    result = sensitivity_of(trained, between=[1e-12, 1.0])
-    assert not first.requires_grad
-    assert all(parameter.grad is None for parameter in trained.model.parameters())
-    assert result.over_sizes == ("sd",)
-    assert result.scalars[RUN]["outside"] < 0.5
-    assert sum(row[1] for row in result.tables[RUN]["histogram"].rows) > 0
-    assert sum(row[2] for row in result.tables[RUN]["histogram"].rows) == pytest.approx(1)
-    assert result == sensitivity_of(trained, between=[1e-12, 1.0])
-    none = sensitivity_of(trained, between=[1e10, 1e11])
-    assert none.scalars[RUN]["outside"] == 1.0
-    assert none.tables[RUN]["histogram"].rows == ()
-    assert "no entry has a sensitivity between 1e+10 and 1e+11" in none.remarks[0]
-    assert none.scalars[RUN]["sd"] == result.scalars[RUN]["sd"]
-    with pytest.raises(ValueError, match="the smallest value comes first"):
-        sensitivity_of(trained, between=[1e-5, 5e-8])
 
 
 def test_attention_by_layer() -> None:

@@ -10,7 +10,7 @@ Where the paper is silent: it drops ``round(share * tokens)`` tokens of a text (
 values in the order of the text. It turns confidences into a distribution first, which keeps their order.
 
 Ours: without ``confidence_of`` every run has its own order, by the confidence that its method has learned, else by the
-size of gradient times input of the prediction (``scoring/hidden.py``). ``drop: remove`` leaves the tokens out instead
+size of gradient times input of the prediction (``evaluate/hidden.py``). ``drop: remove`` leaves the tokens out instead
 of masking them. The random order is what both are to be compared with.
 """
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from regft_core.data.encode import Encoded
-    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, TrainedModel
+    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
+    from regft_core.runs.finished_model import FinishedModel
 
 DESCRIPTION = "scores when the most or the least important tokens are masked (TDT, figure 6)"
 NEEDS_MODEL = True
@@ -103,7 +104,7 @@ def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[s
     return f"the confidence that '{method}' has learned", found
 
 
-def importance(trained: TrainedModel, encoded: Encoded) -> tuple[str, PerToken]:
+def importance(trained: FinishedModel, encoded: Encoded) -> tuple[str, PerToken]:
     """What a run's own order is by, and its value for every token of every row."""
     from regft_core.evaluate.hidden import gradient_times_input, per_example
 
@@ -116,7 +117,7 @@ def importance(trained: TrainedModel, encoded: Encoded) -> tuple[str, PerToken]:
     return "gradient times input", found
 
 
-def learned(trained: TrainedModel, encoded: Encoded) -> PerToken | None:
+def learned(trained: FinishedModel, encoded: Encoded) -> PerToken | None:
     """The confidence of every token of every row; None where no method has learned one."""
     from regft_core.evaluate.hidden import embedding_output, per_example
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.examples import Example
-    from regft_core.evaluate.evaluated import EvaluatedRun, TrainedModel
+    from regft_core.evaluate.evaluated import EvaluatedRun
+    from regft_core.runs.finished_model import FinishedModel
 
 DESCRIPTION = "how the sensitivity of the loss is spread over the weights (PATS, figures 2 and 3)"
 NEEDS_MODEL = True
@@ -112,7 +113,7 @@ def drawn(examples: Sequence[Example], run: EvaluatedRun) -> Iterator[list[Examp
         left = left[size:]
 
 
-def gradients(trained: TrainedModel, rows: Sequence[Example], kind: str, weights: Sequence[Tensor]) -> list[Tensor]:
+def gradients(trained: FinishedModel, rows: Sequence[Example], kind: str, weights: Sequence[Tensor]) -> list[Tensor]:
     """Gradient of the task's mean loss over ``rows``, for each of ``weights``."""
     from regft_core.models.sites import classify
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from regft_core.report.read_grid import CellData, Run
+from regft_core.report.read_grid import CellData
+from regft_core.runs.results.records import EvaluationRecord
 
 
 @dataclass(frozen=True)
@@ -17,41 +18,35 @@ class Cost:
 
     #: Passes of all phases.
     declared: float | None
-    #: Seconds of all training (search included), over the seeds of both.
-    measured: float | None
-    #: Seconds of one fine-tuning step.
-    per_step: float | None
-    train_seconds: float | None
-    search_seconds: float | None
-    seconds_per_step: float | None
-    forward_passes: float | None
-    backward_passes: float | None
+    #: Quantity of a run's record -> its mean over the runs that finished.
+    means: Mapping[str, float | None]
     #: Share of processed tokens that are not padding.
     token_share: float | None
-    #: Largest peak of all phases and seeds.
+    #: Largest peak of all phases and seeds; None on a CPU, where it is not measured.
     peak_memory_bytes: int | None
-    #: That as a ratio, over the seeds of both.
-    memory: float | None
     devices: tuple[str, ...]
     #: Why a ratio is missing or doubtful.
-    note: str
+    note: str = ""
+    #: Over the seeds of both: seconds of all training (search included), seconds of one fine-tuning step, peak memory.
+    measured: float | None = None
+    per_step: float | None = None
+    memory: float | None = None
     #: Smallest and largest of the seeds' own ratios; how much they differ is how much a busy
     #: machine blurs ``measured``.
     spread: tuple[float, float] | None = None
 
 
-def _mean(runs: Sequence[Run], name: str) -> float | None:
+def _mean(runs: Sequence[EvaluationRecord], name: str) -> float | None:
     values = [float(value) for run in runs if (value := getattr(run.cost, name)) is not None]
     return float(np.mean(values)) if values else None
 
 
-def _seconds(run: Run) -> float:
+def _seconds(run: EvaluationRecord) -> float:
     """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
     return sum(seconds or 0.0 for seconds in (run.cost.train_seconds, run.cost.fit_seconds, run.cost.search_seconds))
 
 
-def _peak(runs: Sequence[Run]) -> int | None:
-    """Largest peak memory in bytes; None on a CPU, where it is not measured."""
+def _peak(runs: Sequence[EvaluationRecord]) -> int | None:
     return max((run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes), default=None)
 
 
@@ -59,7 +54,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b is not None and b > 0 else None
 
 
-def devices(cell: CellData) -> tuple[str, ...]:
+def _devices(cell: CellData) -> tuple[str, ...]:
     """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
     environments = (run.environment or {} for run in cell.finetune.runs)
     return tuple(sorted({str(environment.get("device") or "unknown").split(":")[0] for environment in environments}))
@@ -91,44 +86,32 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
 
     Seconds of different kinds of device are not compared; the note says so.
     """
-    ok = {run.seed: run for run in cell.runs if run.ok and run.cost.train_seconds is not None}
-    theirs = plain.runs if plain else ()
-    base = {run.seed: run for run in theirs if run.ok and run.cost.train_seconds is not None}
-    own = devices(cell)
-    both = sorted(ok.keys() & base.keys())
-    note, measured, per_step, spread, memory = "", None, None, None, None
+
+    def finished(runs: Sequence[EvaluationRecord]) -> dict[int, EvaluationRecord]:
+        return {run.seed: run for run in runs if run.ok and run.cost.train_seconds is not None}
+
+    ok, base, devices = finished(cell.runs), finished(plain.runs if plain else ()), _devices(cell)
+    runs, both = list(ok.values()), sorted(ok.keys() & base.keys())
+    means = {name: _mean(runs, name) for name in type(cell.runs[0].cost).model_fields}
+    share = _ratio(means["real_tokens"], means["padded_tokens"])
+    cost = Cost(declared(cell), means, share, _peak(runs), devices)
     if not ok:
-        note = "no run finished"
-    elif plain is None:
-        note = "no plain fine-tuning in the grid"
-    elif not both:
-        note = "no seed of both methods finished"
-    elif own != devices(plain) or len(own) > 1:
-        note = f"measured on {', '.join(own)}, plain fine-tuning on {', '.join(devices(plain))}"
-    else:
-        mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
-        measured = _ratio(sum(map(_seconds, mine)), sum(map(_seconds, others)))
-        ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
-        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
-        per_step = _ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step"))
-        memory = _ratio(_peak(mine), _peak(others))
-    runs = list(ok.values())
-    real, padded = _mean(runs, "real_tokens"), _mean(runs, "padded_tokens")
-    return Cost(
-        declared=declared(cell),
-        measured=measured,
-        per_step=per_step,
-        train_seconds=_mean(runs, "train_seconds"),
-        search_seconds=_mean(runs, "search_seconds"),
-        seconds_per_step=_mean(runs, "seconds_per_step"),
-        forward_passes=_mean(runs, "forward_passes_per_step"),
-        backward_passes=_mean(runs, "backward_passes_per_step"),
-        token_share=_ratio(real, padded),
-        peak_memory_bytes=_peak(runs),
-        memory=memory,
-        devices=own,
-        note=note,
-        spread=spread,
+        return replace(cost, note="no run finished")
+    if plain is None:
+        return replace(cost, note="no plain fine-tuning in the grid")
+    if not both:
+        return replace(cost, note="no seed of both methods finished")
+    if devices != _devices(plain) or len(devices) > 1:
+        note = f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(_devices(plain))}"
+        return replace(cost, note=note)
+    mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
+    ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
+    return replace(
+        cost,
+        measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, others))),
+        per_step=_ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step")),
+        memory=_ratio(_peak(mine), _peak(others)),
+        spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
     )
 
 

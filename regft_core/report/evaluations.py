@@ -139,36 +139,45 @@ def _section(
 
 def _found(block: BlockData, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
+    numbers, tables = ({m: _by_place(own, part) for m, own in runs.items()} for part in ("scalars", "tables"))
 
-    def places(part: str) -> list[Place]:
+    def places(found: Mapping[str, Mapping[Place, Any]]) -> list[Place]:
         """By set, then what is about the run as a whole; otherwise in the order of appearance."""
-        parts = [item for run in records for item in getattr(run, part).items()]
-        named = dict.fromkeys((place, key) for place, own in parts for key in own)
+        named = dict.fromkeys(place for own in found.values() for place in own)
         return sorted(named, key=lambda place: sets.index(place[0]) if place[0] in sets else len(sets))
 
-    ranges = {name: bounds for run in records for name, bounds in run.ranges.items()}
-    base = runs.get(reference, ())
+    limits = {name: bounds for run in records for name, bounds in run.ranges.items()}
     rows = []
-    for method, own in runs.items():
-        other = base if method != reference else ()
-        cut = {place: ranges.get(place[1]) or (None, None) for place in places("scalars")}
-        rows.append((method, tuple(_number(own, place, bounds, confidence, other) for place, bounds in cut.items())))
-    tables: dict[Place, tuple[ShownTable, ...]] = {}
-    for place in places("tables"):
-        shown = (_table(method, own, place, confidence) for method, own in runs.items())
-        tables[place] = tuple(table for table in shown if table is not None)
-        apart = (_minus(method, own, base, place, confidence) for method, own in runs.items() if method != reference)
+    for method, own in numbers.items():
+        base = numbers.get(reference, {}) if method != reference else {}
+        cells = (
+            _number(own[place], limits.get(place[1], (None, None)), confidence, base.get(place, {}))
+            if place in own
+            else None
+            for place in places(numbers)
+        )
+        rows.append((method, tuple(cells)))
+    shown: dict[Place, tuple[ShownTable, ...]] = {}
+    for place in places(tables):
+        having = {method: own[place] for method, own in tables.items() if place in own}
+        shown[place] = tuple(_table(method, own, confidence) for method, own in having.items())
+        base = having.get(reference, {})
+        apart = (_minus(method, own, base, confidence) for method, own in having.items() if method != reference)
         if paired := tuple(table for table in apart if table is not None):
-            tables[place[0], f"{place[1]}, minus {reference}"] = paired
+            shown[place[0], f"{place[1]}, minus {reference}"] = paired
     sizes = dict.fromkeys(name for run in records for name in run.over_sizes)
     title = block_title(block.task, block.size)
-    return Found(block.name, title, tuple(places("scalars")), tuple(rows), tables, _remarks(runs), tuple(sizes))
+    return Found(block.name, title, tuple(places(numbers)), tuple(rows), shown, _remarks(runs), tuple(sizes))
 
 
-def _of_seeds(runs: Sequence[FindingRecord], part: str, place: Place) -> dict[int, Any]:
-    """Seed -> number or table, of the runs that have it."""
-    found = {run.seed: getattr(run, part).get(place[0], {}) for run in runs}
-    return {seed: own[place[1]] for seed, own in found.items() if place[1] in own}
+def _by_place(runs: Sequence[FindingRecord], part: str) -> dict[Place, dict[int, Any]]:
+    """Place -> seed -> number or table, of the runs that have it."""
+    found: dict[Place, dict[int, Any]] = {}
+    for run in runs:
+        for place, named in getattr(run, part).items():
+            for name, value in named.items():
+                found.setdefault((place, name), {})[run.seed] = value
+    return found
 
 
 def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
@@ -176,37 +185,25 @@ def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
 
 
 def _number(
-    runs: Sequence[FindingRecord],
-    place: Place,
-    limits: Sequence[float | None],
-    confidence: float,
-    reference: Sequence[FindingRecord],
-) -> Number | None:
-    values = _of_seeds(runs, "scalars", place)
-    if not values:
-        return None
+    values: Mapping[int, float], limits: Sequence[float | None], confidence: float, reference: Mapping[int, float]
+) -> Number:
     interval = _interval(list(values.values()), confidence)
     if interval is not None:  # few seeds stretch it beyond what the number can be
         (low, high), (lowest, highest) = interval, limits
         interval = (low if lowest is None else max(low, lowest), high if highest is None else min(high, highest))
-    theirs = _of_seeds(reference, "scalars", place)
-    apart = [value - theirs[seed] for seed, value in values.items() if seed in theirs]
+    apart = [value - reference[seed] for seed, value in values.items() if seed in reference]
     versus = (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None
     return Number(tuple(values), tuple(values.values()), interval, versus)
 
 
-def _table(method: str, runs: Sequence[FindingRecord], place: Place, confidence: float) -> ShownTable | None:
-    tables: dict[int, FoundTable] = _of_seeds(runs, "tables", place)
-    if not tables:
-        return None
+def _table(method: str, tables: Mapping[int, FoundTable], confidence: float) -> ShownTable:
     seed, first = next(iter(tables.items()))
     columns, keys, listed = tuple(first.columns), first.keys, first.listed
     plot = Plot(**first.plot) if first.plot else None
     if not keys or any(table.columns != first.columns for table in tables.values()):
         # A first seed's table is drawn when it was meant to be, not when the seeds do not fit each other.
-        return ShownTable(
-            method, columns, tuple(map(tuple, first.rows)), f"seed {seed}", None if keys else plot, {}, listed
-        )
+        rows = tuple(map(tuple, first.rows))
+        return ShownTable(method, columns, rows, f"seed {seed}", None if keys else plot, {}, listed)
     bands: dict[int, Bounds] = {}
     if plot is not None and plot.panels == "sets":
         at = columns.index(plot.y)
@@ -237,10 +234,9 @@ def _mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
 
 
 def _minus(
-    method: str, runs: Sequence[FindingRecord], reference: Sequence[FindingRecord], place: Place, confidence: float
+    method: str, own: Mapping[int, FoundTable], theirs: Mapping[int, FoundTable], confidence: float
 ) -> ShownTable | None:
     """What is drawn of a table, minus the reference's, paired by seed; None where the table does not ask for it."""
-    own, theirs = _of_seeds(runs, "tables", place), _of_seeds(reference, "tables", place)
     seeds = [seed for seed in own if seed in theirs and own[seed].columns == theirs[seed].columns]
     first = own[seeds[0]] if seeds else None
     if first is None or not first.plot or not first.plot.get("paired"):

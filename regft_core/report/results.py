@@ -13,9 +13,12 @@ from regft_core.report.figures.block import thinned
 from regft_core.report.inputs import Inputs
 from regft_core.report.model import Average, Block, Comparison, PublishedTable, Report, Role, Row
 from regft_core.report.page.formatting import some
+from regft_core.report.published.model import ClaimVerdict, PrintedCell, PrintedRow
+from regft_core.report.published.words import setting_of
 from regft_core.report.read_grid import BlockData
 from regft_core.runs.records import MARK
 from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import GAIN, LOSS, Verdict, Word, overall
 
 #: Of the comparisons that a method's own table shows.
@@ -81,21 +84,19 @@ def curves_table(data: Sequence[BlockData]) -> pd.DataFrame:
 
 def published_table(tables: Sequence[PublishedTable]) -> pd.DataFrame:
     """One row per printed cell of the papers' tables, ours beside it."""
-    rows = []
-    for table in tables:
-        for row in table.rows:
-            for cell in (cell for cell in row.cells if cell.printed):
-                printed, ours, gap = cell.published, cell.ours, cell.difference
-                notes = "; ".join([*cell.notes, *([cell.why] if cell.why else [])])
-                rows.append(
-                    (
-                        *(table.name, row.method, row.arm or "", row.model, row.size, row.setting, cell.key),
-                        *((printed.value, printed.deviation) if printed else (None, None)),
-                        *((ours.value, ours.deviation, ours.seeds) if ours else (None, None, 0)),
-                        *((gap.value, gap.low, gap.high) if gap else (None, None, None)),
-                        *(cell.published_gain, cell.our_gain, "; ".join(cell.otherwise), notes),
-                    )
-                )
+
+    def line(table: PublishedTable, row: PrintedRow, cell: PrintedCell) -> tuple[Any, ...]:
+        printed, ours, gap, own = cell.published, cell.ours, cell.difference, row.row
+        return (
+            *(table.name, own.method, own.arm or "", row.model, own.size, setting_of(row), cell.key),
+            *((printed.value, printed.deviation) if printed else (None, None)),
+            *((ours.value, ours.deviation, ours.seeds) if ours else (None, None, 0)),
+            *((gap.value, gap.low, gap.high) if gap else (None, None, None)),
+            *(cell.published_gain, cell.our_gain, "; ".join(cell.otherwise)),
+            "; ".join(filter(None, [*cell.notes, cell.why])),
+        )
+
+    rows = [line(t, row, cell) for t in tables for row in t.rows for cell in row.cells if cell.printed]
     return pd.DataFrame(rows, columns=list(PUBLISHED_COLUMNS))
 
 
@@ -115,6 +116,11 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
         found["failed"] = dict(inputs.failed)
     if inputs.small_scale is not None:
         found[MARK] = inputs.small_scale.mark
+    if report.published:
+        found["published"] = {
+            table.name: {"nothing": table.nothing, "claims": list(map(_claim, table.claims))}
+            for table in report.published
+        }
     if inputs.left_out:
         left_out = inputs.left_out.items()
         found["left_out"] = {task: {name: one.why for name, one in sets.items()} for task, sets in left_out}
@@ -209,6 +215,26 @@ def _average(average: Average) -> dict[str, dict[str, float | None]]:
             for key in ("value", "low", "high")
         }
         for line in average.lines
+    }
+
+
+def _claim(verdict: ClaimVerdict) -> dict[str, Any]:
+    """A claim of a paper with its verdict, gains, intervals and power."""
+
+    def numbers(bounds: Bounds | None) -> list[float | None] | None:
+        return None if bounds is None else list(map(_plain, (bounds.value, bounds.low, bounds.high)))
+
+    claim = verdict.claim
+    return {
+        **{name: getattr(claim, name) for name in ("says", "where", "measure", "arm")},
+        **{name: getattr(verdict, name) for name in ("encoder", "size", "word", "confidence")},
+        "tested": [
+            {
+                **{"over": one.over, "column": one.key, "word": one.word, "why": one.why, "seeds": one.seeds},
+                **{"printed": numbers(one.printed), "ours": numbers(one.ours), "detectable": _plain(one.detectable)},
+            }
+            for one in verdict.tested
+        ],
     }
 
 

@@ -11,8 +11,7 @@ from regft_core.report.averages import more_rows_sentence
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.model import Block, Decision, Report
 from regft_core.report.page.formatting import score
-from regft_core.report.published.terminal import claims
-from regft_core.report.published.words import RULE
+from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}
 #: Characters of a drawn interval.
@@ -40,7 +39,7 @@ def summary_table(report: Report) -> RenderableType:
     if report.warnings:
         count = len(report.warnings)
         parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
-    parts += [text for table in report.published for text in claims(table, report.confidence)]
+    parts += [text for table in report.published for text in in_terminal(table, report.confidence)]
     if any(table.claims for table in report.published):
         parts.append(Text(f"Verdicts on claims: {RULE}.", style="dim"))
     if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen

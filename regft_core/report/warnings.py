@@ -17,7 +17,7 @@ from regft_core.report.facts import TunedArm, lengths_by_task
 from regft_core.report.inputs import Inputs
 from regft_core.report.model import Block
 from regft_core.report.page.formatting import listed
-from regft_core.report.read_grid import BlockData, Run
+from regft_core.report.read_grid import BlockData
 from regft_core.report.sentences import looked_at
 
 #: Fewer show little (``benchmarks/verdicts.py``).
@@ -196,14 +196,11 @@ def runs_by_environment(block: BlockData) -> dict[str, dict[str, list[int]]]:
     """
     found: dict[str, dict[str, list[int]]] = {}
     for cell in block.cells.values():
+        records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
         for run in cell.runs:
-            for place in sorted(_places(run)):
+            for place in sorted({described(one.environment) for one in records if one.seed == run.seed}):
                 found.setdefault(place, {}).setdefault(cell.method, []).append(run.seed)
     return found
-
-
-def _places(run: Run) -> set[str]:
-    return {described(environment) for environment in run.environments.values()} or {UNKNOWN}
 
 
 def described(environment: Any) -> str:
@@ -232,8 +229,8 @@ def _who(methods: Mapping[str, list[int]], block: BlockData) -> str:
 def _encoders(block: BlockData) -> Iterator[Problem]:
     found: dict[str, list[str]] = {}
     for cell in block.cells.values():
-        if cell.encoder is not None:
-            found.setdefault(cell.encoder, []).append(cell.method)
+        if (model := cell.finetune.model) is not None:
+            found.setdefault(model.content_sha256, []).append(cell.method)
     if len(found) > 1:
         lines = "\n      ".join(f"{digest[:12]}: {listed(methods)}" for digest, methods in found.items())
         message = f"the methods of {block.name} started from {plural(len(found), 'different encoder')}\n      {lines}"

@@ -15,7 +15,7 @@ from regft_core.report.interim import FILE, Looks
 from regft_core.report.model import Report
 from regft_core.report.page.html import render
 from regft_core.report.published.ours import Ours
-from regft_core.report.published.table import as_numbers, tables
+from regft_core.report.published.table import tables
 from regft_core.report.read_grid import BlockData, read_grid
 from regft_core.report.scores import build_block
 from regft_core.report.sentences import findings, unbeaten
@@ -146,7 +146,4 @@ def build_report(
         more_rows=averages.more_rows(blocks, {block.name: block.subsample.n for block in data}),
         tuned=tuned,
     )
-    numbers = results.results(report, inputs)
-    if report.published:
-        numbers["published"] = as_numbers(report.published)
-    return replace(report, results=numbers, metrics=results.primary(blocks))
+    return replace(report, results=results.results(report, inputs), metrics=results.primary(blocks))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,20 +12,9 @@ import pytest
 from regft_core.report import Inputs, Report, write_report
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.grid import Cell
+from tests.report import synthetic as simulated
 
 HOSTILE = "loss became NaN <script>alert('x')</script> & \"more\""
-
-
-def _load() -> ModuleType:
-    # Tests are imported by path, so the module beside this file is as well.
-    name = "reporting_synthetic"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("synthetic.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class Built:
 @pytest.fixture(scope="session")
 def synthetic() -> ModuleType:
     """The builder of ``work/`` trees."""
-    return _load()
+    return simulated
 
 
 @pytest.fixture(scope="session")

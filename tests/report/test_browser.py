@@ -134,18 +134,6 @@ def test_the_first_screen_answers(visit: Any) -> None:
     assert rows[14].bounding_box()["y"] < 844
 
 
-def test_a_phone_shows_whole_names_and_scrolls_only_tables(visit: Any) -> None:
-    page = visit("62-methods", 390)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
-    assert page.eval_on_selector_all("table.lines td.method, table.lines button.pin", cut) == []
-    assert page.locator("table.lines").bounding_box()["y"] < 844
-    small = "texts => texts.map(one => one.getBoundingClientRect().height).filter(high => high > 0 && high < 9)"
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    assert page.locator("#figures svg.figure text").count() > 100
-    assert page.eval_on_selector_all("#figures svg.figure text", small) == []
-
-
 def test_print_shows_all_and_nothing_to_click(visit: Any) -> None:
     page = visit("3-tasks", 1047)  # an A4 page on its side, less the margins
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -165,7 +153,3 @@ def test_no_rule_of_accessibility_is_broken(visit: Any, width: int, scheme: str)
     page.add_script_tag(content=(files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
-
-
-def test_the_page_of_62_methods_is_below_a_megabyte(pages: Path) -> None:
-    assert (pages / "62-methods.html").stat().st_size < 1_000_000

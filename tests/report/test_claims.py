@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from regft_core.report import Inputs, write_report
 from regft_core.report.published import words
-from regft_core.schema.report import ReportConfig
-from tests.report.test_published import text_of
+from tests.report.grids import terminal
+from tests.report.test_published import report as beside
 
 MINILM = {"model": "all-MiniLM-L6-v2", "source": "the paper"}
 COLUMNS = {
@@ -33,27 +31,11 @@ def table(gain: float, **changes: Any) -> dict[str, Any]:
     return {**base, "encoders": {"M": MINILM}, "rows": [plain, good], "claims": [CLAIM], **changes}
 
 
-def report(
-    synthetic: Any,
-    root: Path,
-    given: dict[str, Any],
-    skills: tuple[float, float] = (0.7, 0.8),
-    seeds: int = 5,
-    **arms: Any,
-) -> Any:
-    for folder, names in (("tasks", ("sst2", "rte")), ("methods", ("vanilla", "good", "third"))):
-        (root / "pipelines" / folder).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (root / "pipelines" / folder / f"{name}.yaml").write_text("")
-    (root / "published").mkdir()
-    (root / "published" / "p_table1.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+def report(synthetic: Any, root: Path, given: Any, skills: Any = (0.7, 0.8), seeds: int = 5, **arms: Any) -> Any:
     every = {"vanilla": synthetic.Arm(skills[0]), "good": synthetic.Arm(skills[1]), **arms}
-    tasks = {name: synthetic.Task(n=1000, ood=()) for name in ("sst2", "rte")}
-    cells = synthetic.build(root, every, tasks, (300,), range(seeds))
-    config = ReportConfig(bootstrap_samples=300, published=["p_table1"])
-    return write_report(
-        Inputs(root, cells, range(seeds), config, synthetic.methods_of(every), training=synthetic.TRAINING)
-    )
+    (root / "pipelines" / "methods").mkdir(parents=True)
+    (root / "pipelines" / "methods" / "third.yaml").write_text("")
+    return beside(synthetic, root, every, given, 1000, seeds)
 
 
 def verdicts(*args: Any, **kwargs: Any) -> list[Any]:
@@ -99,38 +81,6 @@ def test_one_seed_gives_no_verdict(synthetic: Any, tmp_path: Path) -> None:
     assert math.isnan(found.tested[0].ours.low)
 
 
-def test_another_encoder_is_not_tested(synthetic: Any, tmp_path: Path) -> None:
-    encoders = {"M": {"model": "google-bert/bert-large-cased", "source": "the paper"}}
-    found = report(synthetic, tmp_path, table(10.0, encoders=encoders))
-    (one,) = found.published[0].claims
-    assert one.word == "not tested here"
-    assert one.tested[0].why == "another encoder: all-MiniLM-L6-v2 here, bert-large-cased in the paper"
-    assert "not tested here: good gains over plain" in text_of(found, 200)
-
-
-def test_methods_and_sizes_that_were_not_run_are_not_tested(synthetic: Any, tmp_path: Path) -> None:
-    given = table(10.0)
-    given["rows"].append({**given["rows"][0], "method": "Third", "arm": "third"})
-    given["claims"] = [{**CLAIM, "over": "third"}, {**CLAIM, "over": ["vanilla", "third"]}]
-    absent, partly = verdicts(synthetic, tmp_path, given)
-    assert (absent.word, absent.tested[0].why) == ("not tested here", "third was not run here")
-    assert partly.word == "reproduced"
-    assert "1 of its 2 comparisons tested here" in words.claimed(partly)
-
-
-def test_failed_runs_are_left_out_and_told(synthetic: Any, tmp_path: Path) -> None:
-    broken = synthetic.Arm(0.8, failed={1: "out of memory"})
-    (found,) = verdicts(synthetic, tmp_path, table(10.0), good=broken)
-    assert (found.word, found.tested[0].seeds) == ("reproduced", 4)
-    assert "1 seed left out, which a method did not finish" in found.tested[0].notes
-
-
-def test_no_finished_run_is_not_tested(synthetic: Any, tmp_path: Path) -> None:
-    broken = synthetic.Arm(0.8, failed=dict.fromkeys(range(5), "out of memory"))
-    (found,) = verdicts(synthetic, tmp_path, table(10.0), good=broken)
-    assert (found.word, found.tested[0].why) == ("not tested here", "no run of good on sst2 finished")
-
-
 def test_collapsed_runs_and_identical_answers_do_not_crash(synthetic: Any, tmp_path: Path) -> None:
     given = table(
         10.0, claims=[{**CLAIM, "columns": ["all", "average"]}, {**CLAIM, "columns": "all", "measure": "deviation"}]
@@ -162,15 +112,6 @@ def test_claims_of_one_table_share_the_error(synthetic: Any, tmp_path: Path) -> 
     assert (alone.word, alone.confidence) == ("reproduced", pytest.approx(0.975))
     # The first is decided, so the second has the whole level.
     assert (unshown.word, unshown.confidence) == ("not shown", pytest.approx(0.95))
-
-
-def test_a_claim_without_numbers_is_judged_by_its_direction(synthetic: Any, tmp_path: Path) -> None:
-    claims = [{**CLAIM, "columns": "all", "sizes": [300]}, {**CLAIM, "arm": "vanilla", "over": "good", "sizes": [300]}]
-    found = report(synthetic, tmp_path, table(10.0, rows=[], missing="the numbers were lost", claims=claims))
-    gains, loses = found.published[0].claims
-    assert (gains.word, loses.word) == ("reproduced", "contradicted")
-    assert [one.printed for one in gains.tested] == [None, None]
-    assert "printed n/a" in words.judged(gains.tested[0], gains)
 
 
 def test_encoders_and_sizes_that_are_not_here_are_listed(synthetic: Any, tmp_path: Path) -> None:
@@ -206,7 +147,7 @@ def test_verdicts_are_on_the_page_in_the_terminal_and_in_the_results(synthetic: 
     found = report(synthetic, tmp_path, table(10.0))
     (one,) = found.published[0].claims
     assert '<span class="word up">▲ reproduced</span>' in found.html
-    assert "▲ reproduced: good gains over plain" in text_of(found, 80)
+    assert "▲ reproduced: good gains over plain" in terminal(found, 80)
     written = json.loads((tmp_path / "reports" / "results.json").read_text())["published"]["p_table1"]
     assert written["claims"][0]["word"] == "reproduced"
     assert written["claims"][0]["tested"][0]["ours"] == pytest.approx(

@@ -67,11 +67,6 @@ def section(html: str) -> str:
     return html[html.index('<section id="evaluations">') : html.index('<section id="failures">')]
 
 
-def test_without_any_the_report_says_nothing_of_them(grid: Any) -> None:
-    assert 'id="evaluations"' not in grid.report.html
-    assert "evaluations" not in json.dumps(grid.report.results)
-
-
 def test_numbers_have_means_and_intervals_over_seeds_that_end_where_the_number_does(grid: Any) -> None:
     write(grid.root, "vanilla", range(3))
     write(grid.root, "other", [0])
@@ -126,27 +121,3 @@ def test_remarks_and_failures_say_whom_they_are_about(grid: Any) -> None:
         "vanilla (seeds 2): failed: logits are NaN",
     )
     assert len(report.evaluations[0].found[0].rows[0][1][0].values) == 2
-
-
-def test_what_depends_on_the_machine_is_marked(grid: Any) -> None:
-    here = {"device": "cpu", "name": "x86_64 AVX2", "threads": 1, "deterministic": True}
-    changes = {f"seed_{seed}": {"environment": here} for seed in range(3)}
-    write(grid.root, "vanilla", range(3), name="speed", machine_dependent=True, **changes)
-    html = section(grid.again().html)
-    assert "measured on this machine" in html
-    assert "(x86_64 AVX2, 1 threads): not comparable" in html
-
-
-def test_seeds_that_the_grid_no_longer_names_do_not_count(grid: Any) -> None:
-    write(grid.root, "vanilla", range(3))
-    report = grid.again(seeds=(0, 2))
-    assert report.evaluations[0].found[0].rows[0][1][0].seeds == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(0.0, "0"), (0.01234, "0.0123"), (0.5, "0.500"), (12.345, "12.35"), (123.456, "123.5"), (1234.5, "1234"),
-     (22_713_216.0, "22,713,216"), (-3.0, "−3"), (None, "n/a")],
-)  # fmt: skip
-def test_numbers_of_any_size_are_readable(value: float | None, shown: str) -> None:
-    assert quantity(value) == shown

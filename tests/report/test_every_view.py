@@ -1,23 +1,19 @@
-"""Report, terminal, notebook, DVC's files, MLflow's tags, model card, API and plan name one verdict for one pair."""
+"""MLflow's tags, model card, API and plan have the verdicts of the report; page and terminal: test_one_verdict."""
 
 from __future__ import annotations
 
-import html
-import io
 import json
 import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from regft_core.api import load
-from regft_core.report import planner, project_report, show
+from regft_core.report import planner, project_report
 from regft_core.runs.project import open_project
 from regft_core.serve.card import _reported
 from regft_core.settings.grid import cells
-from regft_core.statistics.verdict import SYMBOLS
 from regft_core.tracking.entries import read_grid
 from tests.report.synthetic import Arm, Task, build
 from tests.report.test_one_verdict import said_of
@@ -52,53 +48,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(root=root, project=project, report=report, results=results)
 
 
-def line(text: str, method: str) -> str:
-    return next(line for line in text.splitlines() if re.match(rf" +\d+ +{method} ", line))
-
-
-def below_marks(row: str) -> int:
-    return row.count(" !")
-
-
-def test_the_page(seen: Any) -> None:
-    page = (seen.root / "reports" / "report.html").read_text()
-    for (method, other), word in WORDS.items():
-        pair = rf'data-value="{method}">{method}</td><td class="method" data-value="{other}">.*?class="word \w+">(.*?)<'
-        found = re.search(pair, page, re.DOTALL)
-        assert found is not None
-        assert html.unescape(found[1]) == f"{SYMBOLS[word]} {word}"
-        (row,) = re.findall(rf'<tr[^>]* data-name="{method}">(.*?)</tr>', page, re.DOTALL)
-        assert f'title="{word}: {other} ' in row
-    for method in ARMS:
-        (row,) = re.findall(rf'<tr[^>]* data-name="{method}">(.*?)</tr>', page, re.DOTALL)
-        assert row.count('title="no better than a constant answer"') == sum(name == method for name, _ in BELOW)
-
-
-def test_the_terminal_and_the_notebook(seen: Any) -> None:
-    console = Console(width=120, file=io.StringIO())
-    show(seen.report, console)
-    notebook = html.unescape(re.sub("<[^>]*>", "", load(seen.root).results()._repr_html_()))
-    for text in (console.file.getvalue(), notebook):  # type: ignore[attr-defined]
-        for (method, other), word in WORDS.items():
-            column = {"reference": "vs vanilla", "control": "vs control"}[ROLE[other]]
-            head = next(line for line in text.splitlines() if line.startswith("method "))
-            end = head.index(column) + len(column)
-            assert line(text, method)[:end].endswith(f" {SYMBOLS[word]}"), (method, other)
-        for method in ARMS:
-            assert below_marks(line(text, method)) == sum(name == method for name, _ in BELOW)
-
-
-def test_the_files_of_dvc(seen: Any) -> None:
-    shown = json.loads((seen.root / "reports/metrics/reviews-16.json").read_text())
-    assert set(re.split(", | and ", shown["no_better_than_constant"])) == {
-        f"{method} on {name}" for method, name in BELOW
-    }
-    for (method, other), word in WORDS.items():
-        named = {word: re.split(", | and ", names) for word, names in shown[f"vs_{ROLE[other]}"].items()}
-        assert [one for one, methods in named.items() if method in methods] == [word] * (word in named)
-        assert seen.results[method][f"versus_{ROLE[other]}"][other]["dev"]["verdict"] == word
-
-
 def test_the_tags_of_mlflow(seen: Any) -> None:
     records = {one.tags["method"]: one.tags for one, _ in read_grid(seen.root, cells(seen.project), SEEDS)}
     for (method, other), word in WORDS.items():
@@ -128,6 +77,7 @@ def test_the_data_frame(seen: Any) -> None:
     for one in results[results["set"] == "dev"].to_dict("records"):
         own = {ROLE[other]: word for (method, other), word in WORDS.items() if method == one["method"]}
         assert {role: one[f"vs_{role}"] for role in own} == own
+    assert "take hype_n" in results._repr_html_()
     low = results[results["no_better_than_constant"]]
     assert set(zip(low["method"], low["set"])) == BELOW
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,7 +11,6 @@ import pytest
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.svg import VARIABLES
 from regft_core.report.read_grid import read_grid
-from regft_core.runs.work import CurvePoint
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +23,6 @@ def drawn(built: Any) -> dict[str, str]:
         "curves": figures.learning_curves(block, data),
         "cost": figures.cost_and_score(block),
     }
-
-
-def test_figures_are_deterministic(built: Any, drawn: dict[str, str]) -> None:
-    assert figures.scores(built.report.blocks[0]) == drawn["scores"]
-    assert figures.cost_and_score(built.report.blocks[0]) == drawn["cost"]
-
-
-def test_an_arm_that_costs_nothing_has_its_place(built: Any, recwarn: pytest.WarningsRecorder) -> None:
-    block = built.report.blocks[0]
-    rows = [replace(row, cost=replace(row.cost, declared=0.0)) if not n else row for n, row in enumerate(block.rows)]
-    svg = figures.cost_and_score(replace(block, rows=rows))
-    assert block.rows[0].method in svg
-    assert not recwarn.list
 
 
 def test_figures_hold_no_address_no_date_and_no_fixed_colour(drawn: dict[str, str]) -> None:
@@ -61,13 +45,6 @@ def test_all_seeds_are_drawn(built: Any, drawn: dict[str, str]) -> None:
     markers = sum(group.count("<use ") for group in groups)
     assert collapsed
     assert markers >= values + means
-
-
-def test_a_run_that_diverged_does_not_flatten_the_rest(built: Any) -> None:
-    points = [CurvePoint(0, "finetune", i, float("nan") if i == 3 else 0.5, None, None) for i in range(1, 9)]
-    cell: Any = SimpleNamespace(curves=points)
-    (found,) = figures._losses(cell, "finetune")
-    assert 3.0 not in found[0]
 
 
 def test_what_dvc_shows_stands_alone(built: Any) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.report import Inputs, summary_table, write_report
-from regft_core.report.interim import Looks
+from regft_core.report import Inputs, write_report
 from regft_core.schema.report import ReportConfig
 from tests.errors import raises_code
+from tests.report.grids import terminal
 
 
 @pytest.fixture
@@ -37,22 +35,18 @@ def against(found: Any, role: str = "reference") -> Any:
     return found.blocks[0].row("good").against(role)[0]
 
 
-def test_the_first_look_is_the_planned_one(project: Any, tmp_path: Path) -> None:
-    found = report(project, 3, tmp_path / "store" / "looks.jsonl")
-    assert against(found).look is None
-    assert against(found).estimate == against(project.again(seeds=tuple(range(3)))).estimate
-    assert "look" not in json.dumps(found.results)
-    assert not [text for text in found.warnings if "look" in text]
-
-
-def test_the_same_seeds_again_are_no_second_look(project: Any, tmp_path: Path) -> None:
-    file = tmp_path / "looks.jsonl"
+def test_the_same_seeds_again_or_other_runs_of_the_same_names_are_no_second_look(project: Any, tmp_path: Path) -> None:
+    file = tmp_path / "store" / "looks.jsonl"
     first = report(project, 3, file)
     text = file.read_text()
     again = report(project, 3, file)
     assert file.read_text() == text
-    assert against(again).look is None
+    assert against(first).look is against(again).look is None
     assert again.html == first.html
+    assert against(first).estimate == against(project.again(seeds=tuple(range(3)))).estimate
+    changed = [line | {"runs": dict.fromkeys(line["runs"], "0" * 16)} for line in map(json.loads, text.splitlines())]
+    file.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    assert against(report(project, 6, file)).look is None
 
 
 def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_path: Path) -> None:
@@ -64,32 +58,18 @@ def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_p
         assert (found.look.number, found.look.seeds) == (2, (3, 6))
         assert found.verdict.confidence == pytest.approx(1 - 0.05 / 6)
         assert found.verdict.low < found.estimate.low < found.estimate.high < found.verdict.high
-    third = report(project, 8, file)
-    assert (against(third).look.number, against(third).look.seeds) == (3, (3, 6, 8))
-    # Back at the seeds of the first look: still the first, but no longer the only one.
-    assert (against(report(project, 3, file)).look.number, against(report(project, 3, file)).look.seeds) == (
-        1,
-        (3, 6, 8),
-    )
-    assert against(report(project, 8, file)).look == against(third).look
-
-
-def test_it_is_said_everywhere(project: Any, tmp_path: Path) -> None:
-    from rich.console import Console
-
-    file = tmp_path / "looks.jsonl"
-    report(project, 3, file)
-    found = report(project, 6, file)
     said = "seeds were added or changed after a look (2 looks, at 3 and 6 seeds)"
-    assert any(said in text for text in found.warnings)
-    assert said in found.html
-    assert "look 2 of 2 (at 3 and 6 seeds)" in found.html
-    assert any("look 2 of 2" in text for finding in found.findings for text in finding.sentences)
-    console = Console(width=150, record=True, file=io.StringIO())
-    console.print(summary_table(found))
-    assert said in console.export_text()
-    look = found.results["sst2-300"]["good"]["versus_reference"]["vanilla"]["dev"]["look"]
+    assert any(said in text for text in second.warnings)
+    assert said in second.html
+    assert said in terminal(second, 150)
+    look = second.results["sst2-300"]["good"]["versus_reference"]["vanilla"]["dev"]["look"]
     assert (look["number"], look["seeds"]) == (2, [3, 6])
+    third = against(report(project, 8, file))
+    assert (third.look.number, third.look.seeds) == (3, (3, 6, 8))
+    # Back at the seeds of the first look: still the first, but no longer the only one.
+    back = against(report(project, 3, file)).look
+    assert (back.number, back.seeds) == (1, (3, 6, 8))
+    assert against(report(project, 8, file)).look == third.look
 
 
 def test_the_word_comes_from_the_interval_that_survives(project: Any, tmp_path: Path) -> None:
@@ -115,23 +95,6 @@ def test_with_open_looks_the_first_already_pays(project: Any, tmp_path: Path) ->
     assert any("report.looks: open" in text for text in found.warnings)
 
 
-def test_other_runs_of_the_same_name_are_another_comparison(project: Any, synthetic: Any, tmp_path: Path) -> None:
-    file = tmp_path / "looks.jsonl"
-    report(project, 3, file)
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    changed = [line | {"runs": dict.fromkeys(line["runs"], "0" * 16)} for line in lines]
-    file.write_text("".join(json.dumps(line) + "\n" for line in changed))
-    assert against(report(project, 6, file)).look is None
-
-
-def test_swapped_seeds_are_a_look(project: Any, tmp_path: Path) -> None:
-    file = tmp_path / "looks.jsonl"
-    report(project, 3, file)
-    config = ReportConfig(bootstrap_samples=500)
-    found = write_report(Inputs(project.root, project.cells, (0, 1, 5), config, project.methods, looks=file), Path("r"))
-    assert against(found).look.seeds == (3, 3)
-
-
 def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, tmp_path: Path) -> None:
     file = tmp_path / "looks.jsonl"
     report(project, 3, file)
@@ -141,17 +104,6 @@ def test_a_torn_line_is_passed_over_and_a_wrong_file_is_an_error(project: Any, t
     file.write_bytes(b"\xff\xfe")
     with raises_code(StoreError, "cannot-read"):
         report(project, 6, file)
-
-
-def test_a_store_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    taken = tmp_path / "file"
-    taken.write_text("")
-    looks = Looks(None)
-    looks.path = taken / "looks.jsonl"
-    looks._new.append("{}")
-    with caplog.at_level(logging.WARNING):
-        looks.save()
-    assert "not remembered" in caplog.text
 
 
 @pytest.fixture

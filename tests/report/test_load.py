@@ -118,15 +118,3 @@ def test_positive_label_goes_through_the_label_map(copy: Path) -> None:
     path.write_text(json.dumps(described))
     (block,) = read(copy)
     assert block.positive == {"dev": 1, "contrast": 0}
-
-
-def test_absent_curves_are_told_from_empty_ones(copy: Path) -> None:
-    (copy / "work/finetune/vanilla/sst2/300/curves.csv").unlink()
-    (block,) = read(copy)
-    assert block.cells["vanilla"].curves is None
-
-
-def test_curve_that_is_none(copy: Path) -> None:
-    (copy / "work/finetune/vanilla/sst2/300/curves.csv").write_text("seed,phase,step,loss\n0,finetune,x,0.1\n")
-    with raises_code(DataError, "damaged-output", "curves.csv"):
-        read(copy)

@@ -101,12 +101,6 @@ def test_ranks_and_chances_over_tasks_are_the_same_and_means_are_turned_around(m
     )
 
 
-def test_what_is_said_of_the_arms_is_the_same(mirrored: tuple[Any, Any]) -> None:
-    up, down = ([(f.block, f.method, f.word) for f in built.report.findings] for built in mirrored)
-    assert up == down
-    assert len(mirrored[0].report.unbeaten) == len(mirrored[1].report.unbeaten)
-
-
 def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:
     def curve(metric: str, *scores: float) -> dict[int, float]:
         tuned: Any = SimpleNamespace(trials=[SimpleNamespace(score=score) for score in scores])

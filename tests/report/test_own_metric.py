@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from regft_core.catalogue import METRICS
-from tests.statistics.single import one_arm
 
 MISSES = '''\
 """How many examples of the positive label are missed, per hundred of them."""
@@ -39,18 +37,6 @@ def misses(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "metrics" / "misses.py").write_text(MISSES)
     with METRICS.also(tmp_path / "metrics"):
         yield
-
-
-def test_it_is_resampled_without_a_vectorised_form(misses: None) -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.integers(2, size=80)
-    arm = {s: np.where(rng.random(80) < 0.8, labels, 1 - labels) for s in range(4)}
-    found = one_arm(arm, labels, "misses", samples=300, positive_label_index=1)
-    by_hand = [100 * float(np.mean(p[labels == 1] == 0)) for p in arm.values()]
-    assert found.values == pytest.approx(by_hand)
-    assert found.low < found.mean < found.high
-    with pytest.raises(ValueError, match="positive label"):
-        one_arm(arm, labels, "misses", samples=300)
 
 
 def test_it_is_reported_in_its_own_unit_and_direction(make: Any, synthetic: Any, misses: None) -> None:

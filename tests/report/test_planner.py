@@ -70,15 +70,6 @@ def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: P
     assert "1 of these pairs were looked at before" in table([need], 4.0)
 
 
-def test_the_table(project: Any) -> None:
-    text = table(needs(project, rows(project), two_seconds, 4.0), 4.0)
-    assert "a true difference of 4 points" in text
-    line = next(line for line in text.splitlines() if line.startswith("good - good_control (control)"))
-    assert "sst2-300" in line
-    tiny = table(needs(project, rows(project), two_seconds, 0.001), 0.001)
-    assert "never" in tiny
-
-
 def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path) -> None:
     empty = SimpleNamespace(**{**vars(project), "root": tmp_path})
     found = needs(empty, [], two_seconds, 1.0)
@@ -87,20 +78,3 @@ def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path)
     assert "no spread seen yet for good - vanilla on sst2-300" in text
     assert "at least 3 seeds" in text
     assert table([], 1.0).startswith("no pair of methods")
-
-
-def test_arms_without_results_do_not_hide_the_others(project: Any, synthetic: Any) -> None:
-    methods = {**project.methods, **synthetic.methods_of({"new": synthetic.Arm()})}
-    more = SimpleNamespace(**{**vars(project), "methods": methods})
-    found = needs(more, rows(project), two_seconds, 2.0)
-    assert {need.pair.method for need in found if need.plan is None} == {"new"}
-    assert "no spread seen yet for new - vanilla" in table(found, 2.0)
-
-
-def test_on_the_command_line(project: Any, tmp_path: Path, capsys: Any) -> None:
-    from stages import config as main
-
-    for wrong in ("0", "-1", "nan", "much"):
-        with pytest.raises(SystemExit):
-            main.main(["plan", f"--detect={wrong}"])
-        assert "--detect" in capsys.readouterr().err

@@ -65,13 +65,6 @@ def test_parts_of_one_run_stay_paired(grid: Any) -> None:
     assert width < alone.lines[1].value.high - alone.lines[1].value.low  # tasks are independent
 
 
-def test_unlike_scales_are_not_shown_as_one_number(grid: Any) -> None:
-    (average,) = average_columns(grid.report.blocks, {"x": ["mnli", "scores"]}, "vanilla")
-    assert average.metric is None
-    config = ReportConfig(bootstrap_samples=500, averages={"x": ["mnli", "scores"]})
-    assert "have different scales" in grid.again(config=config).html
-
-
 def tuned(seed: int, selection: str) -> dict[str, Any]:
     values = [{"training.learning_rate": rate} for rate in GRID["training.learning_rate"]]
     scores = SCORES[seed]
@@ -116,28 +109,3 @@ def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:
     assert "training.learning_rate 2e-05 (2)" in report.html
     with_trials(grid.root, "hype_n", "dev_as_published")
     assert any("chosen on the validation set" in text for text in grid.again().warnings)
-
-
-def test_what_a_task_changes_is_no_override_of_a_method(grid: Any, synthetic: Any) -> None:
-    own = synthetic.TRAINING.model_copy(update={"epochs": 9})
-    path = grid.root / "work" / "finetune" / "vanilla" / "rte" / "300" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["training"]["epochs"] = 9
-    path.write_text(json.dumps(manifest))
-    from regft_core.report import Inputs, write_report
-
-    report = write_report(
-        Inputs(
-            grid.root,
-            grid.cells,
-            grid.seeds,
-            grid.config,
-            grid.methods,
-            training=synthetic.TRAINING,
-            task_training={"rte": own},
-        )
-    )
-    row = next(block.row("vanilla") for block in report.blocks if block.task == "rte")
-    assert row is not None
-    assert "epochs" not in row.overrides
-    assert "On rte: <code>epochs</code> 9" in report.html

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from regft_core.report import Inputs, write_report
-from regft_core.schema.report import ReportConfig
+from regft_core.settings.grid import Cell
 from regft_core.settings.papers.encoders import KNOWN
-from tests.report.test_published import cell
+from tests.report.test_published import cell, written
+from tests.report.test_published import report as beside
 
 LARGE, TUNED = "FacebookAI/roberta-large", "FacebookAI/roberta-large-mnli"
 TABLE: dict[str, Any] = {
@@ -38,26 +37,18 @@ CONFIG = {
 
 def report(synthetic: Any, root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None) -> Any:
     """A report of runs whose manifests say ``model``; those of ``first`` have ``phases``."""
-    for folder, names in (("tasks", ("sst2", "rte")), ("methods", ("vanilla", "good", "first"))):
-        (root / "pipelines" / folder).mkdir(parents=True)
-        for name in names:
-            (root / "pipelines" / folder / f"{name}.yaml").write_text("")
-    (root / "published").mkdir()
-    (root / "published" / "p.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
     arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
     if phases is not None:
         arms["first"] = synthetic.Arm(0.76, control_for="good")  # with the regularisers of plain fine-tuning
-    tasks = {name: synthetic.Task(n=100, ood=()) for name in ("sst2", "rte")}
-    cells = synthetic.build(root, arms, tasks, (300,), range(3))
-    for path in (root / "work").rglob("manifest.json"):
+    beside(synthetic, root, arms, TABLE, seeds=3)
+    for path in (root / "work" / "finetune").rglob("manifest.json"):
         manifest = json.loads(path.read_text())
-        if "model" in manifest:
-            manifest["model"] = {"content_sha256": "a" * 64, "revision": None, **model}
-            if manifest["cell"]["method"] == "first":
-                manifest["method"]["phases"] = phases
-            path.write_text(json.dumps(manifest))
-    config = ReportConfig(bootstrap_samples=100, published=["p"])
-    return write_report(Inputs(root, cells, range(3), config, synthetic.methods_of(arms), training=synthetic.TRAINING))
+        manifest["model"] = {"content_sha256": "a" * 64, "revision": None, **model}
+        if manifest["cell"]["method"] == "first":
+            manifest["method"]["phases"] = phases
+        path.write_text(json.dumps(manifest))
+    cells = [Cell(name, task, 300) for task in ("sst2", "rte") for name in arms]
+    return written(synthetic, root, cells, arms, 3)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from regft_core.report import show
-from regft_core.report.leaderboard import leaderboard
 from regft_core.report.page.formatting import interval, score
 
 COMMAND = "$ regft export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
@@ -49,20 +48,3 @@ def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
     for head in ("dev", "reversed", "no_cue", "vs control", "vs vanilla", "cost", "measured", "seeds"):
         assert any(head in line for line in lines if line.startswith("method "))
     assert not any("…" in line for line in lines)
-
-
-def test_every_width_shows_the_same_numbers(long: Any) -> None:
-    found = []
-    for width in (80, 120, 200):
-        lines = [line for line in printed(long, width) if re.match(r" +\d+ ", line)]
-        found.append(sorted(number for line in lines for number in re.findall(r"[−+]?\d+\.\d+|\d/\d", line)))
-    assert found[0] == found[1] == found[2]
-
-
-def test_the_best_stands_first_and_the_drawing_is_to_scale(long: Any) -> None:
-    board = leaderboard(long.report.blocks[0])
-    assert [line.rank for line in board.lines] == [1, 2, 3, 4]
-    assert board.lines[0].row.method == "a_method_with_a_rather_long_name_indeed"
-    assert board.low < board.lines[0].row.scores["dev"]["accuracy"].estimate.mean < board.high
-    drawn = [line for line in printed(long, 220) if re.search(r"-o-", line)]
-    assert [line.index("o-") for line in drawn] == sorted((line.index("o-") for line in drawn), reverse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -219,35 +219,32 @@ def epoch_note(block: Block, data: BlockData) -> str:
 
 def _epochs(cell: CellData, metric: str) -> dict[str, list[Curve]]:
     """Rows that were scored (``dev``, ``held_out``) -> a curve per run and member with at least one score."""
-    found: dict[str, dict[tuple[int, str], list[tuple[float, float]]]] = {}
+    points: dict[str, list[tuple[Any, float, float | None]]] = {}
     for run in cell.finetune.runs:
-        if run.epoch_scores is None or run.epoch_scores.metric != metric:
-            continue
-        for phase, rows, _, epoch, score in run.epoch_scores.scores:
-            if score is not None and math.isfinite(score):
-                found.setdefault(rows, {}).setdefault((run.seed, phase), []).append((epoch, score * factor(metric)))
-    return {rows: [tuple(np.array(own, dtype=float).T) for own in curves.values()] for rows, curves in found.items()}
+        if run.epoch_scores is not None and run.epoch_scores.metric == metric:
+            for phase, rows, _, epoch, score in run.epoch_scores.scores:
+                scaled = None if score is None else score * factor(metric)
+                points.setdefault(rows, []).append(((run.seed, phase), epoch, scaled))
+    return {rows: curves for rows, own in points.items() if (curves := _curves(own))}
 
 
 def _losses(cell: CellData, phase: str) -> list[Curve]:
-    own = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for point in own:
-        if point.loss is not None and math.isfinite(point.loss):
-            by_seed.setdefault(point.seed, []).append((float(point.step), float(point.loss)))
-    return _curves(by_seed)
+    points = thinned([point for point in cell.curves or () if point.phase == phase], CURVE_POINTS)
+    return _curves((point.seed, point.step, point.loss) for point in points)
 
 
 def _outer(cell: CellData, phase: str) -> list[Curve]:
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for seed, where, step, name, value in cell.diagnostics:
-        if where == phase and name.endswith(OUTER) and math.isfinite(value):
-            by_seed.setdefault(seed, []).append((float(step), value))
-    return _curves({seed: sorted(points) for seed, points in by_seed.items()})
+    points = (one for one in cell.diagnostics if one.phase == phase and one.name.endswith(OUTER))
+    return _curves((one.seed, one.step, one.value) for one in points)
 
 
-def _curves(by_seed: Mapping[int, Sequence[tuple[float, float]]]) -> list[Curve]:
-    return [([x for x, _ in by_seed[seed]], [y for _, y in by_seed[seed]]) for seed in sorted(by_seed)]
+def _curves(points: Iterable[tuple[Any, float, float | None]]) -> list[Curve]:
+    """Steps and finite values of each run, from (run, step, value)."""
+    runs: dict[Any, list[tuple[float, float]]] = {}
+    for run, step, value in points:
+        if value is not None and math.isfinite(value):
+            runs.setdefault(run, []).append((float(step), float(value)))
+    return [tuple(np.array(sorted(runs[run])).T) for run in sorted(runs)]
 
 
 def thinned(points: Sequence[CurvePoint], most: int = POINTS) -> list[CurvePoint]:

@@ -30,18 +30,10 @@ from regft_core.statistics import verdict
 
 #: With more methods than this, tables and figures of all of them are folded.
 FOLDED_ABOVE = 12
-_FORMATS = [
-    "score",
-    "interval",
-    "ratio",
-    "seconds",
-    "memory",
-    "setting",
-    "number",
-    "unit",
-    "quantity",
-    "signed_quantity",
-]
+_FORMATS = (
+    *("score", "interval", "ratio", "seconds", "memory"),
+    *("setting", "number", "unit", "quantity", "signed_quantity"),
+)
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from regft_core.settings.papers.claims import Claim
+from regft_core.settings.papers.published import PublishedRow
 from regft_core.statistics.reproduction import Bounds, Outcome
 
 
@@ -18,19 +20,8 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class PrintedColumn:
-    """One column: a task, a set, a mean of columns, or something that is none of these here."""
-
-    key: str
-    #: Its metric, ``mean``, or its unit.
-    metric: str
-    #: Whether it can be compared here.
-    comparable: bool
-
-
-@dataclass(frozen=True)
 class PrintedCell:
-    """What the paper prints, and ours."""
+    """What the paper prints for one column, and ours."""
 
     key: str
     #: None where the paper prints no mean here.
@@ -56,17 +47,11 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """One row: a method with one encoder at one training size."""
+    """A row of the paper's file with its cells; ``model``: hub id of its encoder."""
 
-    method: str
-    arm: str | None
-    encoder: str
+    row: PublishedRow
     model: str
-    size: str
-    setting: str
-    copied_from: str | None
     cells: tuple[PrintedCell, ...]
-    note: str
 
     @property
     def ran(self) -> bool:
@@ -83,9 +68,9 @@ class Tested:
     word: Outcome
     #: Gains in the claim's direction: points, or natural logarithms of ratios of deviations.
     printed: Bounds | None
-    ours: Bounds | None
-    seeds: int
-    #: Smallest true gain that this run finds four times in five.
+    ours: Bounds | None = None
+    seeds: int = 0
+    #: Smallest true gain that this run finds 80% of the time.
     detectable: float = math.nan
     #: Why it was not tested.
     why: str = ""
@@ -94,21 +79,16 @@ class Tested:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """What this run says of one claim with one encoder at one training size."""
+    """The verdict on one claim with one encoder at one training size."""
 
-    says: str
-    where: str
-    arm: str
-    over: tuple[str, ...]
-    #: ``mean`` or ``deviation``.
-    measure: str
+    claim: Claim
     encoder: str
     size: str
     word: Outcome
-    #: Of the intervals that the word was read off.
+    #: Of the intervals that gave the verdict.
     confidence: float
     tested: tuple[Tested, ...]
-    #: Encoders and sizes of the claim that are not this one's.
+    #: Encoders and sizes of the claim that did not run here.
     elsewhere: tuple[str, ...]
 
 
@@ -122,7 +102,8 @@ class PublishedTable:
     statistic: str
     #: Whether the paper prints the columns as rows.
     transposed: bool
-    columns: tuple[PrintedColumn, ...]
+    #: (name, its metric, ``mean`` or its unit)
+    columns: tuple[tuple[str, str], ...]
     rows: tuple[PrintedRow, ...]
     claims: tuple[ClaimVerdict, ...]
     #: Why nothing can be compared; empty when something is.

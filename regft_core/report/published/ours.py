@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.models.aliases import ALIASES
+from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.model import Block
-from regft_core.report.published.model import Mean
-from regft_core.report.read_grid import BlockData, CellData
+from regft_core.report.published.model import Mean, Tested
+from regft_core.report.read_grid import BlockData
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.checks.report_sets import split_part
 from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
@@ -28,32 +28,17 @@ from regft_core.statistics.reproduction import Bounds
 
 @dataclass(frozen=True)
 class Place:
-    """Where the same number is here, for one column of a task."""
+    """Where one column of a task is here; ``otherwise``: what makes it another experiment than the paper's."""
 
     block: int
-    #: The method as it is called here.
     arm: str
     set: str
     metric: str
-    #: What makes it another experiment than the paper's.
     otherwise: tuple[str, ...]
 
 
 #: Columns with their weights in a number.
 Places = Sequence[tuple[Place, float]]
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A paired gain, in points, with what it is made of."""
-
-    bounds: Bounds
-    #: Seeds that both methods finished in every column; seeds that one lacks; runs that collapsed.
-    seeds: int
-    excluded: int
-    collapsed: int
-    identical: bool
-    detectable: float
 
 
 class Ours:
@@ -62,17 +47,9 @@ class Ours:
     def __init__(
         self, data: Sequence[BlockData], blocks: Sequence[Block], config: ReportConfig, seeds: Sequence[int]
     ) -> None:
-        self.blocks = blocks
         self.config = config
-        self._data = data
-        self._seeds = seeds
+        self._data, self._blocks, self._seeds = data, blocks, seeds
         self._pairs: dict[tuple[Place, str], Arms] = {}
-
-    @cached_property
-    def encoders(self) -> list[Encoder]:
-        """Of all runs, each once."""
-        every = [self._encoder(i, arm) for i, block in enumerate(self._data) for arm in block.cells]
-        return list(dict.fromkeys(one for one in every if one is not None))
 
     def _encoder(self, block: int, arm: str) -> Encoder | None:
         cell, task = self._data[block].cells[arm], self._data[block].task
@@ -83,79 +60,69 @@ class Ours:
         start = in_directory(model.name, model.config) if local else named(model.name)
         return start.after(*between_phases(cell.finetune.method, task))
 
-    # ------------------------------------------------------------------------------ places
-
     def place(
-        self,
-        arm: str,
-        key: str,
-        metric: str,
-        encoder: Encoder,
-        size: str,
-        sizes: Sequence[str],
-        known: Sequence[Encoder],
-    ) -> Place | str:
-        """Where ``arm`` on a column is here, or why it is nowhere.
+        self, arm: str, key: str, metric: str, encoder: Encoder, size: str, sizes: Sequence[str],
+        encoders: Sequence[Encoder],
+    ) -> Place | str:  # fmt: skip
+        """Return where ``arm`` on a column is here, or why it is nowhere.
 
         Args:
-            sizes, known: training sizes and encoders of all rows of the table. What ran here stands in the rows that it
-                fits. When it fits none, it stands in all of them, marked as another experiment.
+            sizes, encoders: of all rows of the table. What ran here stands in the rows that it fits. When it fits none,
+                it stands in all of them, marked as another experiment.
         """
-        task, own = split_part(key)
-        found = [i for i, block in enumerate(self.blocks) if block.task == task]
-        if not found:
+        task, name = split_part(key)
+        here = {block.size: i for i, block in enumerate(self._blocks) if block.task == task}
+        if not here:
             return f"{task} was not run here"
-        here = {self.blocks[i].size: i for i in found}
         otherwise = []
-        if size in here:
-            index = here[size]
-        elif any(other in here for other in sizes):
-            return f"{task} was not run with {_rows(size)}"
-        else:
-            shown, index = max(here.items(), key=lambda item: (item[0] == "full", len(item[0]), item[0]))
+        if size not in here:
+            if any(other in here for other in sizes):
+                return f"{task} was not run with {_rows(size)}"
+            shown = max(here, key=lambda other: (other == "full", len(other), other))
             otherwise.append(f"trained on {_rows(shown)} here, on {_rows(size)} in the paper")
+            size = shown
+        index = here[size]
         if arm not in self._data[index].cells:
             return f"{arm} was not run here"
         arm = self._started_from(encoder, index, arm)
         mine = self._encoder(index, arm)
         if mine is not None and not mine.same(encoder):
             start = Encoder(mine.name, by=mine.by)
-            if not start.same(Encoder(encoder.name)) and any(start.same(Encoder(one.name)) for one in known):
+            if not start.same(Encoder(encoder.name)) and any(start.same(Encoder(other.name)) for other in encoders):
                 return f"{mine.title} was run here, not {encoder.title}"
             otherwise.append(f"another encoder: {mine.title} here, {encoder.title} in the paper")
-        row = self.blocks[index].row(arm)
+        row = self._blocks[index].row(arm)
         assert row is not None
-        if own not in row.scores:
-            return f"{task} was not judged on {own} here" if row.n_ok else f"no run of {arm} on {task} finished"
-        score = row.scores[own].get(metric)
-        if score is None:
-            return f"another metric: {own} of {task} was not judged by {metric} here"
-        if not score.estimate.n:
+        if name not in row.scores and row.n_ok:
+            return f"{task} was not judged on {name} here"
+        score = row.scores.get(name, {}).get(metric)
+        if score is None and name in row.scores:
+            return f"another metric: {name} of {task} was not judged by {metric} here"
+        if score is None or not score.estimate.n:
             return f"no run of {arm} on {task} finished"
-        return Place(index, arm, own, metric, tuple(otherwise))
+        return Place(index, arm, name, metric, tuple(otherwise))
 
     def _started_from(self, encoder: Encoder, block: int, arm: str) -> str:
         """``arm``, or the method that is the same after a phase on the tasks that ``encoder`` was trained on."""
         cells = self._data[block].cells
 
         def fits(name: str) -> bool:
-            mine = self._encoder(block, name)
-            return mine is not None and mine.same(encoder) and _last(cells[name]) == _last(cells[arm])
+            mine, last = self._encoder(block, name), [cells[method].finetune for method in (name, arm)]
+            one, other = (manifest.regularisers.get(manifest.phases[-1]) for manifest in last)
+            return mine is not None and mine.same(encoder) and one == other
 
         return arm if fits(arm) else next(filter(fits, cells), arm)
 
-    def by_shape(self, place: Place) -> bool:
+    def by_shape(self, places: Places) -> bool:
         """Whether the encoder of a run is known by its shape alone."""
-        encoder = self._encoder(place.block, place.arm)
-        return encoder is not None and encoder.by == "shape"
-
-    # ------------------------------------------------------------------------------ numbers
+        encoders = (self._encoder(place.block, place.arm) for place, _ in places)
+        return any(encoder is not None and encoder.by == "shape" for encoder in encoders)
 
     def mean(self, places: Places) -> tuple[Mean, list[tuple[float, int]]]:
         """Our weighted mean in points, and (variance of the mean, seeds) of every part; no parts below two seeds."""
         value, parts = 0.0, []
         for place, weight in places:
-            row = self.blocks[place.block].row(place.arm)
+            row = self._blocks[place.block].row(place.arm)
             assert row is not None
             one, scale = row.scores[place.set][place.metric].estimate, weight * metrics.find(place.metric).factor
             value += scale * one.mean
@@ -165,62 +132,50 @@ class Ours:
             return Mean(value, None, seeds), []
         return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
-    def gain(self, arm: Places, over: Places, confidence: float) -> Gain:
-        """``arm`` minus ``over`` on the same columns, paired by seed, as gains count: positive is better.
+    def gain(self, arm: Places, over: Places, confidence: float) -> Tested:
+        """``arm`` minus ``over`` on the same columns, paired by seed, in points, as gains count: positive is better.
 
         The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
-        it is the wider of that and of a normal interval (as in ``statistics/ranks.py``).
+        it is the wider of that and of a normal interval (as in ``statistics/over_tasks.py``).
         """
         estimates: dict[tuple[str, str], Estimate] = {}
         weights: dict[tuple[str, str], float] = {}
-        widest: dict[tuple[str, str], float] = {}
-        collapsed, identical = 0, True
+        reach, collapsed, identical = 0.0, 0, True
         for (place, weight), (other, _) in zip(arm, over, strict=True):
-            pair, names = self._pair(place, other), (place.arm, other.arm)
-            key = (self.blocks[place.block].task, place.set)
+            names, block, described = (place.arm, other.arm), self._blocks[place.block], metrics.find(place.metric)
+            if (place, other.arm) not in self._pairs:
+                self._pairs[place, other.arm] = scores.arms_of(
+                    self._data[place.block], place.set, place.metric, self.config, self._seeds, names
+                )
+            pair, key = self._pairs[place, other.arm], (block.task, place.set)
             estimates[key] = pair.difference(*names, confidence)
-            described = metrics.find(place.metric)
-            widest[key] = described.largest_difference
             weights[key] = weight * described.factor * (-1 if described.lower_is_better else 1)
+            reach += abs(weights[key]) * described.largest_difference
             identical = identical and pair.identical(*names)
-            for name in names:
-                row = self.blocks[place.block].row(name)
-                collapsed += len(row.collapsed) if row and place.set == "dev" else 0
-        seeds = min(one.n for one in estimates.values())
-        excluded = max(len(one.excluded) for one in estimates.values())
-        found = replicates_of(weights, lambda task, part: estimates[task, part])
-        if found is None or seeds < 2:
-            value = found[0] if found is not None else math.nan
-            return Gain(Bounds(value), seeds, excluded, collapsed, identical, math.nan)
-        value, replicates = found
-        low, high = (float(one) for one in np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2]))
+            if place.set == "dev":
+                collapsed += sum(len(row.collapsed) for row in map(block.row, names) if row is not None)
+        seeds, excluded = min(e.n for e in estimates.values()), max(len(e.excluded) for e in estimates.values())
+        notes = ["both methods give the same answers"] * identical
+        notes += [f"{plural(excluded, 'seed')} left out, which a method did not finish"] * bool(excluded)
+        notes += [f"{plural(collapsed, 'run')} collapsed"] * bool(collapsed)
+        tested = Tested("", "", "not shown", None, None, seeds, notes=tuple(notes))
+        resampled = replicates_of(weights, lambda task, part: estimates[task, part])
+        if resampled is None:
+            return tested
+        value, replicates = resampled
+        if seeds < 2:
+            return replace(tested, ours=Bounds(value))
+        low, high = (float(end) for end in np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2]))
         if confidence > self.config.confidence:
             half = NormalDist().inv_cdf((1 + confidence) / 2) * float(np.std(replicates))
             low, high = min(low, value - half), max(high, value + half)
-
-        def combined(part: str) -> float:
-            return math.sqrt(sum((weights[key] * getattr(one, part)) ** 2 for key, one in estimates.items()))
-
-        smallest = detectable_gain(
-            seeds, combined("seed_deviation"), combined("standard_error_examples"), confidence=confidence
+        deviation, error = (
+            math.sqrt(sum((weights[key] * getattr(one, part)) ** 2 for key, one in estimates.items()))
+            for part in ("seed_deviation", "standard_error_examples")
         )
-        reach = sum(abs(weights[key]) * widest[key] for key in weights)
         # The quantiles of few distinct resamples may miss the mean by rounding.
         bounds = Bounds(value, min(max(low, -reach), value), max(min(high, reach), value))
-        return Gain(bounds, seeds, excluded, collapsed, identical, smallest)
-
-    def _pair(self, place: Place, over: Place) -> Arms:
-        key = (place, over.arm)
-        if key not in self._pairs:
-            names = (place.arm, over.arm)
-            data = self._data[place.block]
-            self._pairs[key] = scores.arms_of(data, place.set, place.metric, self.config, self._seeds, names)
-        return self._pairs[key]
-
-
-def _last(cell: CellData) -> object:
-    """What the method does in its last phase."""
-    return cell.finetune.regularisers.get(cell.finetune.phases[-1])
+        return replace(tested, ours=bounds, detectable=detectable_gain(seeds, deviation, error, confidence=confidence))
 
 
 def _rows(size: str) -> str:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
 
 from regft_core.names import plural
-from regft_core.report.page.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity
+from regft_core.report.page.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, some
 from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
 from regft_core.statistics.reproduction import Bounds
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.
 OTHER, NONE = "†", "–"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", "not tested here": "∅"}
+STYLES = {"reproduced": "green", "smaller": "yellow", "contradicted": "red"}
+#: Columns of a claim that the terminal lists; the page has all.
+LISTED = 6
 RULE = (
     "reproduced: our interval lies above zero and our gain is not below the printed one; smaller: above zero and below "
     "the printed one; contradicted: below zero, or without a shown gain and below half of the printed one; not shown: "
     "anything else, with the gain that this run detects 80% of the time"
 )
-
-
-class Head(NamedTuple):
-    """Head of a row or column: its name, and smaller print."""
-
-    name: str
-    small: tuple[str, ...]
+#: Name and smaller print of a row or column.
+Head = tuple[str, tuple[str, ...]]
 
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell]]]]:
     """The heads of the columns and the rows with their cells, turned as the paper prints them."""
-    heads = [Head(column.key, (column.metric,)) for column in table.columns]
+    heads: list[Head] = [(key, (metric,)) for key, metric in table.columns]
     lines = [(_head(row, table), list(row.cells)) for row in table.rows]
     if not table.transposed:
         return heads, lines
@@ -39,19 +38,24 @@ def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[Print
 
 
 def _head(row: PrintedRow, table: PublishedTable) -> Head:
-    small = [row.encoder] if len({one.encoder for one in table.rows}) > 1 else []
-    if len({one.size for one in table.rows}) > 1:
-        small.append("all rows" if row.size == "full" else f"{row.size} rows")
-    small += [row.setting] if row.setting and row.setting not in row.method else []
-    if row.copied_from:
+    printed, rows = row.row, [other.row for other in table.rows]
+    small = [printed.encoder] if len({other.encoder for other in rows}) > 1 else []
+    if len({other.size for other in rows}) > 1:
+        small.append("all rows" if printed.size == "full" else f"{printed.size} rows")
+    setting = setting_of(row)
+    small += [setting] if setting and setting not in printed.method else []
+    if printed.copied_from:
         small.append("copied")
-    elif row.arm is None:
+    elif printed.arm is None:
         small.append("not in regft")
-    elif not row.ran:
-        small.append(f"{row.arm}: not run here")
     else:
-        small.append(f"here {row.arm}")
-    return Head(row.method, tuple(small))
+        small.append(f"here {printed.arm}" if row.ran else f"{printed.arm}: not run here")
+    return printed.method, tuple(small)
+
+
+def setting_of(row: PrintedRow) -> str:
+    """What else sets rows of one method apart."""
+    return ", ".join(f"{name} {value}" for name, value in row.row.setting.items())
 
 
 def mean(value: Mean | None) -> str:
@@ -74,16 +78,16 @@ def ours(cell: PrintedCell) -> str:
 
 
 def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
-    shown = [mean(value)] if cell.published is not None or value is None else []
     gains = [number(gain, 2, signed=True)] if cell.gain_printed and gain is not None else []
-    return " ".join((shown if shown != [NONE] or not gains else []) + gains)
+    shown = [mean(value)] if cell.published is not None or value is None else []
+    return " ".join([*(shown if value is not None or not gains else []), *gains])
 
 
-def bounds(found: Bounds | None, digits: int = 2) -> str:
-    """``+1.2 [-0.3, +2.7]``; the interval only where there is one."""
+def bounds(found: Bounds | None) -> str:
+    """``+1.23 [-0.31, +2.72]``; the interval only where there is one."""
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
-    value, low, high = (number(one, digits, signed=True) for one in (found.value, found.low, found.high))
+    value, low, high = (number(one, 2, signed=True) for one in (found.value, found.low, found.high))
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
@@ -108,17 +112,17 @@ def claimed(verdict: ClaimVerdict) -> str:
     """The claim with its place in the paper, and what of it was tested."""
     tested = sum(one.word != "not tested here" for one in verdict.tested)
     size = "all rows" if verdict.size == "full" else f"{verdict.size} rows"
-    parts = [f"{verdict.where}; {verdict.encoder}, {size}"]
+    parts = [f"{verdict.claim.where}; {verdict.encoder}, {size}"]
     if 0 < tested < len(verdict.tested):
         parts.append(f"{tested} of its {plural(len(verdict.tested), 'comparison')} tested here")
     if verdict.elsewhere:
         parts.append(f"also claimed of {listed(list(verdict.elsewhere))}, not judged here")
-    return f"{verdict.says} ({'; '.join(parts)})"
+    return f"{verdict.claim.says} ({'; '.join(parts)})"
 
 
 def judged(one: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
-    ratio = verdict.measure == "deviation"
+    ratio = verdict.claim.measure == "deviation"
     show = _ratio if ratio else bounds
     what = f"{one.key}, {'deviation relative to' if ratio else 'gain over'} {one.over}"
     text = f"{what}: printed {show(one.printed)}, ours {show(one.ours)}"
@@ -130,9 +134,28 @@ def judged(one: Tested, verdict: ClaimVerdict) -> str:
 
 
 def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
-    """How the words of one table hold together."""
+    """For how many claims the verdicts of one table are corrected."""
     count = sum(one.word != "not tested here" for one in verdicts)
-    if count == 0:
-        return ""
     shared = "" if count == 1 else f"; corrected for {count} claims (Holm)"
-    return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "."
+    return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "." if count else ""
+
+
+def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
+    """The table's title, what makes ours another experiment, and each claim with its comparisons; no cells."""
+    yield Text(f"{table.where}: {table.what} (side by side in reports/report.html)", style="bold")
+    if table.nothing:
+        yield Text(f"{table.nothing}.", style="yellow")
+    yield from (Text(f"{OTHER} {text}", style="yellow") for text in table.otherwise)
+    yield from (Text(f"{text}.", style="dim") for text in table.notes)
+    for verdict in table.claims:
+        line = Text(f"{SYMBOLS[verdict.word]} {verdict.word}: ", style=STYLES.get(verdict.word, "bold"))
+        yield line.append(claimed(verdict), style="default")
+        several, tested = len(verdict.tested) > 1, [one for one in verdict.tested if one.word != "not tested here"]
+        texts = [f"{f'{one.word}: ' if several else ''}{judged(one, verdict)}" for one in tested[:LISTED]]
+        if len(tested) > LISTED:
+            texts.append(f"and {len(tested) - LISTED} more in reports/report.html")
+        if reasons := list(dict.fromkeys(one.why for one in verdict.tested if one.why)):
+            texts.append(f"not tested: {some(reasons, 3)}")
+        yield from (Text(f"    {text}", style="dim") for text in texts)
+    if table.claims:
+        yield Text(family(table.claims, confidence), style="dim")

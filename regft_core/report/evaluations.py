@@ -161,8 +161,8 @@ def _found(block: BlockData, runs: Mapping[str, Sequence[FindingRecord]], confid
     for place in places(tables):
         having = {method: own[place] for method, own in tables.items() if place in own}
         shown[place] = tuple(_table(method, own, confidence) for method, own in having.items())
-        base = having.get(reference, {})
-        apart = (_minus(method, own, base, confidence) for method, own in having.items() if method != reference)
+        theirs = having.get(reference, {})
+        apart = (_minus(method, own, theirs, confidence) for method, own in having.items() if method != reference)
         if paired := tuple(table for table in apart if table is not None):
             shown[place[0], f"{place[1]}, minus {reference}"] = paired
     sizes = dict.fromkeys(name for run in records for name in run.over_sizes)

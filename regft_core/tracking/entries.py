@@ -306,8 +306,10 @@ def _drawn(work: Work, cell: Cell, seed: int) -> Iterator[Dataset]:
 
 def _sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[Dataset]:
     """Whole sets of the task: ``train``, from which seeds draw, and those that are evaluated on."""
-    task = work.task(cell.task) if work.task_file(cell.task).is_file() else None
-    for name in names if task is not None else ():
+    if not work.task_file(cell.task).is_file():
+        return
+    task = work.task(cell.task)
+    for name in names:
         digest = task.content.get("folds" if name == "dev" and task.folded else name)
         if digest is not None:
             rows = task.sets[name].n if name in task.sets else task.counts.get(name)

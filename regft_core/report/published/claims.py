@@ -17,6 +17,7 @@ from regft_core.report.published.paper import Paper
 from regft_core.settings.papers.claims import ALL, Claim, row_of
 from regft_core.statistics.reproduction import (
     Bounds,
+    Outcome,
     detectable_log_ratio,
     log_ratio,
     outcome,
@@ -46,7 +47,7 @@ def verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
             tested.append(test)
         return tested
 
-    def judge(setting: Setting, level: float) -> str:
+    def judge(setting: Setting, level: float) -> Outcome:
         return together({i: test.word for i, test in enumerate(at(setting, level))})
 
     words = step_down(judge, settings, paper.ours.config.confidence)

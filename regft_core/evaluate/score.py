@@ -1,4 +1,8 @@
-"""One run's part of ``result.json`` and its prediction rows, from logits: numpy, no files, no model."""
+"""One run's part of ``result.json`` and its prediction rows, from logits: numpy, no files, no model.
+
+Whatever is undefined because a side is constant (a correlation, Matthews, F1 without a positive) is 0.0: no evidence of
+skill. ``Kind.collapsed`` flags such runs, so that the zero never stands alone.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from regft_core import metrics
 from regft_core.errors import DataError, RunFailed
-from regft_core.evaluate import metrics, ood
+from regft_core.evaluate import ood
 from regft_core.kinds import Kind, find
 
 #: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
@@ -95,9 +100,8 @@ def _evaluate_set(name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapp
     positive = ood.positive_index(own, task.get("positive_label"), to_set)
 
     def score(values: npt.NDArray[Any]) -> dict[str, float]:
-        return metrics.compute(
-            task["metrics"], kind=task["kind"], labels=gold, predictions=values, positive_label_index=positive
-        )
+        own = values.astype(kind.dtype, copy=False)
+        return {metric: metrics.find(metric).score(gold, own, positive) for metric in task["metrics"]}
 
     scored = {
         "n": int(gold.size),
@@ -129,6 +133,12 @@ def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> np
         raise DataError(
             "index-twice", f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired"
         )
+    if not len(gold):
+        raise DataError(
+            "no-rows", f"set '{name}' has no examples, so it has no metrics; check its split in the task's YAML"
+        )
+    if not np.isfinite(gold.astype(np.float64)).all():
+        raise DataError("not-finite", f"set '{name}': a label is NaN or infinite\n    -> correct the labels of the set")
     bad = ~np.isfinite(logits).all(axis=1)
     if bad.any():
         raise RunFailed(
@@ -146,7 +156,8 @@ def _check_reachable(
     try:
         lost = kind.unreachable(gold, to_set, set_labels)
     except ValueError as error:
-        raise DataError("not-class-indices", f"set '{name}': {error}") from error
+        hidden = "; -1 usually marks the hidden labels of a test split, so use another split" if -1 in gold else ""
+        raise DataError("not-class-indices", f"set '{name}': {error}{hidden}") from error
     if lost:
         raise DataError(
             "label-unreached",

@@ -152,9 +152,6 @@ class Kind(ABC):
     # ------------------------------------------------------------------ judging
 
     @abstractmethod
-    def wrong_values(self, values: Array, what: str) -> str | None:
-        """What is wrong with finite gold labels or predictions [n] (``what``: label, prediction)."""
-
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         """Labels of gold [n] that no label of the model counts as, so that no model could be right.
 

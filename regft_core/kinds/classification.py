@@ -56,14 +56,6 @@ class Classification(Kind):
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
 
-    def wrong_values(self, values: Array, what: str) -> str | None:
-        if not np.issubdtype(values.dtype, np.integer):
-            return f"classification {what}s are class indices (integers), not {values.dtype}"
-        if values.min() >= 0:
-            return None
-        hidden = "; -1 usually marks the hidden labels of a test split, so use another split" if what == "label" else ""
-        return f"{what} {int(values.min())} at row {int(values.argmin())} is not a class index{hidden}"
-
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         present = set(np.unique(gold).tolist())
         if outside := sorted(present - set(range(len(names)))):

@@ -96,11 +96,6 @@ class MultiLabel(Kind):
         """[B, K, 2]: of presence and absence of each label."""
         return torch.nn.functional.logsigmoid(torch.stack([logits, -logits], -1))
 
-    def wrong_values(self, values: Array, what: str) -> str | None:
-        if np.issubdtype(values.dtype, np.integer) and values.min() >= 0:
-            return None
-        return f"multi_label {what}s are sets of labels as the bits of integers from 0, not {values.dtype}"
-
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         present = int(np.bitwise_or.reduce(gold.astype(np.uint64)))
         if present >> len(names):

@@ -61,9 +61,6 @@ class Regression(Kind):
             raise ValueError(f"predictions {tuple(predictions.shape)} against labels {tuple(labels.shape)}")
         return torch.nn.functional.mse_loss(predictions, labels)
 
-    def wrong_values(self, values: Array, what: str) -> str | None:
-        return None
-
     def predictions(self, logits: Array, to_set: Array) -> Array:
         return logits[:, 0].astype(np.float64)
 

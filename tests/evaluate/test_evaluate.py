@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from regft_core.errors import DataError, RunFailed
-from regft_core.evaluate.metrics import compute
 from regft_core.evaluate.score import SetInfo, evaluate_run
 from tests.errors import raises_code
+from tests.statistics.single import compute
 
 MNLI = ["entailment", "neutral", "contradiction"]
 HANS = ("entailment", "non-entailment")
@@ -119,6 +119,9 @@ def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str
         (np.zeros((2, 3)), SetInfo([0, 1, 2], ids(3)), ("counts-differ", "2 logits, 3 labels")),
         (np.zeros((2, 3)), SetInfo([0, 1], ["a", "a"]), ("index-twice",)),
         (np.zeros((2, 3)), SetInfo([0, 3], ids(2)), ("not-class-indices", "[3]")),
+        (np.zeros((2, 3)), SetInfo([0, -1], ids(2)), ("not-class-indices", "-1", "hidden labels")),
+        (np.zeros((0, 3)), SetInfo([], []), ("no-rows",)),
+        (np.zeros((2, 3)), SetInfo([0.0, np.nan], ids(2)), ("not-finite",)),
         (np.zeros((2, 3)), SetInfo([0, 2], ids(2), TO_HANS, (*HANS, "unknown")), ("label-unreached", "['unknown']")),
     ],
 )

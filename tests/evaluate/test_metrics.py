@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
 
-from regft_core.errors import DataError, RunFailed
-from regft_core.evaluate.metrics import compute
 from regft_core.metrics import names
-from tests.errors import raises_code
+from tests.statistics.single import compute
 
 CLASSIFICATION_METRICS, REGRESSION_METRICS = names("classification"), names("regression")
 
@@ -84,34 +82,3 @@ def test_a_constant_side_gives_zero_and_no_warning(recwarn):
     )
     assert set(got.values()) == {0.0}
     assert not list(recwarn)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_predictions_that_are_not_finite_fail_the_run(bad):
-    with raises_code(RunFailed, "not-finite", "1 of 3 prediction", "row 1"):
-        compute(["mse"], kind="regression", labels=[1.0, 2.0, 3.0], predictions=[1.0, bad, 3.0])
-    with raises_code(DataError, "not-finite", "label"):
-        compute(["mse"], kind="regression", labels=[1.0, bad, 3.0], predictions=[1.0, 2.0, 3.0])
-
-
-def test_messages_say_what_is_allowed():
-    def call(name, **changes):
-        arguments = {"kind": "classification", "labels": [0, 1], "predictions": [0, 1]} | changes
-        return compute([name], **arguments)
-
-    with raises_code(DataError, "metric-does-not-fit", "'accuracy'"):
-        call("acuracy")
-    with raises_code(DataError, "metric-does-not-fit", "pearson", "classification"):
-        call("pearson")
-    with raises_code(DataError, "positive-label-missing"):
-        call("f1")
-    with raises_code(DataError, "no-rows"):
-        call("accuracy", labels=[], predictions=[])
-    with raises_code(DataError, "wrong-shape"):
-        call("accuracy", predictions=[0, 1, 1])
-    with raises_code(DataError, "not-class-indices"):
-        call("accuracy", labels=[-1, -1])
-    with raises_code(DataError, "not-class-indices"):
-        call("accuracy", predictions=[0.0, 1.0])
-    with pytest.raises(ValueError, match="unknown kind of task 'ranking'"):
-        call("accuracy", kind="ranking")

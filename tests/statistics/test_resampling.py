@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.evaluate.metrics import compute
 from regft_core.metrics import names
 from regft_core.statistics.bootstrap import example_weights, resampled_metric, seed_weights, weighted_metric
+from tests.statistics.single import compute
 
 
 @settings(max_examples=12, deadline=None)

@@ -68,9 +68,6 @@ class Tags(Kind):
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return torch.nn.functional.logsigmoid(torch.stack([logits, -logits], -1))
 
-    def wrong_values(self, values: Array, what: str) -> str | None:
-        return None if np.issubdtype(values.dtype, np.integer) else f"{what}s are sets of tags as integers"
-
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         return [name for i, name in enumerate(names) if i not in to_set and (bits(gold, len(names))[:, i]).any()]
 

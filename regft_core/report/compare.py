@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,24 +12,13 @@ from regft_core import metrics
 from regft_core.report.costs import declared
 from regft_core.report.inputs import MethodMeta
 from regft_core.report.interim import Looked, Looks
-from regft_core.report.model import Block, Comparison, Opponents, Role
+from regft_core.report.model import Block, Comparison, Opponents, Pair
 from regft_core.report.read_grid import BlockData
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.power import shares
 from regft_core.statistics.verdict import Verdict, judge
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A method and what it is compared with."""
-
-    method: str
-    other: str
-    role: Role
-    #: What distinguishes the control from the method, in its YAML's words.
-    differs_by: str = ""
 
 
 def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> list[str]:
@@ -147,10 +136,7 @@ def _comparison(
     mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
     n = len(data.gold[set_name])
     return Comparison(
-        method=pair.method,
-        other=pair.other,
-        role=pair.role,
-        differs_by=pair.differs_by,
+        **vars(pair),
         set=set_name,
         metric=metric,
         estimate=estimate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,24 +16,8 @@ from regft_core.settings.provenance import described
 from regft_core.statistics.learning_curve import expected_max_curve
 
 
-@dataclass(frozen=True)
-class Diagnostic:
-    """One quantity that a method logged, over the seeds of a cell."""
-
-    block: str
-    method: str
-    phase: str
-    name: str
-    n: int
-    #: Mean over seeds of the value at the last step.
-    last: float
-    smallest: float
-    largest: float
-
-
-def diagnostics(block: BlockData) -> list[Diagnostic]:
-    """Last, smallest and largest value of what each method logged, per phase."""
-    found = []
+def diagnostics(block: BlockData) -> Iterator[dict[str, Any]]:
+    """What each method logged, per phase: the last value (mean over seeds), the smallest and the largest."""
     for cell in block.cells.values():
         series: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = {}
         for seed, phase, step, name, value in cell.diagnostics:
@@ -41,9 +25,10 @@ def diagnostics(block: BlockData) -> list[Diagnostic]:
         for (phase, name), by_seed in series.items():
             values = [value for points in by_seed.values() for _, value in points]
             last = [max(points, key=lambda point: point[0])[1] for points in by_seed.values()]
-            mean, n = sum(last) / len(last), len(by_seed)
-            found.append(Diagnostic(block.name, cell.method, phase, name, n, mean, min(values), max(values)))
-    return found
+            yield {
+                **{"block": block.name, "method": cell.method, "phase": phase, "name": name, "n": len(by_seed)},
+                **{"last": sum(last) / len(last), "smallest": min(values), "largest": max(values)},
+            }
 
 
 def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:

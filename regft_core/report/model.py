@@ -49,14 +49,20 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A method minus another on the primary metric of one set, paired by seed."""
+class Pair:
+    """A method and what it is compared with."""
 
     method: str
     other: str
     role: Role
     #: What distinguishes the control from the method, in its YAML's words.
-    differs_by: str
+    differs_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Pair):
+    """A method minus another on the primary metric of one set, paired by seed."""
+
     set: str
     metric: str
     estimate: Estimate

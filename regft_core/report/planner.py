@@ -18,9 +18,9 @@ from regft_core import metrics
 from regft_core.errors import DataError
 from regft_core.evaluate.ood import positive_of
 from regft_core.io.reading import read_json
-from regft_core.names import duration
-from regft_core.report.compare import Pair, opposites, point_of
+from regft_core.report.compare import opposites, point_of
 from regft_core.report.interim import Looks, digests
+from regft_core.report.model import Pair
 from regft_core.report.page.formatting import number, some
 from regft_core.runs.results.judged import JudgedRows
 from regft_core.runs.results.work import Work

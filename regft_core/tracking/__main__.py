@@ -59,37 +59,25 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def server_command(root: Path, port: int) -> list[str]:
-    """The MLflow server: one worker, this machine only."""
-    from regft_core.tracking.sync import database_uri
-
-    return [
-        *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", database_uri(root)),
-        *("--default-artifact-root", (root.resolve() / "mlartifacts").as_uri()),
-    ]
-
-
 def serve(root: Path, port: int) -> None:
     """Serve the database until interrupted. Raises RegftError where the server does not start or ends by itself."""
-    from regft_core.tracking.sync import opened
+    from regft_core.tracking.sync import database_uri, opened
     from regft_core.tracking.view import runs_page
 
     with opened(root) as tracker:
         page = runs_page(f"http://{HOST}:{port}", tracker.experiment)
     log = root / "mlartifacts" / "server.log"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", database_uri(root)),
+        *("--default-artifact-root", (root.resolve() / "mlartifacts").as_uri()),
+    ]
     # Two processes and 0.5 GB instead of fifteen and 2 GB; nothing is sent elsewhere.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     previous = signal.signal(signal.SIGTERM, _interrupt)
     with open(log, "wb") as output:
-        server = subprocess.Popen(
-            server_command(root, port),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        server = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     try:
         deadline = time.monotonic() + START_SECONDS
         while server.poll() is None and not _answers(port) and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regft_core.report.read_grid import CellData
-from regft_core.runs.results.records import EvaluationRecord
+from regft_core.runs.records import EvaluationRecord
 
 
 @dataclass(frozen=True)

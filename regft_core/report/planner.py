@@ -22,8 +22,7 @@ from regft_core.report.compare import opposites, point_of
 from regft_core.report.interim import Looks, digests
 from regft_core.report.model import Pair
 from regft_core.report.page.formatting import number, some
-from regft_core.runs.results.judged import JudgedRows
-from regft_core.runs.results.work import Work
+from regft_core.runs.work import JudgedRows, Work
 from regft_core.settings.cost import PlanRow, duration
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell, parse_size

@@ -14,9 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from regft_core.evaluate.ood import positive_of
-from regft_core.runs.results.judged import JudgedRows
-from regft_core.runs.results.logs import CurvePoint, Logged
-from regft_core.runs.results.records import (
+from regft_core.runs.records import (
     EvaluationRecord,
     Finding,
     PreparedTask,
@@ -182,7 +180,7 @@ def _cell(
                 raise wrong(work.predictions_file(cell, record.seed, name), what, stage, "rows-differ")
             predictions.setdefault(record.seed, {})[name] = found.predicted
     stages = ("finetune", "search") if search is not None else ("finetune",)
-    curves = [log for one in stages if (log := work.curves(one, cell)).path.is_file()]
+    curves = [points for one in stages if (points := work.curves(one, cell, seeds)) is not None]
     findings = {
         name: finding.model_copy(
             update={"runs": sorted((r for r in finding.runs if r.seed in seeds), key=lambda r: seeds.index(r.seed))}
@@ -195,7 +193,7 @@ def _cell(
         predictions,
         finetune.model_copy(update={"runs": [trained[seed] for seed in seeds]}),
         search,
-        tuple(point for log in curves for point in log.curve(seeds)) if curves else None,
-        tuple(one for stage in stages for one in work.logged(stage, cell).logged(seeds)),
+        tuple(point for points in curves for point in points) if curves else None,
+        tuple(one for stage in stages for one in work.logged(stage, cell, seeds)),
         findings,
     )

@@ -16,8 +16,8 @@ import yaml
 from regft_core.errors import StoreError
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import read_json
-from regft_core.runs.results.records import MARK, EvaluationRecord, Finding, SearchRecord, TrainingRecord
-from regft_core.runs.results.work import Work
+from regft_core.runs.records import MARK, EvaluationRecord, Finding, SearchRecord, TrainingRecord
+from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import read_contamination
@@ -244,10 +244,10 @@ def _points(work: Work, cell: Cell, runs: Sequence[TrainingRecord]) -> dict[int,
     rows: list[tuple[int, str, str, int, float | None]] = []
     seeds, names = [run.seed for run in runs], ("loss", "learning_rate", "gradient_norm")
     for stage in ("search", "finetune"):
-        for seed, phase, step, *values in work.curves(stage, cell).curve(seeds):
+        for seed, phase, step, *values in work.curves(stage, cell, seeds) or ():
             rows += [(seed, phase, name, step, value) for name, value in zip(names, values, strict=True)]
     for stage in ("search", "finetune"):
-        rows += [(o.seed, o.phase, o.name, o.step, o.value) for o in work.logged(stage, cell).logged(seeds)]
+        rows += [(o.seed, o.phase, o.name, o.step, o.value) for o in work.logged(stage, cell, seeds)]
     for run in runs:
         if (epochs := run.epoch_scores) is not None:
             rows += [(run.seed, o.phase, f"epoch.{o.rows}.{epochs.metric}", o.step, o.score) for o in epochs.scores]

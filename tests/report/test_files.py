@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from regft_core.report import results as numbers
 from regft_core.report.figures.block import thinned
-from regft_core.runs.results.logs import CurvePoint
+from regft_core.runs.work import CurvePoint
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -151,7 +151,6 @@ class Kind(ABC):
 
     # ------------------------------------------------------------------ judging
 
-    @abstractmethod
     def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
         """Labels of gold [n] that no label of the model counts as, so that no model could be right.
 

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from regft_core import output
 from regft_core.errors import RegftError
@@ -76,7 +77,7 @@ def serve(root: Path, port: int) -> None:
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     previous = signal.signal(signal.SIGTERM, _interrupt)
     with open(log, "wb") as output:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         server = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     try:
         deadline = time.monotonic() + START_SECONDS

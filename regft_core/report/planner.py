@@ -18,12 +18,13 @@ from regft_core import metrics
 from regft_core.errors import DataError
 from regft_core.evaluate.ood import positive_of
 from regft_core.io.reading import read_json
+from regft_core.names import duration
 from regft_core.report.compare import opposites, point_of
 from regft_core.report.interim import Looks, digests
 from regft_core.report.model import Pair
 from regft_core.report.page.formatting import number, some
 from regft_core.runs.work import JudgedRows, Work
-from regft_core.settings.cost import PlanRow, duration
+from regft_core.settings.cost import PlanRow
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.layers import sizes_of

@@ -19,9 +19,7 @@ from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file
 from tests.errors import raises_code
-from tests.small_project import PAIRS, SCORES, TASK, build, stage
-from tests.stages.conftest import LONG
-from tests.stages.test_export import card_of
+from tests.small_project import PAIRS, SCORES, TASK, build
 from tests.stages.test_predict import lines, stored
 
 TASKS = {"reviews": (TASK, "dev"), "pairs": (PAIRS, "pairs-dev"), "scores": (SCORES, "scores-dev")}
@@ -56,29 +54,6 @@ def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, met
             assert row["prediction"] == ("bad", "good")[one["prediction"]]
             scores = [float(row["probability_bad"]), float(row["probability_good"])]
             assert scores == pytest.approx(one["scores"], abs=2e-6)
-
-
-def test_the_commands_work_and_the_card_says_what_it_is(root: Path) -> None:
-    arguments = ("--method", "tfidf_logistic", "--task", "reviews", "--size", "16", "--seed", "1")
-    done = stage(root, "export", *arguments)
-    assert done.returncode == 0, done.stderr
-    folder = root / "exports" / "tfidf_logistic-reviews-16-seed-1"
-    assert stage(root, "export", *arguments).returncode == 0  # replaced in one step
-    (root / "new.jsonl").write_text(json.dumps({"review": LONG}) + "\n")
-    command = ("predict", "--model", str(folder), "--data", "new.jsonl", "--out", "out.csv")
-    done = stage(root, *command)
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr  # whole texts are read
-    assert lines(root / "out.csv")[0]["prediction"] == "good"
-    card = card_of(folder)
-    for text in (
-        "`kept.safetensors` holds all that `tfidf_logistic` has fitted",
-        "| dev | accuracy |",
-        "regft predict --model path/to/this/directory",
-    ):
-        assert text in card, text
-    for text in ("library_name", "Base model", "Longest input", "Truncation", "pipeline("):
-        assert text not in card, text
 
 
 def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:

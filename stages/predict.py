@@ -81,7 +81,7 @@ def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
 
 
 def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
-    """What the answers themselves do not show: rows cut, not answered, without a text."""
+    """Print what the answers do not show: rows that were cut, not answered, or without a text."""
     if counted.cut:
         rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
         read = f"only the first {model.served.max_length} tokens of {rows} were read"

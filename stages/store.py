@@ -19,7 +19,7 @@ ACTIONS = ("verify", "prune")
 
 
 def action(text: str) -> str:
-    """What to do, for ``Argument.kind``."""
+    """Check the action, for ``Argument.kind``."""
     if text not in ACTIONS:
         raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: {', '.join(ACTIONS)}")
     return text

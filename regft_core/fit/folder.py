@@ -28,7 +28,7 @@ ENCODERS = ("mpnet", "minilm")
 
 
 def made_from(asked: Asked, minutes: float, seed: int, encoders: Sequence[str]) -> dict[str, Any]:
-    """What decides a folder: the file by content, the columns, the minutes."""
+    """Inputs of a folder: the file by content, the columns, the minutes."""
     return {
         "file": str(asked.file.resolve()),
         "sha256": sha256_file(asked.file),

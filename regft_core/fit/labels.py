@@ -1,4 +1,4 @@
-"""What the labels of a file are: the kind of task, the names, and what speaks against them.
+"""Labels of a file: the kind of task, the names, and errors in them.
 
 Numbers are a regression where there are many different ones, cells that list several labels are ``multi_label``, all
 else are classes. ``--kind`` says otherwise; ``ordinal`` is never guessed.
@@ -94,7 +94,7 @@ class Labels:
 
     @property
     def delimiter(self) -> str | None:
-        """What joins the labels of a cell; None where a row has one, or lists them."""
+        """Delimiter of the labels of a cell; None where a row has one, or lists them."""
         if self.kind != "multi_label" or not self.texts:
             return None
         return self._joined or ";"
@@ -136,7 +136,7 @@ class Labels:
 
     @cached_property
     def _joined(self) -> str | None:
-        """What joins labels in cells: it stands in enough of them, and most of what it joins occurs elsewhere too."""
+        """Delimiter of labels in cells: many cells have it, and most labels that it joins occur in other cells too."""
         total = sum(self._distinct.values())
         for mark in DELIMITERS:
             joined = {cell: count for cell, count in self._distinct.items() if mark in cell}

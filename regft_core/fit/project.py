@@ -201,7 +201,7 @@ def _yaml(data: Mapping[str, Any]) -> str:
 
 
 def described(draft: Draft, setup: Setup, seconds: float) -> list[str]:
-    """What was chosen, in lines: the task, the encoder, the folds, the methods."""
+    """Lines on the choice: the task, the encoder, the folds, the methods."""
     rows = draft.rows
     length, cut = draft.lengths[setup.encoder]
     counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])

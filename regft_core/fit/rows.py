@@ -26,7 +26,7 @@ RARE = 0.2
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command line says of a file: its columns, how it is written, and the kind where labels do not tell it."""
+    """Options of a command line for a file: its columns, its format, and the kind where labels do not tell it."""
 
     file: Path
     text: str
@@ -50,7 +50,7 @@ class Asked:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What is said of how the file is written."""
+        """Options of the file's format that were given."""
         return {name: value for name, value in vars(self.how).items() if value}
 
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:

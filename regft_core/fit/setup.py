@@ -78,7 +78,7 @@ def read_preset(root: Path) -> OwnPreset:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is run: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs."""
+    """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs."""
 
     encoder: str
     folds: int

@@ -144,7 +144,7 @@ def _prepared(project: Project, task: str) -> list[Path]:
 
 
 def _sealing(making: RowsInMaking) -> Callable[[Path], None]:
-    """What is done right before a folder appears: a last look at what it was made from, then its seal."""
+    """Return the last step before a folder appears: check its inputs once more, then seal it."""
 
     def commit(folder: Path) -> None:
         making.check()

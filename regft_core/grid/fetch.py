@@ -1,4 +1,4 @@
-"""What a project needs from elsewhere (the encoder, the rows of every set), and how it gets onto this disk.
+"""Downloads of a project: the encoder and the rows of every set, what of them is missing, and how it is fetched.
 
 Each thing is fetched complete or not at all, so a fetch can be run again.
 """

@@ -134,7 +134,7 @@ def _hash(value: Any) -> str:
 
 
 def _described(context: Context) -> dict[str, Any]:
-    """What a manifest says of the method, but for what the method says about itself."""
+    """Description of the method in a manifest, without the method's own documentation."""
     head = manifest_head(context)
     return head | {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
 
@@ -170,7 +170,7 @@ def _values(context: Context) -> list[Any]:
 
 
 def _costs(context: Context) -> dict[str, Any]:
-    """What the methods declare of their cost, beside the steps that they are counted in."""
+    """Declared cost of each phase, and the plain steps in which it is counted."""
     shared = context.shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"})
     phases = [[p.name, p.ratio(context.registry), p.fit_ratio(context.registry)] for p in context.method.phases]
     return {"shared": shared, "phases": phases}
@@ -198,7 +198,7 @@ def evaluations(project: Project, methods: Collection[str]) -> dict[str, Any]:
 
 
 def report_inputs(project: Project) -> dict[str, Any]:
-    """What the report shows beside results: the grid, what methods say about themselves, papers; and its code."""
+    """Inputs of the report beside results: the grid, the documentation of methods, papers, and its code."""
     params = project.params
     metrics = {metric for task in params.grid.tasks for metric in project.tasks[task].metrics}
     return {

@@ -28,7 +28,7 @@ def lengths_file(root: Path, task: str) -> Path:
 
 
 def settings(project: Project, task: str) -> dict[str, Any]:
-    """What of the encoder decides the token lengths of a task."""
+    """Settings of the encoder that decide the token lengths of a task."""
     model = project.model(task)
     source = resolve_model(model, project.root)
     return {
@@ -42,7 +42,7 @@ def settings(project: Project, task: str) -> dict[str, Any]:
 
 
 def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
-    """What decides the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
+    """Inputs of the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
     return settings(project, task) | {
         "content": content_of(project, task),
         "code": code_of(scope_of("lengths")).sha256,

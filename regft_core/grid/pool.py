@@ -55,7 +55,7 @@ def run_on_executor(
 
 
 def _places(project: Project, keys: Mapping[int, Collection[str]]) -> dict[str, Any]:
-    """What an executor on other machines is told: see ``executors/__init__.py``."""
+    """Folders and keys for an executor on other machines: see ``executors/__init__.py``."""
     store, home = store_path(project.root, project.params).absolute(), project_root(project.root).absolute()
     if not Path(os.path.normpath(store)).is_relative_to(os.path.normpath(home)):
         return {"shared": str(store)}

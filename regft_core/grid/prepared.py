@@ -1,4 +1,4 @@
-"""What the prepared datasets say of a grid: sizes that they cannot give, rare classes, rows that are not drawn yet."""
+"""Warnings from the prepared datasets: sizes that they lack, rare classes, rows that are not sampled yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``regft preset NAME --plan`` prints: needs, disk, hours, and what to do about what is missing."""
+"""Text of ``regft preset NAME --plan``: downloads, disk, hours, and the next command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROW = 300
 
 
 def describe(project: Project, command: str) -> str:
-    """What ``--plan`` prints: needs, disk, hours, and what to do about what is missing.
+    """Return the text of ``--plan``: downloads, disk, hours, and the next command.
 
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
@@ -84,7 +84,7 @@ def _source(project: Project, one: Rows) -> str:
 
 
 def _disk(project: Project, planned: Iterable[PlanRow], missing: list[Rows], present: bool) -> list[str]:
-    """What goes where, and how much room there is."""
+    """Lines on disk space: what goes where, and how much is free."""
     size, budget = encoder_bytes(project), project.params.store.budget_gb
     runs = members = 0
     for row in planned:

@@ -41,7 +41,7 @@ class JobsFailed(RunFailed):
 
 
 class JobQueue:
-    """What an executor takes jobs from and reports to; used by one thread.
+    """Queue from which an executor takes jobs and to which it reports; used by one thread.
 
     Args:
         jobs: sent to workers one by one.
@@ -130,7 +130,7 @@ class JobQueue:
                 self.failed(later, f"was not started, because it needs {self.name(index)}")
 
     def name(self, index: int) -> str:
-        """What to call a job in messages: its ``name`` if it has one."""
+        """Name of a job in messages: its ``name`` if it has one."""
         name = getattr(self.jobs[index], "name", None)
         return name if isinstance(name, str) else f"job {index}"
 

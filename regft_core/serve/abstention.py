@@ -12,7 +12,7 @@ from regft_core.statistics.abstention import best_guarantee, effective, threshol
 
 
 def sentence(abstain: Abstain) -> str:
-    """What the model card says of it."""
+    """Sentence of the model card."""
     models = "" if abstain.models == 1 else f", each judged by one of {abstain.models} models that had not seen it"
     counted = ""
     if abstain.groups is not None:

@@ -23,7 +23,7 @@ DIGITS = 6
 
 @dataclass
 class Counted:
-    """What happened to the rows of a file.
+    """Counts of the rows of a file.
 
     Attributes:
         cut: to the model's length.

@@ -148,7 +148,7 @@ def _longest(context: Context) -> str:
 
 
 def _written(read: Callable[..., T], *arguments: Any) -> T | None:
-    """What ``read`` returns; None where the stage has not run, or must run again, which it says by itself."""
+    """Result of ``read``; None where the stage has not run, or must run again."""
     try:
         return read(*arguments)
     except (DataError, StoreError):

@@ -112,7 +112,7 @@ def _refuse_without_graph(method: str, served: Served, answered_by: str) -> None
 
 
 def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:
-    """What ``regft.json`` takes from the runs that were judged: threshold, and of a refit what is expected of it."""
+    """Fields of ``regft.json`` from the evaluated runs: the threshold, and the expected score of a refit."""
     fields: dict[str, Any] = {}
     if context.job.refit:
         rows = context.data(context.phase("finetune")).summary.length

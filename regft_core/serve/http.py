@@ -38,7 +38,7 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for.
+    """Limits of one request.
 
     Attributes:
         seconds: from its first byte to its answer.
@@ -52,7 +52,7 @@ class Limits:
 
 
 class Refused(Exception):
-    """What a request gets in place of answers: an HTTP status, a code and a sentence without a path of this machine."""
+    """Refusal of a request: an HTTP status, a code and a sentence without a path of this machine."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 @dataclass
 class Service:
-    """What the two routes answer from."""
+    """State behind the two routes."""
 
     model: ServedModel
     columns: Columns

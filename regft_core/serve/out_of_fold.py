@@ -1,4 +1,4 @@
-"""What the judged runs of a method answered to rows that they were not trained on: all seeds of one cell.
+"""Out-of-fold answers: those of a method's evaluated runs to rows that they were not trained on, all seeds of a cell.
 
 Expected score, temperature and threshold of an export come from here. With folds each row has one answer per repeat;
 with a development set apart it has one per seed.
@@ -122,7 +122,7 @@ class OutOfFold:
         return bounded(arms.one(""), *metrics.find(metric).range)
 
     def expected(self, rows: int, report: ReportConfig) -> Refit:
-        """What is expected of a model with the same settings that was trained on all ``rows``."""
+        """Expected score of a model with the same settings that was trained on all ``rows``."""
         score = self.score("dev", self.task.primary, report)
         return Refit(
             rows=rows,

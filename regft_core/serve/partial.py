@@ -86,7 +86,7 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
 
 
 def _known(path: Path, state: Path, key: str) -> tuple[dict[str, Any], int]:
-    """What the lines in ``path`` have counted and how many bytes of them count; nothing of another key."""
+    """Counts of the lines in ``path``, and how many of its bytes are valid; nothing of another key."""
     try:
         found = read_json(state)
     except StoreError:

@@ -29,7 +29,7 @@ from regft_core.serve.reading import columns_of_requests, format_of, readable, r
 
 @dataclass(frozen=True)
 class Picked:
-    """What happened: rows written, read, without text, and left out because an earlier row has their text."""
+    """Counts: rows written, read, without text, and left out because an earlier row has their text."""
 
     rows: int
     read: int

@@ -1,4 +1,4 @@
-"""What ``dvc repro`` would train, and about how long: a dry run that builds no model.
+"""Plan of the grid: what ``dvc repro`` would train and what it costs, without building a model.
 
 Cost is counted in steps of plain fine-tuning (one forward and one backward pass over a batch,
 a forward counted 1 and a backward 2), so that methods can be compared before anything ran. What is fitted without
@@ -130,7 +130,7 @@ def prepared_rows(root: Path, task: str) -> int | None:
 def _tried(
     project: Project, cell: Cell, trials: Sequence[Mapping[str, Any]], registry: Registry, rows: int | None
 ) -> tuple[float, int]:
-    """What all trials of a run cost, and how many runs follow: the chosen one is the run, or is redone.
+    """Cost of all trials of a run, and how many runs follow: the chosen one is the run, or is redone.
 
     Phases that trials share count once. ``rows`` matters where a phase of the run needs it, and is known there.
     """

@@ -42,7 +42,7 @@ class Task:
             return attempt(function, job, device)
 
     def checkpoint(self) -> Any:
-        """What submitit queues in place of a job that is taken off its machine: the same; the run has checkpoints."""
+        """Return what submitit queues again when a job is preempted: the same job; its run has checkpoints."""
         return require("submitit", "slurm", "executor: slurm").helpers.DelayedSubmission(self)
 
 

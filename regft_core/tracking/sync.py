@@ -203,7 +203,8 @@ class Tracker:
             return
         record = read_json(_folder(run) / RECORD, dict)
         record |= {"ok": entry.ok, "tags": {**record["tags"], **changed}}
-        record |= {"metrics": [*record["metrics"], *scores], "datasets": [*record["datasets"], *datasets]}
+        stored = [(name, None if math.isnan(value) else value, *at) for name, value, *at in scores]  # JSON has no NaN
+        record |= {"metrics": [*record["metrics"], *stored], "datasets": [*record["datasets"], *datasets]}
         write_json(_folder(run) / RECORD, record)
         self._log(run_id, scores, {}, changed, datasets)
         self.client.set_terminated(run_id, "FINISHED" if entry.ok else "FAILED", run.info.end_time)
@@ -221,8 +222,9 @@ class Tracker:
 
     def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
         """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
+        points = [Point(name, math.nan if value is None else value, *at) for name, value, *at in record["metrics"]]
         write_json(_folder(self.client.get_run(run_id)) / RECORD, record)
-        self._log(run_id, [Point(*point) for point in record["metrics"]], record["params"], {}, record["datasets"])
+        self._log(run_id, points, record["params"], {}, record["datasets"])
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
     def _log(

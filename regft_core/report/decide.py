@@ -96,7 +96,7 @@ def decide(
     sentences = [
         *_taken(found, block.title),
         *_changing_nothing(pick, arms, SAME_SCORES * point),
-        *_instead(found),
+        *_instead(found, {row.method for row in block.rows if row.constant}),
         *_claimed(found, against),
         *_elsewhere(found, block),
         *_against_controls(block),
@@ -215,10 +215,10 @@ def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) 
     return sentences
 
 
-def _instead(found: Decision) -> list[str]:
-    """What the frozen encoder (or the reference) would cost; else the next best method."""
+def _instead(found: Decision, constant: Collection[str]) -> list[str]:
+    """What the frozen encoder (or the reference) would cost; else the next best method, never a constant answer."""
     assert found.pick is not None
-    others = [c for c in found.choices if c is not found.pick]
+    others = [c for c in found.choices if c is not found.pick and c.method not in constant]
     other = next((c for c in others if found.baseline in (c.method, *c.same)), others[0] if others else None)
     if other is None:
         return []

@@ -254,6 +254,16 @@ def test_a_constant_answer_is_no_claim_no_alarm_and_no_opponent(with_constant: A
     assert block.row("majority").scores["dev"]["accuracy"].estimate.n == 6  # its line stands in the table
 
 
+def test_a_constant_answer_is_no_alternative(make: Any, synthetic: Any) -> None:
+    arms = {
+        "vanilla": synthetic.Arm(0.8),
+        "majority": synthetic.Arm(0.5, trains_encoder=False, reads_text=False, declared=0.0),
+    }
+    (block,) = make(arms, {"sst2": synthetic.Task(n=300)}).report.blocks
+    assert block.decision.pick.method == "vanilla"
+    assert not [text for text in block.decision.sentences if "majority" in text]
+
+
 def test_a_method_that_is_no_better_than_a_constant_carries_the_mark_itself(with_constant: Any) -> None:
     report = with_constant.report
     (block,) = report.blocks

@@ -31,6 +31,7 @@ from regft_core.grid.prepared import skew_warnings
 from regft_core.io.files import remove
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
+from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.prepared_rows import (
     RowsInMaking,
@@ -41,7 +42,6 @@ from regft_core.runs.prepared_rows import (
     subsample_inputs,
     task_inputs,
 )
-from regft_core.runs.scopes import scope_of
 from regft_core.schema.method import other_tasks
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of

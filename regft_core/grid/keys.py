@@ -21,16 +21,16 @@ from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.files import remove, write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
+from regft_core.runs.analyses import evaluations_inputs
 from regft_core.runs.code import code_of, once, one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
-from regft_core.runs.findings import evaluations_inputs
+from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.prepared_rows import training_set_inputs
 from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES, Stage
-from regft_core.runs.scopes import scope_of
 from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS

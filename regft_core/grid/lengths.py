@@ -14,8 +14,8 @@ from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
+from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.prepared_rows import content_of
-from regft_core.runs.scopes import scope_of
 from regft_core.settings.project import Project
 
 #: Raise it when the content of the file changes.

@@ -30,7 +30,7 @@ from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.file_states import FileState, content_sha256, file_state, folder_state, settled
 from regft_core.io.files import write_json
 from regft_core.io.paths import cache_folder
-from regft_core.runs.scopes import Scope
+from regft_core.runs.hashed_code import Scope
 
 #: Stand-ins for packages that are imported when they are used.
 _LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}

@@ -20,6 +20,7 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.caches import FeatureFiles, token_memory
 from regft_core.runs.code import once
 from regft_core.runs.environment import environment
+from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
 from regft_core.runs.loaded import LoadedCode
@@ -35,7 +36,6 @@ from regft_core.runs.rows import (
     without_texts,
     without_units,
 )
-from regft_core.runs.scopes import scope_of
 from regft_core.runs.store import RunStore
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase

@@ -10,15 +10,15 @@ from regft_core.data.splits import set_files
 from regft_core.errors import RunFailed
 from regft_core.io.file_states import content_sha256
 from regft_core.progress import ProgressWriter
+from regft_core.runs.analyses import evaluations_of, from_npy, to_npy
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
-from regft_core.runs.findings import evaluations_of, from_npy, to_npy
 from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.made_once import made_once
 from regft_core.runs.outputs import reads_text
 from regft_core.runs.phase_record import known_keys
 from regft_core.runs.rows import rows_of
-from regft_core.runs.scopes import Scope, scope_of
 from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.working_run import WorkingRun
 

@@ -16,8 +16,8 @@ from regft_core.hooks import listed
 from regft_core.hooks.exports import answers_without_encoder
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.runs.code import code_of, once
+from regft_core.runs.hashed_code import Scope, phase_scope, scope_of
 from regft_core.runs.row_splits import member_rows, member_streams
-from regft_core.runs.scopes import Scope, phase_scope, scope_of
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.methods import RepeatConfig

@@ -20,7 +20,7 @@ from regft_core.catalogue import LOADED
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.io.file_states import FileState
 from regft_core.runs.code import code_now
-from regft_core.runs.scopes import Scope
+from regft_core.runs.hashed_code import Scope
 
 #: Hash of a file, and version of a package, as this process met them first: what it computes with.
 _met: dict[str, str | None] = {}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import CodeChanged
 from regft_core.runs.environment import set_up
+from regft_core.runs.hashed_code import Scope
 from regft_core.runs.loaded import LoadedCode
-from regft_core.runs.scopes import Scope
 from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.working_run import WorkingRun
 from regft_core.schema.method import FINETUNE

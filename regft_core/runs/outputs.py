@@ -40,6 +40,7 @@ def cell_of(job: Job) -> Cell:
 
 def manifest_head(context: Context) -> dict[str, Any]:
     """Return the settings of a cell, which are the same for all of its runs."""
+    settings = _settings(context)
     return {
         "cell": _cell(context),
         "phases": [phase.name for phase in context.method.phases],
@@ -47,7 +48,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
         "reads_encoder": reads_encoder(context),
         "reads_text": reads_text(context),
         "method": context.method.config.model_dump(mode="json", exclude_none=True, exclude={"sources"}),
-        "regularisers": _regularisers(context),
+        "regularisers": {name: phase["regularisers"] for name, phase in settings["phases"].items()},
         "model": {
             "name": context.source.name,
             "revision": context.source.revision,
@@ -58,8 +59,8 @@ def manifest_head(context: Context) -> dict[str, Any]:
             **context.encoder.reading,
             "config": facts(context.source.config()),
         },
-        "training": context.phase("finetune").training.model_dump(mode="json"),
-        "settings": _settings(context),
+        "training": settings["phases"]["finetune"]["training"],
+        "settings": settings,
     }
 
 
@@ -149,14 +150,6 @@ def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
     acting = listed.active(context.entries(context.phase("finetune")))
     return all(entry.declares.reads_text for entry in acting)
-
-
-def _regularisers(context: Context) -> dict[str, Any]:
-    """Options of every regulariser of every phase, defaults included."""
-    return {
-        phase.name: {name: options.model_dump(mode="json") for name, options in phase.regularisers}
-        for phase in context.method.phases
-    }
 
 
 def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> Path:

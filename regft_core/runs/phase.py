@@ -14,10 +14,10 @@ from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
 from regft_core.runs.environment import numerics, other_environments
 from regft_core.runs.epoch_scores import epoch_scores
+from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import merged_record, phase_record
 from regft_core.runs.row_splits import member_label, member_streams, run_rows
-from regft_core.runs.scopes import family
 from regft_core.runs.stored_run import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in

@@ -17,9 +17,9 @@ from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.file_states import file_state
 from regft_core.io.reading import read_json
 from regft_core.runs.code import code_of
+from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.loaded import LoadedCode
 from regft_core.runs.project import open_project
-from regft_core.runs.scopes import Scope, scope_of
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project

@@ -20,11 +20,11 @@ from regft_core.io.canonical import sha256_text
 from regft_core.runs.code import code_of, once, one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import known_keys
 from regft_core.runs.project import open_project
-from regft_core.runs.scopes import Scope, scope_of
 from regft_core.runs.store import NotStored
 from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.train import finetune, search

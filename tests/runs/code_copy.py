@@ -25,7 +25,7 @@ def say():
     from regft_core.runs.project import open_project
     from regft_core.runs import code
     from regft_core.runs.code import code_of
-    from regft_core.runs.scopes import scope_of
+    from regft_core.runs.hashed_code import scope_of
     assert Path(code.__file__).is_relative_to(Path.cwd()), code.__file__
     project = open_project(Path.cwd())
     runs, packages = {}, {}

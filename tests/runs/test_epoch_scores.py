@@ -10,8 +10,8 @@ import pytest
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
+from regft_core.runs.hashed_code import CHECKPOINT_RULE
 from regft_core.runs.job import Job
-from regft_core.runs.scopes import CHECKPOINT_RULE
 from tests.runs.conftest import SIZE, TASK, change, job, stored, train
 
 ON = {"epochs": 3, "epoch_scores": True}

@@ -13,9 +13,9 @@ import yaml
 from regft_core.data.examples import text_key
 from regft_core.runs.code import code_of, one_moment
 from regft_core.runs.context import Context
+from regft_core.runs.hashed_code import STAGES
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.scopes import STAGES
 from regft_core.runs.trials import trials_that_choose
 from tests.small_project import TASK, build
 

@@ -17,9 +17,9 @@ import yaml
 
 from regft_core.errors import ConfigError, ModelError
 from regft_core.grid.refit import refit
+from regft_core.runs.analyses import from_npy
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
-from regft_core.runs.findings import from_npy
 from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of
 from regft_core.serve.export import export, finished_run

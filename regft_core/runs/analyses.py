@@ -30,11 +30,11 @@ from regft_core.models.source import ModelSource
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase import produce
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
-from regft_core.runs.scopes import Scope, scope_of
 from regft_core.runs.stored_run import StoredRun, run_key
 from regft_core.runs.trials import beside
 from regft_core.runs.working_run import WorkingRun

@@ -60,14 +60,3 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
             f"{path}: cannot be read as safetensors: {error}\n"
             "    -> delete the run and repeat the stage: it is trained again",
         ) from error
-
-
-def tensors_problem(path: Path) -> str:
-    """Return why a file is not safetensors, from its header alone; an empty text where it is."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy"):
-            return ""
-    except (OSError, SafetensorError) as error:
-        return f"cannot be read as safetensors: {error}"

@@ -79,8 +79,7 @@ def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
     steps = sum(result["steps"] for result in done)
     cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
     for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
-        # Runs of before had no count of their batches, one to a step unless `accumulation` says more.
-        cost[name] = sum(r["cost"].get(name, 1.0) * r["steps"] for r in done) / max(1, steps)
+        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
     cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
     peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
     cost["peak_memory_bytes"] = max(peaks) if peaks else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.io.reading import Unreadable, read_json, unless_refused
-from regft_core.io.tensors import read_tensors, tensors_problem
+from regft_core.io.tensors import read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,12 +139,8 @@ class StoredRun:
         return {name: files[name] for name in files if not (self.pruned and name.endswith(TENSORS_SUFFIX))}
 
     def problems(self) -> list[str]:
-        """Hash every file that has to be there, and parse tensors; return what is wrong. Raises ``Unreadable``."""
-        wrong = problems(self.path, self._expected())
-        if wrong:
-            return wrong
-        tensors = [name for name in self._expected() if name.endswith(TENSORS_SUFFIX)]
-        return [f"{name}: {reason}" for name in tensors if (reason := tensors_problem(self.path / name))]
+        """Hash every file that has to be there; return what is wrong. Raises ``Unreadable``."""
+        return problems(self.path, self._expected())
 
     @property
     def pruned(self) -> bool:

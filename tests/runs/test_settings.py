@@ -50,11 +50,6 @@ def test_a_method_on_a_task_is_one_cell(two_tasks: Path) -> None:
     assert changed(two_tasks, task_settings={TASK: {"methods": layer}}) == {("hype_n", TASK)}
 
 
-def test_settings_that_equal_the_shared_ones_change_no_key(two_tasks: Path) -> None:
-    same = {"epochs": 2, "batch_size": 8, "warmup_ratio": 0.1, "checkpoint": "last"}
-    assert changed(two_tasks, task_settings={TASK: {"training": same}}, method_settings={"hype_n": {}}) == set()
-
-
 def test_the_run_has_the_steps_of_its_task(two_tasks: Path) -> None:
     change(two_tasks, task_settings={TASK: {"training": {"max_steps": 3, "warmup_steps": 2}}})
     record = train(two_tasks, "vanilla")

@@ -115,18 +115,6 @@ def test_killed_while_pruning(tmp_path: Path) -> None:
     assert_as_if_uninterrupted(tmp_path)
 
 
-def test_two_processes_on_one_key_train_once(tmp_path: Path) -> None:
-    steps = tmp_path / "steps"
-    processes = [FORK.Process(target=train, args=(tmp_path / "store", 0.01, steps)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert steps.read_text().split() == [str(step) for step in range(STEPS)]
-    assert_as_if_uninterrupted(tmp_path / "store")
-
-
 def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path) -> None:
     first = FORK.Process(target=train, args=(tmp_path, 0.2))
     first.start()

@@ -36,15 +36,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
 
 
 def renames(before: Callable[[int], object], function: Callable[[], None]) -> None:
-    """Call a function; ``before`` hears the number of each renaming of a file or folder, just before it happens."""
+    """Call a function; ``before`` hears the number of each renaming of a file or folder, just before it happens.
+
+    Those of the progress board, which go by the clock, and of the cache of parsed code are not counted.
+    """
     number = 0
     for name in ("rename", "replace"):
         original = getattr(os, name)
 
         def counted(*arguments: object, _original: Callable[..., object] = original, **options: object) -> object:
             nonlocal number
-            number += 1
-            before(number)
+            if not any(part in str(arguments[1]) for part in ("regft-progress", "/code-")):
+                number += 1
+                before(number)
             return _original(*arguments, **options)
 
         setattr(os, name, counted)

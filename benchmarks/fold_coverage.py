@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.statistics.arms import Arms
-from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import classify_linearly
+from regft_core.training.logistic import folds_of
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

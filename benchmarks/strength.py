@@ -25,9 +25,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from regft_core.models.pooling import pair_features, pool
-from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import STRENGTHS, scaled_apart
-from regft_core.training.logistic import Penalty, classify, left_out_loss, smallest_loss
+from regft_core.training.logistic import Penalty, classify, folds_of, left_out_loss, smallest_loss
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Set -> its folder in DIR, the files of training and test rows.

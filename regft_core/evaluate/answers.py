@@ -18,8 +18,7 @@ from regft_core.data.examples import Example
 from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
-from regft_core.hooks.exports import answers_without_encoder
-from regft_core.hooks.listed import Entry
+from regft_core.hooks.listed import Entry, answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io.files import atomic_directory
 from regft_core.io.tensors import read_tensors, write_tensors

@@ -14,7 +14,7 @@ from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths
 from regft_core.grid.step_times import step_times
 from regft_core.hooks import compose
-from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.listed import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.io.reading import read_json
 from regft_core.models.aliases import ALIASES

@@ -42,16 +42,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.hooks.declare import (
+    Batch,
     Declares,
     Diagnostics,
     DropoutWish,
+    Example,
+    FitData,
     Handed,
     MainPass,
     ParameterGroup,
     Setting,
+    Step,
+    Tensor,
+    Trainee,
 )
 from regft_core.hooks.says import Cost, Flip, Says, Variant
-from regft_core.hooks.types import Batch, Example, FitData, Step, Tensor, Trainee
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.tasks import TaskConfig
@@ -132,7 +137,7 @@ class Regulariser:
         self.options = options
         self.setting = setting
         self.declares = self.declare(options)
-        self.diagnostics = Diagnostics()
+        self.diagnostics = Diagnostics(self.name)
 
     # ------------------------------------------------------------------------ before the loop
 

@@ -15,20 +15,37 @@ from regft_core.schema.training import TrainingConfig
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from regft_core.data.batches import Batch
+    from regft_core.data.examples import Example
     from regft_core.data.prompts import Prompt
     from regft_core.data.reading import Reading
+    from regft_core.models.sites import EmbeddingSite, LayerSite
+    from regft_core.training.fitting import FitData
+    from regft_core.training.step import Step
+    from regft_core.training.trainee import Trainee
+else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
+    Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any
 
 __all__ = [
+    "LOG_EVERY",
     "Anchor",
+    "Batch",
     "ClipSide",
     "Declares",
     "Diagnostics",
     "DropoutWish",
+    "EmbeddingSite",
+    "Example",
+    "FitData",
     "Handed",
+    "LayerSite",
     "MainPass",
     "Need",
     "ParameterGroup",
     "Setting",
+    "Step",
+    "Tensor",
+    "Trainee",
     "from_tensor",
     "is_last",
     "reads_labels",
@@ -42,6 +59,8 @@ Need = Literal["state", "weights"]
 Anchor = Literal["checkpoint", "start"]
 #: On which side of clipping a regulariser sees and masks the gradient.
 ClipSide = Literal["before_clip", "after_clip"]
+#: Steps between two in which values are read from the device to be logged.
+LOG_EVERY = 10
 #: What is changed before training: starting weights, or modules and views of weights.
 Edit = Literal["weights", "structure"]
 
@@ -228,13 +247,21 @@ class MainPass:
 
 @dataclass
 class Diagnostics:
-    """Numbers that methods log; ``values`` holds (name, step, value)."""
+    """Numbers that methods log: (name, step, value) in ``values``; ``prefix`` is the regulariser's name."""
 
+    prefix: str = ""
     values: list[tuple[str, int, float]] = field(default_factory=list)
 
     def log(self, name: str, step: int, value: float) -> None:
         """Add a value of a 0-based optimiser step; curves show it as ``<regulariser>.<name>``."""
         self.values.append((name, step, float(value)))
+
+    def read(self, step: Step, **values: Tensor | float) -> None:
+        """Add scalars of ``step`` by name, but only in every :data:`LOG_EVERY`-th: reading one waits for the device."""
+        if step.index % LOG_EVERY == 0 and step.micro == 0:
+            for name, value in values.items():
+                number = value if isinstance(value, float) else float(value.detach())
+                self.log(f"{self.prefix}.{name}", step.index, number)
 
 
 # ------------------------------------------------- what several methods ask of their phase, in check_options

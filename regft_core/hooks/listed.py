@@ -34,3 +34,23 @@ def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tu
 def active(stack: Sequence[Entry]) -> list[Entry]:
     """The regularisers whose strength is not 0."""
     return [entry for entry in stack if entry.declares.active]
+
+
+def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
+    """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
+    return next((e for e in active(entries) if e.declares.owns_prediction and not e.declares.reads_encoder), None)
+
+
+def in_the_way_of_export(
+    registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]
+) -> str | None:
+    """The regulariser of a last phase whose runs have no export: plain weights would give other answers.
+
+    Args:
+        regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
+    """
+    known = [Entry(registry[name], options) for name, options in regularisers if name in registry]
+    if answers_without_encoder(known) is not None:
+        return None
+    wrong = (e.name for e in active(known) if e.declares.keeps_for_inference or e.declares.owns_prediction)
+    return next(wrong, None)

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 
 #: How the families call the biases of the queries and of the first feed-forward map.

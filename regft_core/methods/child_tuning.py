@@ -29,7 +29,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
 

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regft_core.hooks.base import Declares, Handed, NoOptions, Phase, Regulariser
-from regft_core.hooks.declare import is_last, reads_labels, takes_no_steps
-from regft_core.hooks.types import Example, FitData, Tensor, Trainee
+from regft_core.hooks.declare import Example, FitData, Tensor, Trainee, is_last, reads_labels, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 

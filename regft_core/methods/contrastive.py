@@ -36,8 +36,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.declare import reads_labels
-from regft_core.hooks.types import FitData, Step, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.schema.method import FINETUNE, Phase

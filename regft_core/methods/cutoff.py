@@ -31,11 +31,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
-LOG_EVERY = 10
 CUT = "cutoff.cut"
 SUBSTITUTE = "cutoff on regression: the squared difference is regft's substitute; the paper compares distributions"
 
@@ -138,9 +137,7 @@ class Cutoff(Regulariser):
         logits = step.forward(CUT, batch=batch, draw=CUT)
         self.cut = None
         task, divergence = step.task_loss(logits), self.divergence(main.logits, logits, step.setting.kind)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("cutoff.task_loss", step.index, float(task.detach()))
-            self.diagnostics.log("cutoff.divergence", step.index, float(divergence.detach()))
+        self.diagnostics.read(step, task_loss=task, divergence=divergence)
         total = self.options.alpha * task + self.options.beta * divergence
         if self.options.variant == "released" and self.options.kind == "token":
             total = total - main.loss

@@ -38,7 +38,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 
 #: Blocks of at least this many steps penalise what was kept often (mix).

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel, Variant
-from regft_core.hooks.types import FitData, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.lazy import torch
 
 

@@ -28,10 +28,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel
-from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
 
-LOG_EVERY = 10
 PASS = "freelb"
 #: Entries of word embeddings are about this large; layers see them scaled to 1.
 EMBEDDING_SCALE = 0.05
@@ -110,9 +109,7 @@ class FreeLb(Regulariser):
             losses.append(loss.detach())
             if ascent + 1 < steps:
                 self.ascend(step, ascent)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("freelb.first_loss", step.index, float(losses[0]))
-            self.diagnostics.log("freelb.last_loss", step.index, float(losses[-1]))
+        self.diagnostics.read(step, first_loss=losses[0], last_loss=losses[-1])
         return torch.stack(losses).mean()
 
     def ascend(self, step: Step, ascent: int) -> None:

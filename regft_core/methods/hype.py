@@ -21,7 +21,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
-from regft_core.hooks.types import LayerSite, Tensor, Trainee
+from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
 
 

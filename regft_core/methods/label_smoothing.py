@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.types import Step, Tensor
+from regft_core.hooks.declare import Step, Tensor
 from regft_core.kinds import find
 from regft_core.lazy import torch
 

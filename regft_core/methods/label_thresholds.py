@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.declare import is_last, reads_labels
-from regft_core.hooks.types import FitData, Trainee
+from regft_core.hooks.declare import FitData, Trainee, is_last, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 

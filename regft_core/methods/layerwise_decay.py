@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, Variant
-from regft_core.hooks.types import Trainee
+from regft_core.hooks.declare import Trainee
 
 
 class LayerwiseDecayConfig(StrictModel):

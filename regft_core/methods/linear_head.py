@@ -34,7 +34,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.types import FitData, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive

@@ -26,9 +26,8 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says, StrictModel
-from regft_core.hooks.types import LayerSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
 
-LOG_EVERY = 10
 NOISED = "lnsr.noised"
 
 
@@ -129,8 +128,7 @@ class Lnsr(Regulariser):
         for value in moved[1:]:
             total = total + value
         mean = total / len(moved)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("lnsr.movement", step.index, float(mean.detach()))
+        self.diagnostics.read(step, movement=mean)
         return self.options.weight * mean
 
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Tensor, Trainee
+from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.names import suggestion
 
 if TYPE_CHECKING:

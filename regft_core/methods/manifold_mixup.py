@@ -40,11 +40,9 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.declare import reads_labels
-from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee, reads_labels
 from regft_core.lazy import torch
 
-LOG_EVERY = 10
 MIXED = "mixed"
 
 
@@ -160,8 +158,7 @@ class ManifoldMixup(Regulariser):
         if mixes != "states":
             loss = draw.share * loss + (1 - draw.share) * step.task_loss(logits, batch.labels[draw.partner])
         step.backward(loss)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("manifold_mixup.share", step.index, draw.share)
+        self.diagnostics.read(step, share=draw.share)
         return loss.detach()
 
 

@@ -33,14 +33,10 @@ from pydantic import Field, model_validator
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
-from regft_core.hooks.declare import Need
-from regft_core.hooks.types import Batch, Step, Tensor, Trainee
+from regft_core.hooks.declare import LOG_EVERY, Batch, Need, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
 from regft_core.schema import Name
-
-#: Diagnostics wait for the device, so they are taken every this many steps.
-LOG_EVERY = 10
 
 
 class MaskTuningConfig(StrictModel):

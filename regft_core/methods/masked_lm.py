@@ -23,7 +23,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Tensor, Trainee
+from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Regulariser, Says, StrictModel, Variant
-from regft_core.hooks.types import Tensor, Trainee
+from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
 

@@ -31,11 +31,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
 from regft_core.lazy import torch
 
-#: Diagnostics wait for the device, so they are taken every this many steps.
-LOG_EVERY = 10
 #: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
 GROUP = 1 << 25
 

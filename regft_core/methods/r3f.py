@@ -25,11 +25,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
-from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig
 
-LOG_EVERY = 10
 NOISED = "r3f.noised"
 
 
@@ -108,6 +107,5 @@ class R3f(Regulariser):
 
         noised = step.forward(NOISED, draw=NOISED)
         apart = divergence(main.logits, noised, step.setting.kind).mean()
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("r3f.divergence", step.index, float(apart.detach()))
+        self.diagnostics.read(step, divergence=apart)
         return self.options.weight * apart

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Trainee
+from regft_core.hooks.declare import Trainee
 from regft_core.lazy import torch
 
 

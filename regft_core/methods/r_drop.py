@@ -28,11 +28,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.method import Phase
 
-LOG_EVERY = 10
 #: Hard-coded weights of the released code, (classification, regression), by its two branches.
 RELEASED_ALPHA = {"bert": (0.5, 1.0), "roberta": (0.7, 0.8)}
 
@@ -99,8 +98,7 @@ class RDrop(Regulariser):
         """What makes the plain loss that of R-Drop: CE(2) and the weighted divergence."""
         second = step.forward("r_drop.second", draw="r_drop.second")
         divergence = self.divergence(main.logits, second, step.setting.kind)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("r_drop.divergence", step.index, float(divergence.detach()))
+        self.diagnostics.read(step, divergence=divergence)
         return self.alpha(step.setting.kind) * divergence + self.second_task_loss(step, main, second)
 
     def second_task_loss(self, step: Step, main: MainPass, second: Tensor) -> Tensor | float:

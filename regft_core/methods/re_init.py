@@ -23,7 +23,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Trainee
+from regft_core.hooks.declare import Trainee
 from regft_core.rng import derive
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel, TrainingConfig
-from regft_core.hooks.types import Step, Trainee
+from regft_core.hooks.declare import Step, Trainee
 from regft_core.rng import derive
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, TrainingConfig, Variant
-from regft_core.hooks.types import Step, Trainee
+from regft_core.hooks.declare import Step, Trainee
 from regft_core.lazy import torch
 
 

@@ -38,10 +38,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Step, Tensor
+from regft_core.hooks.declare import Step, Tensor
 from regft_core.lazy import torch
 
-LOG_EVERY = 10
 ASCENT, DESCENT = "ascent", "descent"
 
 
@@ -122,10 +121,7 @@ class Sam(Regulariser):
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(own, started)
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            if first is not None:
-                self.diagnostics.log("sam.loss", step.index, float(first))
-            self.diagnostics.log("sam.moved_loss", step.index, float(loss.detach()))
+        self.diagnostics.read(step, **({} if first is None else {"loss": first}), moved_loss=loss)
         return loss.detach()
 
     def _directions(self, step: Step, weights: Mapping[str, Tensor]) -> tuple[Tensor | None, dict[str, Tensor]]:

@@ -38,14 +38,13 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.types import EmbeddingSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
 if TYPE_CHECKING:
     from regft_core.training.averaging import MovingAverage
 
-LOG_EVERY = 10
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
 #: Share of the steps after which the moving average gets its later momentum.
 EARLY = 0.1
@@ -196,11 +195,11 @@ class Smart(Regulariser):
         if self.options.weight > 0:
             smoothness = self.smoothness(step, main)
             found.append(self.options.weight * smoothness)
-            self._log(step, "smart.smoothness", smoothness)
+            self.diagnostics.read(step, smoothness=smoothness)
         if self.options.mu > 0:
             proximity = self.proximity(step, main)
             found.append(self.options.mu * proximity)
-            self._log(step, "smart.proximity", proximity)
+            self.diagnostics.read(step, proximity=proximity)
         self.output = None
         return torch.stack(found).sum()
 
@@ -267,10 +266,6 @@ class Smart(Regulariser):
         if self.past is None:
             self.past = MovingAverage(self.trainee)
         return self.past
-
-    def _log(self, step: Step, name: str, value: Tensor) -> None:
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log(name, step.index, float(value.detach()))
 
     def state(self) -> dict[str, Tensor]:
         return dict(self._past().tensors) if self.options.mu > 0 else {}

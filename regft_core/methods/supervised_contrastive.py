@@ -33,12 +33,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, MainPass, Phase, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.declare import reads_labels
-from regft_core.hooks.types import Step, Tensor
+from regft_core.hooks.declare import Step, Tensor, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
-
-LOG_EVERY = 10
 
 
 class SupervisedContrastiveConfig(StrictModel):
@@ -111,8 +108,7 @@ class SupervisedContrastive(Regulariser):
         vectors = head_vectors(step.trainee.model, main.hidden, step.batch.attention_mask)
         each = supervised_contrastive(vectors, labels, self.options.temperature)
         loss = each.mean() if self.options.reduction == "mean" else each.sum()
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log("supervised_contrastive.loss", step.index, float(loss.detach()))
+        self.diagnostics.read(step, loss=loss)
         return self.options.weight * (loss - main.loss)
 
 

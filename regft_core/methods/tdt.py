@@ -40,13 +40,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.types import Batch, LayerSite, Step, Tensor, Trainee
+from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive
-
-#: Reading the mean confidence waits for the device, so it is done every this many steps.
-LOG_EVERY = 10
 
 
 class TdtConfig(StrictModel):
@@ -280,9 +277,9 @@ class Tdt(Regulariser):
         if others:
             rank = ranking_loss(clean, distilled, others[0], options, step.setting.kind)
             loss = loss + options.w_rank * rank
-            self._log(step, "tdt.ranking_loss", rank)
+            self.diagnostics.read(step, ranking_loss=rank)
         confidence, mask = self.seen[0]
-        self._log(step, "tdt.mean_confidence", (confidence * mask).sum() / mask.sum().clamp_min(1))
+        self.diagnostics.read(step, mean_confidence=(confidence * mask).sum() / mask.sum().clamp_min(1))
         step.backward(loss, passes=len(self.views))
         return loss.detach()
 
@@ -302,10 +299,6 @@ class Tdt(Regulariser):
         inside = batch.special_mask[height : 2 * height] == 0
         masked[height : 2 * height].masked_fill_(inside, self.trainee.tokenizer.mask_token_id)
         return dataclasses.replace(batch, input_ids=masked)
-
-    def _log(self, step: Step, name: str, value: Tensor) -> None:
-        if step.index % LOG_EVERY == 0 and step.micro == 0:
-            self.diagnostics.log(name, step.index, float(value.detach()))
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """The confidence unit, which a plain model cannot hold (figures 3, 4 and 6 of the paper)."""

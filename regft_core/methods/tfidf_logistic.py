@@ -23,8 +23,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.declare import from_tensor, is_last, reads_labels, takes_no_steps, to_tensor
-from regft_core.hooks.types import Example, FitData, Tensor, Trainee
+from regft_core.hooks.declare import (
+    Example,
+    FitData,
+    Tensor,
+    Trainee,
+    from_tensor,
+    is_last,
+    reads_labels,
+    takes_no_steps,
+    to_tensor,
+)
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive

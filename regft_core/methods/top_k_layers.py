@@ -20,7 +20,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Trainee
+from regft_core.hooks.declare import Trainee
 
 
 class TopKLayersConfig(StrictModel):

@@ -35,8 +35,7 @@ from pydantic import Field, model_validator
 from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.declare import reads_labels
-from regft_core.hooks.types import Batch, FitData, Step, Trainee
+from regft_core.hooks.declare import Batch, FitData, Step, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.rng import derive

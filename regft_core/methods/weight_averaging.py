@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 
 

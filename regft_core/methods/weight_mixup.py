@@ -35,7 +35,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
-from regft_core.hooks.types import Step, Tensor, Trainee
+from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from regft_core.training.two_level import TwoLevelStep
 
 
-#: Diagnostics wait for the device, so they are taken every this many steps.
-LOG_EVERY = 10
 #: Where the attention comes from when it is not taken from an earlier phase.
 SOURCES = ("bilevel", "joint", "random")
 

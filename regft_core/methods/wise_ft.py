@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.types import FitData, Tensor, Trainee
+from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
 

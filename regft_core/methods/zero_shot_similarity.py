@@ -19,8 +19,7 @@ from pydantic import Field
 
 from regft_core.data.examples import Example
 from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import is_last, takes_no_steps
-from regft_core.hooks.types import Tensor, Trainee
+from regft_core.hooks.declare import Tensor, Trainee, is_last, takes_no_steps
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import Architecture, architecture_of, no_pooling
-from regft_core.models.source_files import tensor_shapes
+from regft_core.models.checkpoint_files import tensor_shapes
 from regft_core.schema.encoder import EncoderConfig
 
 #: Fields of a configuration, under the names that the families give them, that are counts of at least 1.

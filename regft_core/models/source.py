@@ -19,6 +19,14 @@ from regft_core.errors import InputChanged, ModelError
 from regft_core.io.file_states import FileState, content_sha256, file_state
 from regft_core.io.paths import expand, what_is
 from regft_core.models.aliases import ALIASES, fetched_directory
+from regft_core.models.checkpoint_files import (
+    TOKENIZER_FILES,
+    read_model_json,
+    refuse_adapters,
+    refuse_paths,
+    tokenizer_files,
+    weight_files,
+)
 from regft_core.models.config_checks import (
     check_config,
     check_length,
@@ -27,8 +35,6 @@ from regft_core.models.config_checks import (
     position_count,
 )
 from regft_core.models.hub import hub_encoder, present_encoder
-from regft_core.models.outside import refuse_adapters, refuse_paths
-from regft_core.models.source_files import TOKENIZER_FILES, read_model_json, tokenizer_files, weight_files
 from regft_core.schema.encoder import EncoderConfig
 
 HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")

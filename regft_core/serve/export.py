@@ -11,7 +11,7 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.answers import write_answers
 from regft_core.hooks import listed
-from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.listed import answers_without_encoder
 from regft_core.models.export import export_model
 from regft_core.models.onnx import require_onnx
 from regft_core.models.served import AnsweredBy, Served, ServedPrompt

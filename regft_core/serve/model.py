@@ -25,9 +25,9 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.answers import Answers, load_answers
 from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
+from regft_core.models.checkpoint_files import ignored, refuse_outside
 from regft_core.models.folder import load_classifier, refuse_absurd_sizes
 from regft_core.models.load import quiet
-from regft_core.models.outside import ignored, refuse_outside
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
 from regft_core.models.served import Served, read_served
@@ -141,8 +141,8 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         precision: fp32, bf16 or int8 (models/precision.py).
 
     Raises:
-        ModelError: no model directory, one that leads elsewhere (models/outside.py), no safetensors weights, no head,
-            no fast tokenizer; the device or the model cannot answer in ``precision``.
+        ModelError: no model directory, one that leads elsewhere (models/checkpoint_files.py), no safetensors weights,
+            no head, no fast tokenizer; the device or the model cannot answer in ``precision``.
     """
     if directory.is_dir():
         refuse_outside(directory)

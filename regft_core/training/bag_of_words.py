@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
-from regft_core.training.folds import TOO_FEW, folds_of
-from regft_core.training.logistic import FOLDS, Penalty, Solution, classify, smallest_loss
+from regft_core.training.logistic import FOLDS, TOO_FEW, Penalty, Solution, classify, folds_of, smallest_loss
 
 Array = npt.NDArray[np.float64]
 

@@ -17,8 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.training.folds import TOO_FEW, folds_of
-from regft_core.training.logistic import FOLDS, Penalty, Solution, classify
+from regft_core.training.logistic import FOLDS, TOO_FEW, Penalty, Solution, classify, folds_of
 
 Array = npt.NDArray[np.float64]
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from regft_core.data.dividing import divide
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
-from regft_core.training.folds import TOO_FEW, folds_of
 
 Array = npt.NDArray[np.float64]
 
 FOLDS = 5
+#: The note of a fit whose groups leave no folds.
+TOO_FEW = "groups leave too few folds, so the strength was not cross-validated"
 #: How far below the lowest present class the bias of a class without a row is put: it has e^-10 of its odds.
 ABSENT = 10.0
 HALF_DECADE = 10.0**0.5
@@ -212,3 +215,27 @@ def _fit(
     if len(bias) == 1:  # two classes: scikit-learn gives the logit of the second over the first
         weight, bias = np.vstack([-weight / 2, weight / 2]), np.concatenate([-bias / 2, bias / 2])
     return weight, bias - bias.mean(), converged
+
+
+def folds_of(
+    rows: int, strata: Sequence[int] | None, groups: Sequence[str] | None, count: int, seed: int
+) -> list[tuple[Any, Any]] | None:
+    """(training rows, left-out rows) of ``count`` folds, fewer where there are fewer groups, drawn by ``seed``.
+
+    ``strata`` [rows], if there are any, keep their shares; rows of one of the ``groups`` [rows] share a fold. None
+    where there is a single group, or groups would leave no row of a stratum to train on.
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    if groups is None:
+        draw = (KFold if strata is None else StratifiedKFold)(count, shuffle=True, random_state=seed % 2**32)
+        return list(draw.split(np.zeros(rows), strata))
+    count = min(count, len(set(groups)))
+    if count < 2:
+        return None
+    stratum = np.zeros(rows) if strata is None else np.asarray(strata)
+    part = np.array(divide([int(one) for one in stratum], groups, [1 / count] * count, Random(seed)))
+    splits = [(np.flatnonzero(part != fold), np.flatnonzero(part == fold)) for fold in range(count)]
+    every = set(stratum.tolist())
+    whole = all(len(left) and set(stratum[train].tolist()) == every for train, left in splits)
+    return splits if whole else None

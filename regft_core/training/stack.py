@@ -254,7 +254,7 @@ class Stack:
 
     def diagnostics(self) -> Diagnostics:
         """Logged values of all."""
-        return Diagnostics([value for r in self.regularisers for value in r.diagnostics.values])
+        return Diagnostics(values=[value for r in self.regularisers for value in r.diagnostics.values])
 
     def load_diagnostics(self, values: Sequence[Sequence[Any]]) -> None:
         """Restore logged values: (name, step, value)."""

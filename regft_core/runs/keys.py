@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.data.examples import to_jsonl
 from regft_core.errors import PlanOutdated
 from regft_core.hooks import listed
-from regft_core.hooks.exports import answers_without_encoder
+from regft_core.hooks.listed import answers_without_encoder
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.runs.code import code_of, once
 from regft_core.runs.hashed_code import Scope, phase_scope, scope_of

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from regft_core.contract.laws import Memory, Stopped
 from regft_core.data.batches import padding_of
 from regft_core.evaluate.predict import predict
 from regft_core.grid.executors import run_all
@@ -22,7 +23,6 @@ from regft_core.runs.training_run import PhaseInputs, TrainedPhase, prepare, tra
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
-from tests.methods.interruption import Killed, Memory
 
 TRAINING = TrainingConfig(epochs=3, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
 ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
@@ -122,9 +122,9 @@ def test_a_killed_run_continues_with_the_same_bits(method: str) -> None:
 
     def die(step: int) -> None:
         if step == 3:
-            raise Killed
+            raise Stopped
 
-    with pytest.raises(Killed):
+    with pytest.raises(Stopped):
         train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
     resumed = train(inputs(method), checkpointer=memory)
     assert same(weights(resumed), weights(train(inputs(method))))
@@ -166,9 +166,9 @@ def test_nor_after_a_resume(method: str) -> None:
 
     def die(step: int) -> None:
         if step == 2:
-            raise Killed
+            raise Stopped
 
-    with pytest.raises(Killed):
+    with pytest.raises(Stopped):
         train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
     loop = training_loop(inputs(method), checkpointer=memory)
     loop._resume()

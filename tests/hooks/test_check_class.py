@@ -51,12 +51,6 @@ def refused(folder: Path, old: str, new: str) -> Problem:
     return problem
 
 
-def test_a_right_file_is_found(tmp_path: Path) -> None:
-    """It need not say where its defaults are from; the shipped methods do (``tests/structure/test_sources.py``)."""
-    (tmp_path / "gradient_noise.py").write_text(RIGHT)
-    assert "gradient_noise" in discover([tmp_path])
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "message", "hint"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regft_core.hooks.exports import in_the_way_of_export
+from regft_core.hooks.listed import in_the_way_of_export
 from regft_core.hooks.registry import discover
 
 
@@ -24,7 +24,3 @@ def test_what_plain_weights_and_kept_tensors_can_hold(name: str, found: str | No
     registry = discover()
     options = registry[name].Config()
     assert in_the_way_of_export(registry, [(name, options)]) == found
-
-
-def test_a_method_that_is_not_there_any_more_is_in_nobodys_way() -> None:
-    assert in_the_way_of_export(discover(), [("gone", None)]) is None

@@ -29,12 +29,6 @@ def test_names_are_those_of_the_files() -> None:
         find("classifcation")
 
 
-def test_a_file_without_a_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.py").write_text("KIND = 'empty'\n")
-    with KINDS.also(tmp_path), pytest.raises(ConfigError, match=r"empty.py.*KIND is missing"):
-        find("empty")
-
-
 def test_a_kind_answers_every_question(tmp_path: Path) -> None:
     whole = (MORE / "tags.py").read_text()
     less = whole.replace('    dtype = "int64"\n', "").replace("    def answer(", "    def says(")

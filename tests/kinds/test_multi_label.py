@@ -112,12 +112,6 @@ def test_a_task_that_does_not_fit_the_kind_is_refused(changes: dict[str, Any], s
         declared(**changes)
 
 
-def test_columns_of_other_tasks_are_dumped_as_before() -> None:
-    plain = {"text": "text", "text_pair": None, "label": "label", "id": None}
-    assert ColumnsConfig(text="text").model_dump(mode="json") == plain
-    assert declared().columns.model_dump(mode="json") == {**plain, "label": "tags"}
-
-
 # ------------------------------------------------------------------------------------- training
 
 
@@ -204,12 +198,3 @@ def test_metrics_are_those_of_scikit_learn_and_of_every_resample() -> None:
         resampled = weighted_metric(name)(gold, predicted[None], counts)[:, 0]
         rows = [np.repeat(np.arange(30), own.astype(int)) for own in counts]
         np.testing.assert_allclose(resampled, [metric.score(gold[r], predicted[r], None) for r in rows])
-
-
-def test_without_any_label_there_is_no_evidence_of_skill() -> None:
-    empty = np.zeros(3, dtype=np.uint64)
-    assert [metrics.find(name).score(empty, empty, None) for name in ("f1_micro", "f1_macro")] == [0.0, 0.0]
-
-
-def test_the_metrics_that_fit() -> None:
-    assert metrics.names("multi_label") == ("accuracy", "f1_macro", "f1_micro")

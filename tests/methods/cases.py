@@ -186,3 +186,54 @@ def cases() -> list[Case]:
 
 
 CASES = cases()
+#: Regulariser -> other options that change what a step runs, draws or keeps, for the laws of steps.
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "child_tuning": [{"share": 0.3}, {"mask": "fixed", "share": 0.3}],
+    "dps": [{"drop": 0.3, "block": 0.34, "mode": mode} for mode in ("dense", "mix")],
+    "mask_tuning": [
+        {"alpha": 0.0},
+        {"alpha": 0.0, "fill": "mask"},
+        {"coupling": "separate"},
+        {"fill": "sample", "selection": "bernoulli"},
+    ],
+    "masked_lm": [{"trains": "head"}],
+    "sage": [{"base": "adamw"}],
+    "sam": [{"adaptive": True}, {"direction": "random"}],
+    "smart": [
+        {"steps": 2},
+        {"direction": "random"},
+        {"weight": 0.0, "proximal": 1.0},
+        {"variant": "released"},
+    ],
+    "tdt": [
+        {"variant": "released", "w_rank": 2.0},
+        {"w_distill": 0.0},
+        {"w_rank": 0.0},
+        {"mode": "hard"},
+        {"perturbation": "gaussian"},
+        {"confidence": "shuffled"},
+    ],
+    "weight_mixup": [
+        {"attention": "joint"},
+        {"attention": "random"},
+        {"inner_gradient": "reused"},
+        {"implicit": "none"},
+        {"implicit": "one"},
+        {"variant": "released"},
+        {"variant": "released", "implicit": "none"},
+        {"interval": 2},
+        {"variant": "released", "interval": 3},
+    ],
+}
+
+
+def _other(name: str, options: dict[str, Any]) -> Case:
+    fitting = phase([(name, options)])
+    cls, (_, validated) = REGISTRY[name], fitting.regularisers[0]
+    if cls.check_options(validated, fitting):
+        split = 0.8 if cls.declare(validated).validation_share else 1.0
+        fitting = phase([(name, options)], name=EARLIER, split=split)
+    return Case(name, fitting)
+
+
+OTHER_CASES = [_other(name, options) for name, table in OTHERS.items() for options in table]

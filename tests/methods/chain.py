@@ -35,8 +35,6 @@ from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: A protocol that takes no steps.
-NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
 METHODS = sorted(path.stem for path in (REPOSITORY / "pipelines" / "methods").glob("*.yaml"))
 
 

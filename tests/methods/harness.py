@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 import torch
 
+from regft_core.contract.laws import Memory, Stopped
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -17,7 +20,7 @@ from regft_core.data.prompts import Prompt
 from regft_core.data.reading import Reading
 from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Regulariser
-from regft_core.hooks.declare import Declares, Handed, Setting
+from regft_core.hooks.declare import Declares, Handed, MainPass, Setting
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.source import ModelSource, resolve_model
@@ -33,8 +36,12 @@ from regft_core.training.stream import BatchStream
 from regft_core.training.trainee import Trainee
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 
+STILL = DropoutConfig(hidden=0.0, attention=0.0)
 WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
+#: Families of different make: token types, padding on the left, relative places, two stacks, norms before blocks.
+MAKES = ("bert", "xlnet", "deberta-v2", "bart", "modernbert")
+NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
 
 
 @lru_cache(maxsize=32)
@@ -115,6 +122,9 @@ def declaring(name: str, **fields: Any) -> type[Regulariser]:
     """A regulariser that declares these fields and does nothing."""
     declared = Declares(**fields)
     return type(name.title(), (Regulariser,), {"name": name, "declare": classmethod(lambda cls, options: declared)})
+
+
+R = TypeVar("R", bound=Regulariser)
 
 
 class Bench:
@@ -222,6 +232,43 @@ class Bench:
     def model(self) -> Any:
         return self.trainee.model
 
+    def regulariser(self, cls: type[R]) -> R:
+        """The only regulariser of the stack that is of this class."""
+        (regulariser,) = (listed for listed in self.stack.regularisers if isinstance(listed, cls))
+        return regulariser
+
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """What the model reads of the first four examples."""
+        inputs = self.stream.collate(range(4)).model_inputs()
+        if not self.trainee.sites.token_types:
+            inputs.pop("token_type_ids", None)
+        return inputs
+
+    def logits(self, model: Any = None) -> torch.Tensor:
+        """Logits of the first four examples, as a prediction sees them; of another model on request."""
+        with torch.no_grad():
+            logits: torch.Tensor = (model or self.model).eval()(**self.inputs()).logits
+        return logits
+
+    def gradients(self, **options: Any) -> dict[str, torch.Tensor]:
+        """The gradient that one more step leaves to the optimiser."""
+        self.stack.backward(self.step(**options))
+        return {name: raw.grad.clone() for name, raw in self.trainee.named_raw() if raw.grad is not None}
+
+    def terms(self, plain: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The task's loss of given outputs ``[B, K]`` with targets of 0, and what the only regulariser adds to it.
+
+        ``other`` are the outputs of every further pass.
+        """
+        step = self.step()
+        step.batch = replace(step.batch, labels=step.batch.labels.new_zeros(len(plain)))
+        step.forward = lambda *args, **options: other  # type: ignore[method-assign]
+        task = step.task_loss(plain)
+        (regulariser,) = self.stack.regularisers
+        terms = regulariser.terms(step, MainPass(plain, None, task))
+        assert terms is not None
+        return task, terms
+
     def loop(self, **options: Any) -> Loop:
         return Loop(self.trainee, self.stack, self.stream, self.training, validation=self.validation, **options)
 
@@ -243,5 +290,25 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
 
 
+def changed(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> set[str]:
+    """Names of the tensors that differ."""
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+
+
+def resumed(make: Callable[[], Bench], at: int) -> tuple[dict[str, torch.Tensor], list[Any]]:
+    """Plain weights and diagnostics of a run that was killed after ``at`` steps and continued in a fresh bench."""
+
+    def kill(step: int) -> None:
+        if step == at:
+            raise Stopped
+
+    memory = Memory()
+    with pytest.raises(Stopped):
+        make().train(checkpointer=memory, checkpoint_seconds=0, on_step=kill)
+    second = make()
+    weights = second.train(checkpointer=memory, checkpoint_seconds=0)
+    return weights, second.stack.diagnostics().values

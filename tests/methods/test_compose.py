@@ -18,12 +18,13 @@ from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig, StrictModel
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method, Phase, declared_cost
-from regft_core.schema.methods import DataConfig
+from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.schema.tasks import TaskConfig
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
-from tests.methods.chain import method, phase, runner
+from tests.methods.chain import method, phase
 from tests.methods.harness import TRAINING, Bench, Listed, declaring, entries, same
+from tests.methods.test_kinds_of_hooks import Adder, renamed
 
 #: Whatever fine-tunes alone, old or new.
 ALONE = [case for case in CASES if case.final and not case.before]
@@ -101,7 +102,13 @@ class LateDoubler(Doubler):
 # ------------------------------------------------------------------------------- pairs of methods
 
 
-@pytest.mark.parametrize("pair", ANY_PAIR, ids=["+".join(case.name for case in pair) for pair in ANY_PAIR])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(pair, marks=[pytest.mark.slow] if number % 4 else [], id="+".join(case.name for case in pair))
+        for number, pair in enumerate(ANY_PAIR)
+    ],
+)
 def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tuple[Case, Case]) -> None:
     listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
     problems = ownership.ownership_problems(entries(listed))
@@ -120,16 +127,6 @@ def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tupl
     names = [[r.name for r in run.stack.in_edit_order] for run in (first, second)]
     assert names[0] == names[1]
     assert same(first.train(), second.train())
-
-
-@pytest.mark.parametrize("name", ["hype_n_weight_mixup", "hype_n_tdt", "hype_n_pats"])
-def test_the_order_of_the_yaml_never_counts(name: str) -> None:
-    """Neither that of the file nor, phase by phase, that in which the stack is handed its regularisers."""
-    given = method(name).phases
-    assert any(len(one.regularisers) > 1 for one in given)
-    turned = [replace(one, regularisers=one.regularisers[::-1]) for one in given]
-    one, other = (runner().run(phases, steps=2)["finetune"].handed.weights for phases in (given, turned))
-    assert same(one, other)
 
 
 def test_noise_comes_after_the_views_that_tdt_builds() -> None:
@@ -186,22 +183,35 @@ def test_added_terms_compose_with_each_other() -> None:
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (2, 2)
 
 
-def test_a_term_beside_noise_and_views_of_weights() -> None:
-    listed: list[Listed] = [(Consistency, {}), ("hype", {"scale": 1e-3}), ("weight_mixup", {"attention": "random"})]
+SCALED: Listed = (Consistency, {})
+NORM: Listed = (HiddenNorm, {})
+MIXING: Listed = ("weight_mixup", {"attention": "random"})
+REFUSED: list[tuple[list[Listed], str]] = [
+    ([SCALED, NORM, ("tdt", {})], "'consistency' and 'hidden_norm' add to the loss of the plain pass, but 'tdt' owns"),
+    ([SCALED, ("mask_tuning", {})], "'consistency' adds to the loss of the plain pass, but 'mask_tuning' owns"),
+    ([(Editor, {}), (Doubler, {})], "'editor' and 'doubler' both change the starting weights"),
+    ([MIXING, (declaring("view", owns_weights=True), {})], "'weight_mixup' and 'view' both own the weight view"),
+    ([("pats", {}), (declaring("own", optimizer="own"), {})], "'pats' and 'own' both own the optimiser"),
+    ([("label_smoothing", {}), (renamed("label_smoothing", "b"), {})], "'label_smoothing' and 'b' both own the task's"),
+    ([(Adder, {}), (renamed(Adder, "b"), {})], "'adder' and 'b' both own the gradient"),
+]
+
+
+@pytest.mark.parametrize(("listed", "problem"), REFUSED, ids=[problem for _, problem in REFUSED])
+def test_what_has_one_owner_is_refused_to_two(listed: list[Listed], problem: str) -> None:
+    assert any(said.startswith(problem) for said in ownership.ownership_problems(entries(listed)))
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [(Consistency, {"scale": 0.0}), ("tdt", {})],  # of strength 0
+        [(Editor, {}), (LateDoubler, {})],
+        [(Editor, {}), MIXING],  # weights and structure are different things
+    ],
+)
+def test_what_has_one_owner_is_left_to_it(listed: list[Listed]) -> None:
     assert ownership.ownership_problems(entries(listed)) == []
-    assert all(torch.isfinite(value).all() for value in Bench(listed).train().values())
-
-
-@pytest.mark.parametrize("owner", ["tdt", "mask_tuning"])
-def test_added_terms_are_refused_beside_an_owner_of_the_step(owner: str) -> None:
-    problems = ownership.ownership_problems(entries([(Consistency, {}), (HiddenNorm, {}), (owner, {})]))
-    assert problems == [
-        f"'consistency' and 'hidden_norm' add to the loss of the plain pass, but '{owner}' owns the step program and "
-        "has no plain pass; keep one of them"
-    ]
-    (one,) = ownership.ownership_problems(entries([(Consistency, {}), (owner, {})]))
-    assert one.startswith("'consistency' adds to the loss of the plain pass")
-    assert ownership.ownership_problems(entries([(Consistency, {"scale": 0.0}), (owner, {})])) == []
 
 
 def solving(**hooks: Any) -> type[Regulariser]:
@@ -242,17 +252,6 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
 # ------------------------------------------------------------------------------ order of edits
 
 
-def test_two_edits_of_the_same_thing_at_one_place_are_refused() -> None:
-    problems = ownership.ownership_problems(entries([(Editor, {}), (Doubler, {})]))
-    assert problems == [
-        "'editor' and 'doubler' both change the starting weights, and neither declares which comes first; "
-        "keep one of them"
-    ]
-    assert ownership.ownership_problems(entries([(Editor, {}), (LateDoubler, {})])) == []
-    # Weights and structure are different things.
-    assert ownership.ownership_problems(entries([(Editor, {}), ("weight_mixup", {"attention": "random"})])) == []
-
-
 def test_edits_follow_their_declared_order_not_their_names() -> None:
     def edited(listed: list[Listed]) -> Tensor:
         run = Bench(listed)
@@ -275,55 +274,6 @@ def test_one_optimiser_owner() -> None:
     assert "'pats' is defined on adamax but training.optimizer says adamw" in problems[0]
     problems = ownership.ownership_problems([*stack, *entries([(declaring("own", optimizer="own"), {})])])
     assert "'pats' and 'own' both own the optimiser" in problems[0]
-
-
-def test_one_owner_of_the_weight_view() -> None:
-    view = declaring("view", owns_weights=True)
-    problems = ownership.ownership_problems(entries([("weight_mixup", {"attention": "random"}), (view, {})]))
-    assert any("'weight_mixup' and 'view' both own the weight view" in problem for problem in problems)
-
-
-def test_a_method_that_learns_on_rows_set_aside_needs_some() -> None:
-    stack = entries([("weight_mixup", {})])
-    whole = phase([("weight_mixup", {})], name="search")
-    problems = compose.check_phase(stack, whole, TRAINING, task("classification"))
-    assert any("'weight_mixup' learns on rows set aside" in problem and "split: 0.8" in problem for problem in problems)
-    assert (
-        compose.check_phase(
-            stack, phase([("weight_mixup", {})], name="search", split=0.8), TRAINING, task("classification")
-        )
-        == []
-    )
-
-
-def test_separate_pairs_reach_the_check_from_the_project_and_from_the_methods_own_section() -> None:
-    """The reason of the class, with its name; per method, since ``model`` can be overridden there."""
-    from regft_core.hooks.compose import check_method
-    from regft_core.schema.execution import ExecutionConfig
-    from regft_core.schema.methods import MethodConfig
-    from regft_core.schema.params import Params
-    from regft_core.settings.checks.compositions import composition_errors
-
-    joint = declaring("joint_only", says=Says(refused_separate_pairs="it swaps the two texts of an input"))
-    shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
-    found = method("vanilla")
-    given = phase()
-    named = type(given)(**{**vars(given), "regularisers": (("joint_only", joint.Config()),)})
-    own = type(found)("mine", found.config, (named,))
-    registry = {"joint_only": joint}
-    problems = check_method(registry, own, TRAINING, task("classification"), shared)
-    assert len(problems) == 1
-    assert "'joint_only' does not run with model.pairs: separately: it swaps the two texts of an input" in problems[0]
-    assert "pairs: jointly" in problems[0]
-    jointly = MethodConfig.model_validate({"model": {"pairs": "jointly"}})
-    assert (
-        check_method(registry, type(found)("mine", jointly, (named,)), TRAINING, task("classification"), shared) == []
-    )
-    assert check_method(registry, own, TRAINING, task("classification"), EncoderConfig(name="x")) == []
-    # The validator hands the section over.
-    params = Params.model_construct(model=shared, training=TRAINING, execution=ExecutionConfig())
-    tasks = {"t": task("classification")}
-    assert composition_errors(registry, own, task("classification"), params, tasks) == problems
 
 
 class Picky(Regulariser):
@@ -377,24 +327,26 @@ def test_marks_of_a_phase_are_about_its_own_task() -> None:
     ]
 
 
-def test_dropout_is_negotiated() -> None:
-    stack = entries([("hype", {})])
-    settled, problems = compose.negotiate_dropout(stack, DropoutConfig(hidden=0.1, attention=0.2), None)
-    assert (settled.hidden, settled.attention) == (0.0, 0.2)
-    assert not problems
-    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), DropoutConfig(hidden=0.1))
-    assert "'hype' needs 0.0 but training.dropout sets it to 0.1" in problems[0]
-    kept, problems = compose.negotiate_dropout(
-        entries([("hype", {"hidden_dropout": "keep"})]), DropoutConfig(), DropoutConfig(hidden=0.3)
-    )
-    assert (kept.hidden, problems) == (0.3, [])
+ON = (declaring("random_passes", dropout=DropoutWish(hidden="on")), {})
+HYPE: Listed = ("hype", {})
+KEEPING: Listed = ("hype", {"hidden_dropout": "keep"})
 
 
-def test_a_wish_for_dropout_meets_one_against_it() -> None:
-    random = declaring("random_passes", dropout=DropoutWish(hidden="on"))
-    stack = entries([("hype", {}), (random, {})])
-    _, problems = compose.negotiate_dropout(stack, DropoutConfig(), None)
-    assert "'random_passes' needs it on but hype sets it to 0" in problems[0]
+@pytest.mark.parametrize(
+    ("listed", "shared", "own", "settled", "problem"),
+    [
+        ([HYPE], DropoutConfig(hidden=0.1, attention=0.2), None, (0.0, 0.2), ""),
+        ([KEEPING], DropoutConfig(), DropoutConfig(hidden=0.3), (0.3, "keep"), ""),
+        ([HYPE], DropoutConfig(), DropoutConfig(hidden=0.1), None, "'hype' needs 0.0 but training.dropout sets it to"),
+        ([HYPE, ON], DropoutConfig(), None, None, "'random_passes' needs it on but hype sets it to 0"),
+    ],
+)
+def test_dropout_is_negotiated(listed: list[Listed], shared: Any, own: Any, settled: Any, problem: str) -> None:
+    dropout, problems = compose.negotiate_dropout(entries(listed), shared, own)
+    if settled is not None:
+        assert ((dropout.hidden, dropout.attention), problems) == (settled, [])
+    else:
+        assert problem in problems[0]
 
 
 @pytest.mark.parametrize("side", ["hidden", "attention"])
@@ -418,12 +370,6 @@ def test_a_wish_for_dropout_is_held_against_the_shared_protocol(side: str) -> No
 # ----------------------------------------------------------------------------- what is declared
 
 
-def test_declared_cost_is_that_of_the_program() -> None:
-    assert declared_cost(entries([("hype", {}), ("tdt", {})])).ratio == 3.0
-    assert declared_cost(entries([("hype", {}), ("pats", {})])).ratio == 1.0
-    assert declared_cost(entries([(Consistency, {}), ("hype", {})])).ratio == 2.0
-
-
 def test_variants_of_a_composition() -> None:
     registry = discover()
     assert compose.variants(method("hype_n"), registry) is None
@@ -433,36 +379,6 @@ def test_variants_of_a_composition() -> None:
     mixed = type(final)(**{**vars(final), "regularisers": (*final.regularisers, ("tdt", registry["tdt"].Config()))})
     both = type(method("vanilla"))("both", method("vanilla").config, (search, mixed))
     assert compose.variants(both, registry) == "mixed"
-
-
-def test_contradicting_options_name_the_way_out() -> None:
-    from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
-
-    def problems(name: str = "search", times: int | None = None, **options: Any) -> list[str]:
-        given = phase([("weight_mixup", options)], name=name, split=0.8, times=times)
-        return WeightMixup.check_options(WeightMixupConfig(**options), given)
-
-    assert not problems()
-    assert not problems("finetune", attention="search")
-    assert "search in an earlier phase" in problems("finetune")[0]
-    assert "set times: 1 or rank: 1" in problems(times=3, rank=2)[0]
-    assert "variant: paper" in problems(inner_gradient="reused", variant="released")[0]
-    assert "implicit: one or none" in problems(implicit="learning_rate", variant="released")[0]
-    assert "remove it" in problems(form="full_rank", rank=2)[0]
-    for name, value in {"implicit": "one", "radius": 0.1, "inner_gradient": "reused", "interval": 2}.items():
-        found = problems("finetune", attention="joint", **{name: value})
-        assert found == [f"{name} belongs to attention: bilevel; remove it"]
-
-
-def test_a_phase_names_what_speaks_against_it() -> None:
-    """In a method with several phases, each problem says whose it is."""
-    registry = discover()
-    search, final = method("weight_mixup").phases
-    wrong = type(final)(**{**vars(final), "regularisers": (("weight_mixup", registry["weight_mixup"].Config()),)})
-    both = type(method("vanilla"))("both", method("vanilla").config, (search, wrong))
-    problems = compose.check_method(registry, both, TRAINING, task("classification"))
-    assert problems
-    assert all(problem.startswith("phase 'finetune': ") for problem in problems)
 
 
 def test_a_phase_that_hands_nothing_over_is_no_source() -> None:
@@ -493,3 +409,25 @@ def test_nothing_pulls_drawn_layers_back_to_the_checkpoint(toward: str, start: s
         assert (
             "'l2_sp' pulls toward the checkpoint, but 're_init' in the phase 'first' drew tensors anew" in problems[0]
         )
+
+
+def test_what_answers_in_place_of_the_model_stands_alone() -> None:
+    def problems(*listed: tuple[str, dict[str, Any]], **changes: Any) -> list[str]:
+        protocol = TRAINING.model_copy(update={"epochs": 0})
+        answering = replace(phase(), **{"training": protocol, **changes})
+        return ownership.prediction_problems(entries(listed), answering)
+
+    bag = ("tfidf_logistic", {})
+    assert problems(bag) == []
+    assert problems(("hype", {})) == []
+    assert problems(bag, ("hype", {"scale": 0.0, "hidden_dropout": "keep"})) == []
+    [found] = problems(bag, ("hype", {}))
+    assert "nobody would see what 'hype' does to it" in found
+    [found] = problems(bag, ("zero_shot_similarity", {}))
+    assert "both own the prediction" in found
+    [found] = problems(bag, repeat=RepeatConfig(times=2))
+    assert "remove 'repeat'" in found
+    [found] = problems(bag, training=TRAINING)
+    assert "epochs: 0" in found
+    [found] = problems(bag, name="first")
+    assert "move it to the phase 'finetune'" in found

@@ -20,13 +20,10 @@ from regft_core.contract import laws
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, listed
-from regft_core.hooks.base import Cost, Declares, Regulariser, Says
-from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost
 from regft_core.training.stack import Stack
-from regft_core.training.step import Step
-from tests.methods.cases import CASES, REGISTRY, Case, task
-from tests.methods.harness import TRAINING, Bench, entries, examples, largest_difference, same
+from tests.methods.cases import CASES, OTHER_CASES, REGISTRY, Case, task
+from tests.methods.harness import STILL, TRAINING, Bench, entries, examples, largest_difference, same
 from tests.methods.passes import counted_fits
 from tests.tiny import ARCHITECTURES
 
@@ -56,7 +53,6 @@ HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
 ]
 HEADS += [("bert", "windows"), ("xlnet", "windows-separately")]
 SHORT = {"max_steps": 2}
-NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
 #: Where strength 0 leaves an empty stack, all encoders are alike.
 FEW = [("bert", form) for form in FORMS] + [("xlnet", "single"), ("bart", "pair"), ("modernbert", "regression")]
@@ -115,18 +111,7 @@ def plain_weights(architecture: str, form: str, training: str) -> dict[str, torc
 def untouched(architecture: str, form: str, at_mask: bool) -> tuple[Bench, torch.Tensor]:
     """A plain bench to put weights into, and its logits before anything was done to it."""
     fresh = Bench(architecture=architecture, masked_lm=True, at_mask=at_mask, **FORMS[form])
-    return fresh, eval_logits(fresh)
-
-
-def eval_logits(run: Bench) -> torch.Tensor:
-    """Logits of the first four examples, as a prediction sees them."""
-    inputs = run.stream.collate(range(4)).model_inputs()
-    if not run.trainee.sites.token_types:
-        inputs.pop("token_type_ids", None)
-    run.model.eval()
-    with torch.no_grad():
-        logits: torch.Tensor = run.model(**inputs).logits
-    return logits
+    return fresh, fresh.logits()
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -204,7 +189,7 @@ def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
 @pytest.mark.parametrize(("case", "architecture", "form"), in_turn([*TASKS, *HEADS]))
 def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, architecture: str, form: str) -> None:
     declares, run = case.declares, case.bench(architecture, training=short(case), **FORMS[form])
-    first, second = eval_logits(run), eval_logits(run)
+    first, second = run.logits(), run.logits()
     assert torch.equal(first, second)
     fresh, plain = untouched(architecture, form, case.declares.answers_at_mask)
     if declares.keeps_for_inference:  # it will not be plain for long
@@ -224,7 +209,7 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     assert len(done.curve) == (2 if case.phase.training.epochs else 0)
     assert gradients or not done.curve
     assert all(torch.isfinite(g).all() for g in gradients)
-    trained, kept = eval_logits(run), run.stack.keep(run.trainee)
+    trained, kept = run.logits(), run.stack.keep(run.trainee)
     run.stack.export(run.trainee)
     if not case.final and declares.hands_over == "trained":
         fresh.trainee.load_weights(run.trainee.trained_weights(), head=True)
@@ -235,7 +220,7 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
         Stack([(case.cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
     # Only what is folded or rebuilt may differ, and no more than the class says.
     tolerance = declares.says.export_tolerance if viewed else 0.0
-    assert float((eval_logits(fresh) - trained).abs().max()) <= tolerance
+    assert float((fresh.logits() - trained).abs().max()) <= tolerance
 
 
 # ------------------------------------------------------------------ the laws of regft_core/contract
@@ -274,10 +259,23 @@ def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
     assert laws.passes(maker(case), declared_cost([(case.cls, case.options)])) == ""
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["one by one", "grouped"])
+@pytest.mark.parametrize(
+    "case", OTHER_CASES, ids=lambda case: f"{case.key}-{case.options.model_dump(exclude_unset=True)}"
+)
+def test_other_options_keep_the_laws_of_steps(case: Case, grouped: bool) -> None:
+    make = maker(case, grouped=grouped)
+    assert laws.resume(make, 3) == ""
+    assert laws.passes(make, declared_cost([(case.cls, case.options)])) == ""
+    released_search = case.name == "weight_mixup" and getattr(case.options, "variant", "") == "released"
+    if not released_search:  # it leaves the weights displaced by its radius
+        assert laws.restored(make) == ""
+
+
 @on([case for case in STEPPING if case.says.padding_invariant])
 def test_padding_does_not_change_the_loss(case: Case) -> None:
     """Noise is drawn for the padded shape, so methods that add it agree to the size of the noise."""
-    assert laws.padding(maker(case, dropout=NO_DROPOUT)) == ""
+    assert laws.padding(maker(case, dropout=STILL)) == ""
 
 
 # ------------------------------------------------------------------------ frozen, start, anchor
@@ -333,42 +331,6 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
             assert set(found) == set(run.trainee.plain_names)
 
 
-class Sharpness(Regulariser):
-    """A sharpness-aware step: the gradient is taken at weights that were shifted along the first gradient."""
-
-    name = "sharpness"
-    restores = "copy"
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares(program=("here", "shifted"), says=Says(cost=Cost(2, 2)))
-
-    def backward(self, step: Step) -> torch.Tensor:
-        weights = step.weights()
-        before = [weight.detach().clone() for weight in weights]
-        gradients = torch.autograd.grad(step.task_loss(step.forward("here", draw=0)), weights)
-        with torch.no_grad():
-            for weight, gradient in zip(weights, gradients, strict=True):
-                weight.add_(gradient, alpha=0.05)
-        loss = step.task_loss(step.forward("shifted", draw=0))
-        step.backward(loss)
-        with torch.no_grad():
-            for weight, gradient, copy in zip(weights, gradients, before, strict=True):
-                if self.restores == "copy":
-                    weight.copy_(copy)
-                elif self.restores == "by subtraction":
-                    weight.sub_(gradient, alpha=0.05)
-        return loss.detach()
-
-
-@pytest.mark.parametrize("restores", ["never", "by subtraction"])
-def test_the_contract_refuses_a_step_that_does_not_restore_the_weights(restores: str) -> None:
-    """Subtracting what was added is no way back: it rounds, and every step drifts by it."""
-    broken = type("Broken", (Sharpness,), {"restores": restores})
-    assert "tensors" in laws.restored(lambda **options: Bench([(broken, {})]).loop(**options))
-    assert laws.restored(lambda **options: Bench([(Sharpness, {})]).loop(**options)) == ""
-
-
 # ------------------------------------------------------------------- cost, precision, padding
 
 
@@ -399,7 +361,7 @@ def test_precision_is_accepted_or_refused_as_declared(case: Case, precision: str
 @on([case for case in CASES if not case.declares.dropout.either])  # dropout would tell two passes apart by itself
 def test_passes_are_random_where_declared(case: Case) -> None:
     """Two plain passes over one batch, without dropout and away from the start, where additions and mixtures act."""
-    run = case.bench(dropout=NO_DROPOUT)
+    run = case.bench(dropout=STILL)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for _, parameter in run.trainee.named_trainable():

@@ -1,4 +1,4 @@
-"""Contrastive fine-tuning against the formula, worked out by hand, and against the pairs that SetFit draws."""
+"""Contrastive fine-tuning against the formula by hand and the pairs that SetFit draws, and SetFit's two phases."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.methods.contrastive import Contrastive, Partners, pair_loss
-from regft_core.schema import DropoutConfig
+from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench
+from tests.methods.chain import method, runner
+from tests.methods.harness import STILL, Bench, same
 
-NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
+# --------------------------------------------------------------------------------------------------------- contrastive
 
 
 def bench(options: dict[str, Any] | None = None, **more: Any) -> Bench:
@@ -66,7 +67,7 @@ def test_one_class_has_no_negatives() -> None:
 @pytest.mark.parametrize("pooling", ["head", "mean", "cls"])
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])
 def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, pooling: str) -> None:
-    run = bench(architecture=architecture, dropout=NO_DROPOUT, pooling=pooling)
+    run = bench(architecture=architecture, dropout=STILL, pooling=pooling)
     step = run.step()
     anchors = step.batch.indices.tolist()
     own = run.stack.program
@@ -106,26 +107,29 @@ def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:
     assert Counter(row for rows in pairs for row in rows[:4]) == dict.fromkeys(range(12), 2)
 
 
-def test_training_separates_the_classes_and_random_partners_do_not() -> None:
-    training = TRAINING.model_copy(update={"epochs": 12, "learning_rate": 3e-3})
-    apart = {}
-    for by in ("labels", "random"):
-        run = bench({"partners": by}, training=training, rows=16, dropout=NO_DROPOUT)
-        run.loop().train()
-        run.model.eval()
-        vectors = torch.stack([embed(run, row, "mean") for row in range(16)])
-        cosines = torch.nn.functional.normalize(vectors) @ torch.nn.functional.normalize(vectors).T
-        labels = torch.tensor(run.encoded.labels)
-        alike = labels[:, None] == labels[None]
-        alike_only = alike & ~torch.eye(16, dtype=torch.bool)
-        apart[by] = float(cosines[alike_only].mean() - cosines[~alike].mean())
-    assert apart["labels"] > 0.5
-    assert abs(apart["random"]) < 0.3
+# -------------------------------------------------------------------------------------------------------------- setfit
 
 
-def test_the_head_is_left_as_it_was_drawn() -> None:
-    before, run = Bench().trainee.plain_weights(), bench()
-    after = run.train()
-    head = run.trainee.sites.head
-    assert all(torch.equal(before[name], after[name]) for name in head)
-    assert any(not torch.equal(before[name], after[name]) for name in before if name not in head)
+def test_the_declared_protocol_is_the_package_s() -> None:
+    given = method("setfit")
+    pairs = given.phases[0]
+    # R = 20 pairs of each kind per row; 8 anchors with two pairs each are 16 pairs in a step.
+    assert (pairs.training.epochs, pairs.training.batch_size, pairs.training.learning_rate) == (20, 8, 2e-5)
+    assert given.finetune.training.epochs == 0
+    assert given.config.model["pooling"] == "unit_mean"
+    control = method("setfit_random_pairs")
+    assert dict(control.phases[0].regularisers) == {"contrastive": ContrastiveConfig(partners="random")}
+    assert control.phases[0].training == pairs.training
+    assert control.finetune.regularisers == given.finetune.regularisers
+
+
+def test_the_head_is_fitted_to_the_encoder_that_the_pairs_left() -> None:
+    done = runner(pooling="unit_mean", rows=24).run(method("setfit").phases, steps=6)
+    pairs, result = done["contrastive"].handed.weights, done["finetune"].handed.weights
+    plain = runner(pooling="mean", rows=24).run(method("linear_probe").phases, steps=6)["finetune"].handed.weights
+    head = {"classifier.weight", "classifier.bias"}
+    encoder = {name for name in result if name not in head}
+    assert same({n: result[n] for n in encoder}, {n: pairs[n] for n in encoder})
+    assert any(not torch.equal(result[name], plain[name]) for name in encoder)
+    assert not torch.equal(result["classifier.weight"], pairs["classifier.weight"])
+    assert np.isfinite(result["classifier.weight"].numpy()).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import pytest
@@ -12,22 +11,9 @@ from torch import Tensor
 
 from regft_core.hooks import compose
 from regft_core.hooks.declare import MainPass
-from regft_core.methods.cutoff import CUT, Cutoff, CutoffConfig, cut_features, cut_span, cut_tokens
+from regft_core.methods.cutoff import CUT, Cutoff, cut_features, cut_span, cut_tokens
 from regft_core.models.load import load_classifier
-from regft_core.schema import DropoutConfig
-from tests.methods.harness import Bench, entries
-from tests.tiny import ARCHITECTURES
-
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
-P, Q = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])
-#: Of (1/2, 1/2) and (3/4, 1/4); and of their reverse.
-JS, REVERSED = 0.033822, 0.034841
-
-
-def cutoff(bench: Bench) -> Cutoff:
-    found = next(r for r in bench.stack.regularisers if r.name == "cutoff")
-    assert isinstance(found, Cutoff)
-    return found
+from tests.methods.harness import MAKES, STILL, Bench, entries
 
 
 def still(architecture: str = "bert", **options: Any) -> Bench:
@@ -36,15 +22,6 @@ def still(architecture: str = "bert", **options: Any) -> Bench:
     if architecture == "xlnet":
         bench.model.sequence_summary.last_dropout.p = 0.0
     return bench
-
-
-def whole_loss(bench: Bench, one: Tensor, two: Tensor, labels: Tensor) -> float:
-    """The loss of given predictions of the clean and the cut input."""
-    step = bench.step()
-    step.batch = dataclasses.replace(step.batch, labels=labels)
-    step.forward = lambda *args, **options: two  # type: ignore[method-assign]
-    main = MainPass(one, None, step.task_loss(one))
-    return float(main.loss + cutoff(bench).terms(step, main))
 
 
 def mask_of(*lengths: int, width: int | None = None, left: bool = False) -> Tensor:
@@ -60,47 +37,13 @@ def generator(seed: int = 0) -> torch.Generator:
 # ------------------------------------------------------------------------------------- the loss
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"alpha": 0.5, "beta": 2.0}, math.log(2) + 0.5 * math.log(4 / 3) + 2 * JS),
-        ({"variant": "released", "kind": "span"}, math.log(2) + math.log(4 / 3) + REVERSED),
-        ({"variant": "released", "kind": "token"}, math.log(4 / 3) + REVERSED),
-    ],
-)
-def test_loss_of_known_predictions(options: dict[str, Any], expected: float) -> None:
-    labels = torch.zeros(4, dtype=torch.int64)
-    loss = whole_loss(Bench([("cutoff", options)]), P.repeat(4, 1), Q.repeat(4, 1), labels)
-    assert loss == pytest.approx(expected, abs=1e-5)
-
-
-def test_regression_compares_squares_and_the_released_divergence_is_zero(regression_task: Any) -> None:
-    for options, expected in (({}, 1.0 + 4.0 + 9.0), ({"variant": "released", "kind": "span"}, 1.0 + 4.0)):
-        bench = Bench([("cutoff", options)], kind="regression")
-        loss = whole_loss(bench, torch.tensor([[1.0]] * 4), torch.tensor([[-2.0]] * 4), torch.zeros(4))
-        assert loss == pytest.approx(expected)
-    assert "substitute" in Cutoff.declare(CutoffConfig()).says.degraded["regression"]
-    assert not Cutoff.declare(CutoffConfig(variant="released")).says.degraded
-
-
-def test_the_divergence_is_at_most_the_logarithm_of_two() -> None:
-    """A proper JS, also of predictions that are certain and opposite; the reversed one of the release has no bound."""
-    paper, released = (cutoff(Bench([("cutoff", {"variant": variant})])) for variant in ("paper", "released"))
-    noise = torch.randn(2, 200, 3, generator=generator()) * torch.logspace(-1, 3, 200).view(1, -1, 1)
-    found = [float(paper.divergence(one[None], two[None], "classification")) for one, two in zip(*noise, strict=True)]
-    assert all(0 <= value + 1e-7 <= math.log(2) + 1e-6 for value in found)
-    sure = torch.tensor([[0.0, 60.0]]), torch.tensor([[60.0, 0.0]])
-    assert float(paper.divergence(*sure, "classification")) == pytest.approx(math.log(2), abs=1e-6)
-    assert float(released.divergence(*sure, "classification")) > 10
-
-
 @pytest.mark.parametrize("kind", ["token", "span", "feature"])
 def test_nothing_cut_and_no_dropout_give_the_same_pass_and_no_divergence(kind: str) -> None:
     bench = still(kind=kind, ratio=0.0)
     step = bench.step()
     clean = step.forward()
     loss = step.task_loss(clean)
-    term = cutoff(bench).terms(step, MainPass(clean, None, loss))
+    term = bench.regulariser(Cutoff).terms(step, MainPass(clean, None, loss))
     assert float(term.detach()) == pytest.approx(float(loss.detach()), abs=1e-6)
     assert compose.randomness_problems(entries([("cutoff", {"ratio": 0.0})]), STILL)[0]
     assert compose.randomness_problems(entries([("cutoff", {})]), STILL) == ([], [])
@@ -168,12 +111,12 @@ def test_what_is_not_allowed_is_not_cut() -> None:
 def test_the_keyword_segment_stays() -> None:
     bench = still(pair=True, keyword_segment="text_pair", ratio=0.9)
     step = bench.step()
-    positions = cutoff(bench).positions(step)
+    positions = bench.regulariser(Cutoff).positions(step)
     assert positions.any()
     assert not positions[step.batch.segment == 1].any()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("pooling", ["cls", "mean", "head"])
 def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: str, pooling: str) -> None:
     bench = still(architecture)
@@ -182,7 +125,7 @@ def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: s
     )
     batch = bench.step().batch
     real, rows = batch.attention_mask.bool(), range(len(batch))
-    spared = real & ~cutoff(bench).allowed(batch)
+    spared = real & ~bench.regulariser(Cutoff).allowed(batch)
     if pooling == "cls" or architecture.startswith("deberta"):
         assert spared.sum(1).tolist() == [1] * len(batch)
         last = pooling == "cls" and architecture in ("xlnet", "bart")
@@ -195,12 +138,12 @@ def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: s
 # ---------------------------------------------------------------------------- what the model sees
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("kind", ["token", "span"])
 def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: str) -> None:
     bench = still(architecture, kind=kind, ratio=0.5)
     step = bench.step()
-    method = cutoff(bench)
+    method = bench.regulariser(Cutoff)
     inside = step.batch.special_mask == 0
     cut = method.positions(step) & inside
     assert cut.any()
@@ -218,14 +161,14 @@ def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: 
     assert not torch.allclose(logits[0], step.forward(), atol=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("kind", ["token", "feature"])
 def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: str) -> None:
     bench = still(architecture, kind=kind, ratio=0.5)
     seen: list[Tensor] = []
     bench.trainee.hooks.on_embedding_output(lambda tensor, site: seen.append(tensor.detach()) or tensor)
     step = bench.step()
-    cutoff(bench).terms(step, MainPass(step.forward(), None, torch.zeros(())))
+    bench.regulariser(Cutoff).terms(step, MainPass(step.forward(), None, torch.zeros(())))
     clean, cut = seen[0], seen[len(seen) // 2]
     if bench.trainee.sites.layers[0].batch_dim == 1:
         clean, cut = clean.transpose(0, 1), cut.transpose(0, 1)
@@ -233,17 +176,13 @@ def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: s
     zero = (cut == 0) & (clean != 0)
     assert torch.equal(cut[~zero], clean[~zero])
     if kind == "token":
-        positions = cutoff(bench).positions(step)
+        positions = bench.regulariser(Cutoff).positions(step)
         assert torch.equal(zero.any(-1), positions)
         assert torch.equal(zero.all(-1), positions)
     else:
         per_row = torch.stack([row[keep].all(0) for row, keep in zip(zero, mask, strict=True)])
         assert ((per_row.sum(1) > 0) & (per_row.sum(1) <= 16)).all()
         assert torch.equal(zero & mask.unsqueeze(-1), per_row.unsqueeze(1) & mask.unsqueeze(-1))
-
-
-def test_the_clean_pass_is_that_of_plain_fine_tuning() -> None:
-    assert torch.equal(Bench([("cutoff", {})]).step().forward(), Bench().step().forward())
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3])
@@ -258,5 +197,5 @@ def test_on_a_gpu_a_mask_is_built_where_nobody_may_look(architecture: str, rows:
         step = bench.step()
         step.batch = dataclasses.replace(bench.stream.collate(rows), padded=None)
         logits = step.forward()
-        losses.append(cutoff(bench).terms(step, MainPass(logits, None, step.task_loss(logits))))
+        losses.append(bench.regulariser(Cutoff).terms(step, MainPass(logits, None, step.task_loss(logits))))
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-7)

@@ -9,15 +9,10 @@ import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.hooks import compose
 from regft_core.methods.dps import Dps
-from regft_core.schema import DropoutConfig
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries, same
-from tests.methods.interruption import resumed
-from tests.tiny import ARCHITECTURES
+from tests.methods.harness import MAKES, STILL, TRAINING, Bench, same
 
-NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
 NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
 #: Six steps, so that a block of 0.34 is two of them.
 TWO = {"drop": 0.3, "block": 0.34}
@@ -45,11 +40,6 @@ def watched(run: Bench, look: Any) -> dict[str, torch.Tensor]:
 
     run.stack.before_clip = spy  # type: ignore[method-assign]
     return run.train()
-
-
-def test_nothing_to_drop_is_plain_fine_tuning_or_without_dropout_as_released() -> None:
-    assert same(Bench().train(), Bench([("dps", {"drop": 0.0, "mode": "mix"})]).train())
-    assert same(Bench(dropout=NO_DROPOUT).train(), Bench([("dps", {"drop": 0.0, "variant": "released"})]).train())
 
 
 def test_two_stages_in_turn_and_as_many_gradients_as_stated() -> None:
@@ -94,25 +84,6 @@ def test_the_sums_are_those_of_one_block_and_their_scale_does_not_matter() -> No
     watched(run, look)
 
 
-def test_what_is_not_chosen_stays_through_a_second_stage() -> None:
-    """Without momentum and decay; the mask is frozen within the block."""
-    training = NO_DECAY.model_copy(update={"betas": (0.0, 0.999)})
-    run, regulariser = bench(TWO, training=training)
-    weights: list[torch.Tensor] = []
-    masks: list[torch.Tensor] = []
-
-    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        weights.append(run.trainee.raw(NAME).detach().clone())
-        if regulariser.masks:
-            masks.append(regulariser.masks[NAME])
-
-    watched(run, look)
-    assert torch.equal(masks[0], masks[1])
-    moved = weights[4] != weights[2]  # before the fifth step against before the third: one second stage
-    assert not moved[~masks[0]].any()
-    assert moved[masks[0]].double().mean() > 0.95
-
-
 @pytest.mark.parametrize(("steps", "block", "length"), [(6, 0.34, 2), (6, 0.05, 1), (40, 0.05, 2), (100, 0.5, 50)])
 def test_length_of_a_block(steps: int, block: float, length: int) -> None:
     run, regulariser = bench({"block": block})
@@ -138,12 +109,6 @@ def test_the_control_chooses_as_many_entries_at_random() -> None:
     assert float((chosen[0] == masks[0]).double().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.05)
 
 
-def test_released_switches_dropout_off() -> None:
-    run, _ = bench({**TWO, "variant": "released"})
-    assert run.training.dropout == NO_DROPOUT
-    assert same(run.train(), Bench([("dps", TWO)], dropout=NO_DROPOUT).train())
-
-
 # ----------------------------------------------------------------------------------------- mix
 
 
@@ -162,12 +127,6 @@ def weights_in_passes(run: Bench, name: str, count: int, index: int = 0) -> list
 MIX = {**TWO, "mode": "mix"}
 
 
-def test_weights_that_have_not_moved_are_not_changed_by_any_mask() -> None:
-    run, _ = bench(MIX)
-    for weight in weights_in_passes(run, NAME, 5):
-        assert torch.equal(weight, run.trainee.raw(NAME))
-
-
 def test_nor_by_the_mask_of_a_second_stage() -> None:
     """Weights that training leaves where they are: current, starting and snapshot weights are the same."""
     still = NO_DECAY.model_copy(update={"learning_rate": 1e-30})
@@ -183,17 +142,6 @@ def test_nor_by_the_mask_of_a_second_stage() -> None:
 
     watched(run, look)
     assert compared == [2, 3]
-
-
-def test_mixed_passes_differ_without_dropout() -> None:
-    mixed = entries([("dps", {"mode": "mix"}), ("r_drop", {})])
-    assert compose.randomness_problems(mixed, NO_DROPOUT) == (
-        [],
-        ["'r_drop' runs without dropout: its passes differ by 'dps' only"],
-    )
-    for options in ({"mode": "dense"}, {"mode": "mix", "drop": 0.0, "variant": "released"}):
-        refused, _ = compose.randomness_problems(entries([("dps", options), ("r_drop", {})]), NO_DROPOUT)
-        assert "both are the same" in refused[0]
 
 
 def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
@@ -215,19 +163,6 @@ def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
     # sd of one draw is |W - T| sqrt(p / (1 - p)).
     error = (mean - raw.detach()).abs() / ((raw.detach() - start).abs() * (0.3 / 0.7) ** 0.5 / 400**0.5 + 1e-7)
     assert float(error.max()) < 5
-
-
-def test_evaluation_sees_the_trained_weights() -> None:
-    run, _ = bench(MIX)
-    run.loop().train()
-    run.model.eval()
-    inputs = run.stream.batch(0).model_inputs()
-    with torch.no_grad():
-        expected = run.model(**inputs).logits
-        raw = run.trainee.trained_weights()
-        run.stack.export(run.trainee)
-        assert torch.equal(run.model(**inputs).logits, expected)
-    assert same(run.trainee.plain_weights(), raw)
 
 
 def test_stage_two_mixes_with_the_weights_of_its_beginning() -> None:
@@ -264,27 +199,15 @@ def test_the_score_is_a_mean_that_falls_with_the_count(length: int, penalised: b
     assert regulariser._score("w")[0].tolist() == pytest.approx(expected)
 
 
-def test_counts_are_the_passes_in_which_a_column_was_kept() -> None:
-    run, regulariser = bench(MIX)
-    kept: list[torch.Tensor] = []
-
-    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        kept.append((before[NAME] != 0).any(0).float())
-        if step.index == 1:
-            assert torch.equal(regulariser.counts[NAME][0], kept[0] + kept[1])
-
-    watched(run, look)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 def test_mix_on_every_family(architecture: str) -> None:
     """It begins like plain training, counts a pass once (ALBERT's layer runs twice), drops whole inputs."""
-    run, regulariser = bench(MIX, architecture=architecture, dropout=NO_DROPOUT)
+    run, regulariser = bench(MIX, architecture=architecture, dropout=STILL)
     inputs = run.stream.batch(0).model_inputs()
     if not run.trainee.sites.token_types:
         inputs.pop("token_type_ids", None)
     with torch.no_grad():
-        expected = Bench(architecture=architecture, dropout=NO_DROPOUT).step().forward()
+        expected = Bench(architecture=architecture, dropout=STILL).step().forward()
         found = run.step().forward()
     assert torch.allclose(found, expected, atol=1e-5)
     steps: list[int] = []
@@ -309,22 +232,13 @@ def test_mix_on_every_family(architecture: str) -> None:
 def test_the_released_gradient_has_no_factor() -> None:
     given: dict[str, dict[str, torch.Tensor]] = {}
     for variant in ("paper", "released"):
-        run, _ = bench({**MIX, "variant": variant}, dropout=NO_DROPOUT)
+        run, _ = bench({**MIX, "variant": variant}, dropout=STILL)
         step = run.step()
         run.stack.backward(step)
         run.stack.before_clip(step)
         given[variant] = {n: p.grad.clone() for n, p in run.trainee.named_trainable() if p.grad is not None}
     assert torch.allclose(given["released"][NAME], given["paper"][NAME] * 0.7, atol=1e-7)
     assert torch.equal(given["released"]["classifier.bias"], given["paper"]["classifier.bias"])
-
-
-@pytest.mark.parametrize("mode", ["dense", "mix"])
-@pytest.mark.parametrize("kill", [1, 3, 4])
-def test_a_killed_run_goes_on_in_its_stage(mode: str, kill: int) -> None:
-    def make() -> Bench:
-        return Bench([("dps", {**TWO, "mode": mode})])
-
-    assert same(resumed(make, kill)[0], make().train())
 
 
 def test_gradients_that_are_not_numbers_fail_the_run_and_say_so() -> None:

@@ -10,25 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose
 from regft_core.methods.freelb import PASS, FreeLb
-from regft_core.schema import DropoutConfig
 from regft_core.training.perturbation import example_norms, token_draws
-from tests.methods.harness import TRAINING, Bench, entries
-from tests.tiny import ARCHITECTURES
-
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
-
-
-def freelb(bench: Bench) -> FreeLb:
-    found = bench.stack.regularisers[0]
-    assert isinstance(found, FreeLb)
-    return found
+from tests.methods.harness import MAKES, STILL, TRAINING, Bench
 
 
 def trace(bench: Bench) -> list[list[Tensor]]:
     """The perturbations that each pass of one step saw."""
-    method, seen = freelb(bench), []
+    method, seen = bench.regulariser(FreeLb), []
     step = bench.step()
     forward = step.forward
 
@@ -42,27 +31,16 @@ def trace(bench: Bench) -> list[list[Tensor]]:
     return seen
 
 
-def gradients(bench: Bench) -> dict[str, Tensor]:
-    bench.stack.backward(bench.step())
-    return {name: p.grad.clone() for name, p in bench.trainee.named_raw() if p.grad is not None}
-
-
-def test_without_perturbation_and_dropout_the_gradient_is_that_of_plain_fine_tuning() -> None:
-    # A size of 1e-30 keeps the program and moves nothing in fp32.
-    bench = Bench([("freelb", {"ascent_size": 0.0, "initial_size": 1e-30})], dropout=STILL)
-    plain = gradients(Bench(dropout=STILL))
-    for name, value in gradients(bench).items():
+@pytest.mark.parametrize("dropout", [STILL, None])
+def test_without_perturbation_all_passes_are_those_of_plain_fine_tuning(dropout: Any) -> None:
+    """With the same dropout masks. A size of 1e-30 keeps the program and moves nothing in fp32."""
+    bench = Bench([("freelb", {"ascent_size": 0.0, "initial_size": 1e-30})], dropout=dropout)
+    plain = Bench(dropout=dropout).gradients()
+    for name, value in bench.gradients().items():
         assert torch.allclose(value, plain[name], rtol=1e-4, atol=1e-7), name
 
 
-def test_all_passes_see_the_dropout_masks_of_plain_fine_tuning() -> None:
-    bench = Bench([("freelb", {"ascent_size": 0.0, "initial_size": 1e-30})])
-    plain = gradients(Bench())
-    for name, value in gradients(bench).items():
-        assert torch.allclose(value, plain[name], rtol=1e-4, atol=1e-7), name
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("direction", ["gradient", "random"])
 def test_each_move_has_the_stated_length_per_example(architecture: str, direction: str) -> None:
     bench = Bench([("freelb", {"ascent_size": 0.3, "direction": direction})], architecture=architecture)
@@ -102,17 +80,6 @@ def test_the_radius_bounds_the_norm_after_a_move(radius: float) -> None:
     assert example_norms(passes[-1], 1).max().item() == pytest.approx(radius, rel=1e-4)
 
 
-def test_a_move_along_the_gradient_raises_the_loss_more_than_a_random_one() -> None:
-    rises = {}
-    for direction in ("gradient", "random"):
-        bench = Bench([("freelb", {"ascent_size": 0.5, "direction": direction})], dropout=STILL)
-        bench.stack.backward(bench.step())
-        found = {name: value for name, _, value in bench.stack.diagnostics().values}
-        rises[direction] = found["freelb.last_loss"] - found["freelb.first_loss"]
-    assert rises["gradient"] > 0.01
-    assert rises["gradient"] > 3 * abs(rises["random"])
-
-
 def test_the_gradient_of_the_weights_is_the_mean_over_the_passes() -> None:
     options = {"ascent_size": 0.5, "initial_size": 0.5, "steps": 2}
     bench = Bench([("freelb", options)], dropout=STILL)
@@ -122,7 +89,7 @@ def test_the_gradient_of_the_weights_is_the_mean_over_the_passes() -> None:
     for values in passes:  # by hand: a plain backward at each perturbation
         plain = Bench(dropout=STILL)
         plain.trainee.hooks.on_word_embedding(lambda tensor, site, values=values: tensor + values[site.index])
-        for name, value in gradients(plain).items():
+        for name, value in plain.gradients().items():
             total[name] = total.get(name, 0) + value / 2
     for name, value in found.items():
         assert torch.allclose(value, total[name], rtol=1e-3, atol=1e-6), name
@@ -149,7 +116,7 @@ def test_draws_on_real_tokens_do_not_depend_on_padding(law: Any) -> None:
 
 def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     bench = Bench([("freelb", {})])
-    method, step = freelb(bench), bench.step()
+    method, step = bench.regulariser(FreeLb), bench.step()
     method.perturbation.begin(step)
     step.forward(PASS)
     (value,) = method.perturbation.tensors()
@@ -157,9 +124,3 @@ def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     value.grad[1:] = 0.0
     method.ascend(step, 0)
     assert torch.equal(method.perturbation.tensors()[0], value)
-
-
-def test_small_moves_are_refused_in_half_precision() -> None:
-    half = TRAINING.model_copy(update={"precision": "bf16"})
-    assert "rounds away" in compose.precision_problems(entries([("freelb", {"ascent_size": 0.02})]), half)[0][0]
-    assert compose.precision_problems(entries([("freelb", {})]), half) == ([], [])

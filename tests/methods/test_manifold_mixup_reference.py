@@ -10,17 +10,9 @@ import torch
 from torch import Tensor
 
 from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, rows_of, with_partners
-from regft_core.schema import DropoutConfig
-from tests.methods.harness import Bench, same
+from tests.methods.harness import STILL, Bench
 
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
 cross_entropy = torch.nn.functional.cross_entropy
-
-
-def mixup(bench: Bench) -> ManifoldMixup:
-    found = next(r for r in bench.stack.regularisers if r.name == "manifold_mixup")
-    assert isinstance(found, ManifoldMixup)
-    return found
 
 
 def bench_with(draw: Draw | None = None, **options: Any) -> Bench:
@@ -29,7 +21,7 @@ def bench_with(draw: Draw | None = None, **options: Any) -> Bench:
     more = {"dropout": STILL} | {name: options.pop(name) for name in names if name in options}
     bench = Bench([("manifold_mixup", options)], **more)
     if draw is not None:
-        mixup(bench).drawn = lambda step: draw  # type: ignore[method-assign]
+        bench.regulariser(ManifoldMixup).drawn = lambda step: draw  # type: ignore[method-assign]
     return bench
 
 
@@ -44,7 +36,7 @@ def logits_of(bench: Bench, step: Any) -> Tensor:
 
 def test_states_of_two_rows_are_mixed_at_the_drawn_layer() -> None:
     bench = bench_with(layers=[1])
-    method, site = mixup(bench), bench.trainee.sites.layers[1]
+    method, site = bench.regulariser(ManifoldMixup), bench.trainee.sites.layers[1]
     method.draw = Draw(0.75, 1, torch.tensor([1, 0]))
     state = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]]])
     assert torch.equal(method._mix(state, site), state)  # no pass is running
@@ -84,14 +76,6 @@ def test_loss_and_gradient_are_those_of_a_computation_by_hand(layer: int) -> Non
         expected = torch.zeros_like(gradient) if other is None else other
         assert torch.allclose(gradient, expected, atol=1e-5, rtol=1e-3), name
     assert (step.forward_passes, step.backward_passes) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "modernbert", "albert"])
-def test_a_row_that_is_its_own_partner_is_plain_fine_tuning(architecture: str) -> None:
-    bench = bench_with(Draw(0.5, 0, torch.arange(4)), architecture=architecture)
-    plain = Bench(architecture=architecture, dropout=STILL)
-    losses = [float(run.stack.backward(run.step())) for run in (bench, plain)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta-v2", "modernbert", "albert"])
@@ -135,7 +119,7 @@ def test_shares_follow_the_beta_law_and_keep_the_larger_part() -> None:
         step, shares = bench.step(), []
         for index in range(2000):
             step.index = index
-            shares.append(mixup(bench).drawn(step).share)
+            shares.append(bench.regulariser(ManifoldMixup).drawn(step).share)
         assert min(shares) >= 0.5
         assert sum(shares) / len(shares) == pytest.approx(mean, abs=0.01)
 
@@ -145,19 +129,15 @@ def test_one_layer_of_the_list_and_a_permutation_are_drawn_for_each_batch() -> N
     step, draws = bench.step(), []
     for index in range(60):
         step.index = index
-        draws.append(mixup(bench).drawn(step))
+        draws.append(bench.regulariser(ManifoldMixup).drawn(step))
         assert sorted(draws[-1].partner.tolist()) == [0, 1, 2, 3]
     assert {draw.layer for draw in draws} == {0, 1}
     assert len({tuple(draw.partner.tolist()) for draw in draws}) > 12
     step.micro = 1
-    assert mixup(bench).drawn(step).share != draws[-1].share
-    assert {mixup(bench_with(layers=[-1])).drawn(bench.step(index)).layer for index in range(9)} == {1}
-
-
-def test_runs_repeat_with_the_seed() -> None:
-    runs = [Bench([("manifold_mixup", {"alpha": 1.0})]).train() for _ in range(2)]
-    assert same(*runs)
-    assert not same(runs[0], Bench([("manifold_mixup", {"alpha": 0.0})]).train())
+    assert bench.regulariser(ManifoldMixup).drawn(step).share != draws[-1].share
+    assert {
+        bench_with(layers=[-1]).regulariser(ManifoldMixup).drawn(bench.step(index)).layer for index in range(9)
+    } == {1}
 
 
 def test_on_regression_the_gradient_is_that_of_mixed_targets() -> None:
@@ -167,7 +147,7 @@ def test_on_regression_the_gradient_is_that_of_mixed_targets() -> None:
     bench.stack.backward(step)
     found = bench.trainee.raw("classifier.weight").grad.clone()
     bench.model.zero_grad(set_to_none=True)
-    mixup(bench).draw = draw
+    bench.regulariser(ManifoldMixup).draw = draw
     logits = step.forward("mixed", batch=with_partners(step.batch, draw.partner, grouped=False))
     targets = 0.6 * step.batch.labels + 0.4 * step.batch.labels[draw.partner]
     (logits.squeeze(-1) - targets).square().mean().backward()
@@ -190,15 +170,3 @@ def test_the_controls_mix_one_of_the_two() -> None:
     assert torch.equal(own, plain.step().forward().detach())
     expected = 0.6 * cross_entropy(own, labels) + 0.4 * cross_entropy(own, labels[draw.partner])
     assert float(alone.stack.backward(alone.step())) == pytest.approx(float(expected), abs=1e-6)
-
-
-def test_both_losses_are_smoothed_beside_label_smoothing() -> None:
-    draw = Draw(0.6, 0, torch.tensor([2, 0, 3, 1]))
-    bench = Bench([("manifold_mixup", {}), ("label_smoothing", {"smoothing": 0.2})], labels=3, dropout=STILL)
-    mixup(bench).drawn = lambda step: draw  # type: ignore[method-assign]
-    step = bench.step()
-    total = float(bench.stack.backward(step))
-    one = bench_with(draw, labels=3)
-    logits, labels = logits_of(one, one.step()).detach(), step.batch.labels
-    smoothed = [cross_entropy(logits, given, label_smoothing=0.2) for given in (labels, labels[draw.partner])]
-    assert total == pytest.approx(float(0.6 * smoothed[0] + 0.4 * smoothed[1]), abs=1e-6)

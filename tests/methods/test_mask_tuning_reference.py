@@ -6,25 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
-from regft_core.hooks.says import Cost
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
 from regft_core.models.masked_lm import choose_positions
-from regft_core.schema import DropoutConfig
 from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import Ran, phase, runner
-from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import STILL, TRAINING, Bench, resumed, same
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
-OFF = DropoutConfig(hidden=0.0, attention=0.0)
 SHORT = TRAINING.model_copy(update={"max_steps": 2})
-FAMILIES = [name for name in MASKED_LM_ARCHITECTURES if name != "bert"]  # many tests below are on bert
+FAMILIES = ("xlnet", "deberta-v2", "eurobert")  # many tests below are on bert
 HEAD = phase([("masked_lm", {"trains": "head"})], name="head_phase", epochs=2, learning_rate=1e-2)
 FILLER = phase([("masked_lm", {})], name="filler_phase", epochs=2, learning_rate=1e-2)
 TRAINED = {"head": "head_phase"}
@@ -70,22 +64,6 @@ def test_share_of_masked_tokens_over_ten_thousand_sequences() -> None:
     assert not bernoulli[~maskable].any()
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    rows=st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=5),
-    rate=st.floats(0, 0.99),
-    seed=st.integers(0, 2**31),
-)
-def test_count_of_any_row(rows: list[list[bool]], rate: float, seed: int) -> None:
-    maskable = torch.tensor(rows)
-    chosen = choose_positions(maskable, rate, "count", torch.Generator().manual_seed(seed))
-    assert not (chosen & ~maskable).any()
-    for row, available in zip(chosen.sum(1).tolist(), maskable.sum(1).tolist(), strict=True):
-        wanted = max(1, round(rate * available)) if rate > 0 else 0
-        assert abs(row - min(available, wanted)) <= (1 if rate > 0 else 0)
-        assert row >= min(available, 1 if rate > 0 else 0)
-
-
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
     made, regulariser = bench(architecture=architecture, pair=True)
@@ -120,19 +98,12 @@ def test_keywords_are_not_masked() -> None:
 # ---------------------------------------------------------------------------------- the oracles
 
 
-def test_its_step_program_without_masks_and_weight_is_that_of_plain_fine_tuning() -> None:
-    made, regulariser = bench({"alpha": 0.5})
-    regulariser.options = regulariser.options.model_copy(update={"alpha": 0.0, "mask_rate": 0.0})
-    plain = Bench(architecture="roberta", masked_lm=True)
-    assert same(made.train(), plain.train())
-
-
 def test_alpha_one_trains_the_masked_lm_alone() -> None:
-    made, regulariser = bench({"alpha": 1.0}, dropout=OFF)
+    made, regulariser = bench({"alpha": 1.0}, dropout=STILL)
     regulariser.backward(made.step())
     found = gradients(made)
     assert not any(found[name].any() for name in made.trainee.sites.head)
-    reference, other = bench({"alpha": 1.0}, dropout=OFF)
+    reference, other = bench({"alpha": 1.0}, dropout=STILL)
     step = reference.step()
     positions = other.positions(step, 0.05)
     ids = step.batch.input_ids.clone()
@@ -207,14 +178,6 @@ def test_oracle_predictions_give_the_plain_loss() -> None:
     assert not torch.equal(other.backward(wrong.step()), plain.stack.backward(plain.step()))
 
 
-def test_loss_is_the_weighted_sum() -> None:
-    values = []
-    for alpha in (1.0, 0.0, 0.6):
-        made, regulariser = bench({"alpha": alpha})
-        values.append(float(regulariser.backward(made.step())))
-    assert values[2] == pytest.approx(0.6 * values[0] + 0.4 * values[1], rel=1e-5)
-
-
 # ------------------------------------------------------------------------------ the tied head
 
 
@@ -238,19 +201,6 @@ def test_the_masked_lm_loss_moves_embeddings_through_the_tie() -> None:
     gradient = made.trainee.sites.word_embedding.weight.grad
     absent = [i for i in range(gradient.shape[0]) if i not in set(step.batch.input_ids.flatten().tolist())]
     assert float(gradient[absent].abs().max()) > 0  # only the output side sees tokens that do not occur
-
-
-def test_head_vectors_are_not_decayed() -> None:
-    made, _ = bench()
-    decays = {
-        name: group["weight_decay"]
-        for group in made.loop().optimizer.param_groups
-        for name in group["names"]
-        if name.startswith("attached.mask_tuning")
-    }
-    assert decays["attached.mask_tuning.layer_norm.weight"] == 0
-    assert decays["attached.mask_tuning.bias"] == 0
-    assert decays["attached.mask_tuning.dense.weight"] == TRAINING.weight_decay
 
 
 # --------------------------------------------------------------------------------- other modes
@@ -280,15 +230,6 @@ def test_a_sampled_fill_is_what_multinomial_draws() -> None:
     assert torch.equal(regulariser.filling(made.step(), logits), expected.squeeze(1))
 
 
-def test_sampled_fills_follow_the_predicted_probabilities() -> None:
-    made, regulariser = bench({"fill": "sample"})
-    logits = torch.tensor([[3.0, 0.0, -50.0]]).expand(20_000, 3)
-    drawn = regulariser.filling(made.step(), logits)
-    share = float((drawn == 0).float().mean())
-    assert share == pytest.approx(float(torch.tensor(3.0).sigmoid()), abs=0.01)
-    assert not (drawn == 2).any()
-
-
 def test_separate_models_are_trained_by_their_own_losses() -> None:
     made, regulariser = bench({"coupling": "separate", "alpha": 0.5})
     classifier = {id(p) for p in made.model.parameters()}
@@ -310,21 +251,6 @@ def test_separate_models_are_trained_by_their_own_losses() -> None:
     assert moved[f"roberta.{weight}"]
     assert moved[name]
     assert moved["attached.mask_tuning.head.dense.weight"]
-
-
-@pytest.mark.parametrize(
-    ("options", "cost"),
-    [
-        ({}, Cost(2, 2)),
-        ({"alpha": 0.0}, Cost(2, 1)),
-        ({"alpha": 0.0, "fill": "mask"}, Cost(1, 1)),
-        ({"coupling": "separate"}, Cost(2, 2)),
-    ],
-)
-def test_declared_passes_are_the_measured_ones(options: dict[str, Any], cost: Cost) -> None:
-    assert MaskTuning.declare(MaskTuningConfig(**options)).says.cost == cost
-    done = bench(options, training=SHORT)[0].loop().train()
-    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
 
 
 # ----------------------------------------------------------------------- phases before this one
@@ -356,16 +282,6 @@ def test_the_head_of_the_checkpoint_goes_before_a_trained_one() -> None:
     made = Bench([("mask_tuning", TRAINED)], masked_lm=True, handed={"head_phase": ran.handed}, training=SHORT)
     assert made.stack.marks() == []
     assert same(made.train(), Bench([("mask_tuning", {})], masked_lm=True, training=SHORT).train())
-
-
-def test_a_second_encoder_takes_the_trained_head_as_well() -> None:
-    _, handed = after(HEAD)
-    made = Bench([("mask_tuning", {"coupling": "separate", **TRAINED})], handed=handed, training=SHORT)
-    state = handed["head_phase"].of("masked_lm")
-    loaded = dict(made.stack.regularisers[0].second.head.named_parameters())
-    assert all(torch.equal(loaded[name.removeprefix("head/")], value) for name, value in state.items())
-    assert "masked-LM head" in made.stack.marks()[0]
-    assert all(value.isfinite().all() for value in made.train().values())
 
 
 @pytest.mark.parametrize("pooling", ["head", "mean"])
@@ -403,12 +319,6 @@ def test_a_filler_resumes_with_the_bits_of_an_uninterrupted_run() -> None:
     assert same(weights, Bench([("mask_tuning", options)], handed=handed).train())
 
 
-def test_phases_are_named_and_what_is_taken_of_them_is_declared() -> None:
-    assert MaskTuning.declare(MaskTuningConfig()).needs == {}
-    assert MaskTuning.declare(MaskTuningConfig(head="a")).needs == {"a": "state"}
-    assert MaskTuning.declare(MaskTuningConfig(filler="b", alpha=0.0)).needs == {"b": "weights"}
-
-
 # ----------------------------------------------------------------------------------- refusals
 
 
@@ -418,11 +328,6 @@ def test_a_phase_that_left_no_head_is_refused_with_what_to_do() -> None:
         Bench([("mask_tuning", TRAINED)], handed=empty)
     with raises_code(ModelError, "masked-lm-missing", "filler_phase"):
         Bench([("mask_tuning", FILLED)], handed=empty)
-
-
-def test_bart_can_read_masked_input() -> None:
-    made = Bench([("mask_tuning", {"alpha": 0.0, "fill": "mask"})], architecture="bart", training=SHORT)
-    assert all(value.isfinite().all() for value in made.train().values())
 
 
 # ------------------------------------------------------------------------------ the whole step
@@ -443,35 +348,9 @@ def test_a_head_that_is_the_embedding_itself_cannot_be_trained_and_is_refused() 
         Bench([("mask_tuning", {})], architecture="eurobert")
 
 
-@pytest.mark.parametrize("architecture", MASKED_LM_ARCHITECTURES)
-@pytest.mark.parametrize("separately", [False, True])
-def test_every_family_gets_a_filler(architecture: str, separately: bool) -> None:
-    form: dict[str, Any] = {"pooling": "mean", "separately": True} if separately else {}
-    _, handed = after(FILLER, architecture, **form)
-    final = Bench([("mask_tuning", FILLED)], architecture=architecture, handed=handed, training=SHORT, **form)
-    assert all(value.isfinite().all() for value in final.train().values())
-
-
-@pytest.mark.parametrize("options", [{}, {"coupling": "separate"}, {"fill": "sample", "selection": "bernoulli"}])
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
-    whole = bench(options)[0]
-    expected = whole.train()
-    weights, logged = resumed(lambda: bench(options)[0], at=3)
-    assert same(weights, expected)
-    assert logged == whole.stack.diagnostics().values
-
-
 def test_a_batch_without_masks_has_the_task_loss_only() -> None:
     made, regulariser = bench({"alpha": 0.6, "selection": "bernoulli", "mask_rate": 1e-9})
     plain = Bench(architecture="roberta", masked_lm=True)
     loss = regulariser.backward(made.step())
     assert torch.allclose(loss, 0.4 * plain.stack.backward(plain.step()), rtol=1e-6)
     assert all(value.isfinite().all() for value in gradients(made).values())
-
-
-def test_each_text_of_a_pair_has_masks_of_its_own_when_they_are_rows() -> None:
-    made, regulariser = bench({"mask_rate": 0.05}, architecture="bert", pooling="mean", separately=True)
-    step = made.step()
-    rows, _ = regulariser.positions(step, 0.05)
-    assert rows.tolist() == list(range(8))  # one per row: no row of the harness has 30 maskable tokens
-    assert torch.isfinite(regulariser.backward(step))

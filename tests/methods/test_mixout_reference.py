@@ -6,15 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regft_core.hooks import compose
 from regft_core.methods.mixout import Mixout, mask_shape, mixed_weights
 from regft_core.models.weight_views import MixoutView
-from regft_core.schema import DropoutConfig
 from regft_core.training.trainee import Pass
-from tests.methods.harness import Bench, entries
+from tests.methods.harness import Bench
 from tests.tiny import ARCHITECTURES
 
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 W0, W = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[2.0, 2.0], [1.0, 8.0]])
 
@@ -50,11 +47,6 @@ def test_dropped_columns_are_pretrained_and_kept_ones_pushed_away() -> None:
     printed = torch.tensor([0.0, 1.0])
     formula = ((1 - printed) * W0 + printed * W - 0.75 * W0) / 0.25
     assert torch.allclose(view([0, 1])(W), formula)
-
-
-@pytest.mark.parametrize("mask", [[0, 0], [0, 1], [1, 1]])
-def test_the_pretrained_weight_is_itself_under_any_mask(mask: list[float]) -> None:
-    assert torch.equal(view(mask, probability=0.3)(W0), W0)
 
 
 def test_probability_one_freezes_to_the_pretrained_weight() -> None:
@@ -104,18 +96,6 @@ def test_masks_are_fresh_in_every_pass_and_the_same_within_a_draw() -> None:
     assert not torch.equal(first, in_pass(bench, key))
 
 
-def test_evaluation_and_the_result_are_the_trained_weights() -> None:
-    bench = moved(probability=0.9)
-    bench.model.eval()
-    module = bench.trainee.module_of(QUERY)[0]
-    assert torch.equal(module.weight, bench.trainee.raw(QUERY))
-    raw = bench.trainee.raw(QUERY).detach().clone()
-    bench.model.train()
-    bench.stack.export(bench.trainee)
-    assert torch.equal(bench.trainee.plain_weights()[QUERY], raw)
-    assert set(bench.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_linear_is_mixed_and_nothing_else(architecture: str) -> None:
     bench = Bench(architecture=architecture)
@@ -140,20 +120,3 @@ def test_a_mask_covers_input_units_also_of_raw_matrices() -> None:
     states[..., 1] = 1.0
     dropped = torch.tensor([1.0, 0.0, 1.0, 1.0]).view(mask_shape("rel_attn.k", weight.shape)) * weight
     assert not torch.einsum("ibh,hnd->ibnd", states, dropped).any()
-
-
-def test_all_dropout_is_off_and_the_random_weights_count_as_randomness() -> None:
-    bench = Bench([("mixout", {})])
-    assert {m.p for m in bench.model.modules() if isinstance(m, nn.Dropout)} == {0.0}
-    assert bench.model.config.attention_probs_dropout_prob == 0.0
-    stack = [("mixout", {}), ("r_drop", {})]
-    refused, marks = compose.randomness_problems(entries(stack), STILL)
-    assert not refused
-    assert marks == ["'r_drop' runs without dropout: its passes differ by 'mixout' only"]
-    both = Bench(stack)
-    both.stack.backward(both.step())
-    # At the start all weights are the pretrained ones, so the mixed network is the same in both passes.
-    assert both.stack.diagnostics().values[0][2] == pytest.approx(0.0, abs=1e-6)
-    both.loop().train()
-    later = both.step()
-    assert not torch.equal(later.forward(), later.forward(draw="r_drop.second"))

@@ -22,7 +22,7 @@ from regft_core.methods.pats import (
     update_sensitivity,
 )
 from regft_core.schema.training import TrainingConfig
-from tests.methods.harness import Bench, same
+from tests.methods.harness import Bench
 from tests.waiting import Operations
 
 BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
@@ -118,17 +118,6 @@ def test_average_of_a_constant_sensitivity_has_no_bias_correction() -> None:
         assert torch.allclose(std, first, rtol=1e-5)
 
 
-def test_scaling_the_loss_changes_nothing() -> None:
-    generator = torch.Generator().manual_seed(0)
-    weight, gradient = (torch.randn(64, 32, generator=generator) for _ in range(2))
-    results = []
-    for scale in (1.0, 1000.0):
-        average, buffer = torch.zeros_like(weight), torch.empty_like(weight)
-        update_sensitivity(average, weight, gradient * scale, BARE, buffer)
-        results.append(noise_std(average, BARE).square())
-    assert torch.allclose(results[0], results[1], rtol=1e-5)
-
-
 def test_signed_sensitivity_gives_noise_only_where_the_sign_is_that_of_the_mean() -> None:
     options = BARE.model_copy(update={"sensitivity": "signed"})
     average, buffer = torch.zeros(4), torch.empty(4)
@@ -147,20 +136,7 @@ def test_linear_uniform_and_limited_intensities() -> None:
     assert noise_std(average, BARE.model_copy(update={"max_std": 0.001})).max() == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize("options", [{"strength": 0.0}, {"probability": 0.0}])
-def test_without_strength_it_is_adamax_for_fifty_steps(options: dict[str, float]) -> None:
-    training = ADAMAX.model_copy(update={"max_steps": 50})
-    assert same(Bench([("pats", options)], training=training).train(), Bench(training=training).train())
-
-
-def test_without_strength_it_is_not_adamw() -> None:
-    adamw = ADAMAX.model_copy(update={"optimizer": "adamw"})
-    assert not same(Bench([("pats", {"strength": 0.0})], training=adamw).train(), Bench(training=adamw).train())
-
-
-@pytest.mark.parametrize(
-    "architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "albert", "modernbert"]
-)
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta", "bart", "albert"])
 def test_after_one_step_only_matrices_and_biases_inside_layers_differ_from_adamax(architecture: str) -> None:
     one = ADAMAX.model_copy(update={"max_steps": 1})
     bench = Bench([("pats", {"strength": 1e-4})], architecture=architecture, training=one)
@@ -174,31 +150,6 @@ def test_after_one_step_only_matrices_and_biases_inside_layers_differ_from_adama
     assert not any("norm" in name.lower() or "embedding" in name for name in changed)
 
 
-def test_noise_is_added_at_full_size_when_the_learning_rate_is_zero() -> None:
-    bench = Bench([("pats", {"strength": 1e-4})], training=ADAMAX.model_copy(update={"max_steps": 1}))
-    before = {name: parameter.detach().clone() for name, parameter in bench.model.named_parameters()}
-    loop = bench.loop()
-    for group in loop.optimizer.param_groups:
-        group["base_lr"] = 0.0
-    loop.train()
-    moved = {n: float((p.detach() - before[n]).abs().max()) for n, p in bench.model.named_parameters()}
-    inside = set(bench.trainee.sites.perturbable)
-    assert max(value for name, value in moved.items() if name in inside) > 1e-3
-    assert max(value for name, value in moved.items() if name not in inside) == 0
-
-
-def test_frozen_tensors_get_no_noise() -> None:
-    bench = Bench([("pats", {"strength": 1e-4})], training=ADAMAX)
-    frozen = bench.model.bert.encoder.layer[0].intermediate.dense.weight
-    frozen.requires_grad_(False)
-    before = frozen.detach().clone()
-    name = "bert.encoder.layer.0.intermediate.dense.weight"
-    assert name in bench.trainee.sites.perturbable
-    bench.train()
-    assert torch.equal(frozen, before)
-    assert name not in bench.stack.regularisers[0].averages
-
-
 def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
     accumulated = ADAMAX.model_copy(update={"batch_size": 2, "accumulation": 2})
     bench = Bench([("pats", {})], training=accumulated)
@@ -209,12 +160,6 @@ def test_noise_is_drawn_once_per_step_from_the_summed_gradient() -> None:
     done = bench.loop().train()
     assert done.batches == 2 * done.step
     assert calls == list(range(done.step))
-
-
-def test_epsilon_bounds_the_noise_of_entries_without_gradient() -> None:
-    options = PatsConfig(epsilon=1e-8)
-    average = torch.tensor([0.0, 2e-6])
-    assert float(noise_std(average, options)[0].square()) == pytest.approx(2e-6 * (1e-6 / 1e-8 - 0.002), rel=1e-5)
 
 
 def groups_of(count: int) -> tuple[list[torch.Tensor], ...]:

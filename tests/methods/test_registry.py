@@ -1,4 +1,4 @@
-"""Methods are found by their files: adding one touches nothing else."""
+"""Methods are found by their files, and what each refuses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
+from pydantic import ValidationError
 
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, RegftError
 from regft_core.hooks.registry import discover
-from regft_core.schema.method import Cost
+from regft_core.schema.method import Cost, Phase
+from regft_core.schema.methods import DataConfig, RepeatConfig
 from tests.errors import raises_code
-from tests.methods.harness import Bench, same
+from tests.methods.cases import task
+from tests.methods.harness import TRAINING, Bench, same
+
+# ------------------------------------------------------------------------------------------------------------ registry
+
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -58,3 +66,134 @@ def test_reading_the_methods_does_not_import_torch() -> None:
     code = "import sys; from regft_core.hooks.registry import discover; discover(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout.strip() == "False"
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+NONE: dict[str, Any] = {"epochs": 0}
+SEARCH = {"name": "search", "data": DataConfig(split=0.8)}
+#: (regulariser, options, changes of the protocol, of the phase)
+OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("child_tuning", {"mask": "measured", "reserve": 0.5}, {}, {}),
+    ("contrastive", {}, {}, {"name": "finetune"}),
+    ("contrastive", {}, {}, {"name": "pairs", "data": DataConfig(labels=False)}),
+    ("fisher", {}, {}, {"name": "finetune"}),
+    ("fisher", {}, {}, {"name": "measure"}),
+    ("fisher", {}, NONE, {"name": "measure", "repeat": RepeatConfig(times=2)}),
+    ("l2_sp", {"form": "decoupled", "strength": 2000.0}, {}, {}),
+    ("linear_head", {}, {}, {"data": DataConfig(labels=False)}),
+    ("mask_tuning", {"alpha": 0.5, "mask_rate": 0.0}, {}, {}),
+    ("mask_tuning", {"alpha": 0.5, "fill": "mask"}, {}, {}),
+    ("mask_tuning", {"alpha": 0.0, "fill": "mask", "coupling": "separate"}, {}, {}),
+    ("mask_tuning", {"alpha": 0.5, "filler": "before"}, {}, {}),
+    ("mask_tuning", {"alpha": 0.0, "filler": "before", "head": "other"}, {}, {}),
+    ("mask_tuning", {"alpha": 0.0, "filler": "before", "coupling": "separate"}, {}, {}),
+    ("mask_tuning", {"alpha": 0.0, "fill": "mask", "head": "before"}, {}, {}),
+    ("masked_lm", {}, {}, {}),
+    ("manifold_mixup", {"layers": ()}, {}, {}),
+    ("prefix_tuning", {}, {}, {"name": "first"}),
+    ("rec_adam", {"strength": 5000.0}, {"learning_rate": 4e-4}, {}),
+    ("rec_adam", {"annealing": "linear", "rate": 0.1}, {}, {}),
+    ("rec_adam", {"annealing": "constant", "start": "random"}, {}, {}),
+    ("sam", {"eta": 0.1}, {}, {}),
+    ("supervised_contrastive", {"weight": 1.0}, {}, {}),
+    ("tdt", {"variant": "released", "gamma": 0.1}, {}, {}),
+    ("tdt", {"variant": "released", "mode": "hard"}, {}, {}),
+    ("tdt", {"variant": "released", "perturbation": "zero"}, {}, {}),
+    ("tdt", {"variant": "released", "divergence": "printed"}, {}, {}),
+    ("tfidf_logistic", {"words": 0}, NONE, {}),
+    ("tfidf_logistic", {}, NONE, {"name": "first"}),
+    ("tfidf_logistic", {}, {}, {}),
+    ("weight_averaging", {"decay": 0.9}, {}, {}),
+    ("weight_averaging", {"average": "exponential", "begin": 0.1}, {}, {}),
+    ("weight_averaging", {}, NONE, {}),
+    ("weight_mixup", {"rank": 2}, {}, {"name": "search", "repeat": RepeatConfig(times=3)}),
+    ("weight_mixup", {}, {}, {}),
+    ("weight_mixup", {"inner_gradient": "reused", "variant": "released"}, {}, SEARCH),
+    ("weight_mixup", {"implicit": "learning_rate", "variant": "released"}, {}, SEARCH),
+    ("weight_mixup", {"form": "full_rank", "rank": 2}, {}, SEARCH),
+    ("weight_mixup", {"attention": "joint", "implicit": "one"}, {}, {}),
+    ("weight_mixup", {"attention": "joint", "radius": 0.1}, {}, {}),
+    ("weight_mixup", {"attention": "joint", "interval": 2}, {}, {}),
+    ("wise_ft", {}, NONE, {}),
+    ("wise_ft", {"alpha": 0.0}, {}, {}),
+    ("zero_shot_similarity", {}, NONE, {"name": "first"}),
+]
+ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("contrastive", {}, {}, {"name": "pairs"}),
+    ("fisher", {}, NONE, {"name": "measure"}),
+    ("l2_sp", {"form": "decoupled", "strength": 1999.0}, {"learning_rate": 1e-3, "warmup_ratio": 0.0}, {}),
+    ("l2_sp", {"strength": 2000.0}, {}, {}),
+    ("tfidf_logistic", {}, NONE, {}),
+    ("weight_mixup", {}, {}, SEARCH),
+    ("weight_mixup", {"attention": "search"}, {}, {}),
+    ("wise_ft", {"alpha": 0.0, "head": "trained"}, {}, {}),
+]
+#: (regulariser, options, kind of task)
+TASKS: list[tuple[str, dict[str, Any], str]] = [
+    ("contrastive", {}, "regression"),
+    ("label_smoothing", {}, "regression"),
+    ("linear_head", {"head": "package"}, "regression"),
+    ("r3f", {"variant": "released"}, "regression"),
+    ("supervised_contrastive", {}, "regression"),
+    ("tdt", {"variant": "released"}, "regression"),
+    ("verbaliser", {}, "regression"),
+]
+#: (regulariser, options, changes of the bench, code)
+ENCODERS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("lnsr", {"layer": 5}, {}, "layer-out-of-range"),
+    ("lora", {}, {"architecture": "xlnet"}, "encoder-does-not-fit"),
+    ("manifold_mixup", {}, {"architecture": "bart"}, "encoder-does-not-fit"),
+    ("manifold_mixup", {"layers": [5]}, {}, "layer-out-of-range"),
+    ("mask_tuning", {}, {}, "masked-lm-head-missing"),
+    ("mask_tuning", {"coupling": "separate"}, {}, "masked-lm-head-missing"),
+    ("smart", {"variant": "released"}, {"architecture": "xlnet"}, "encoder-does-not-fit"),
+    ("smart", {"variant": "released"}, {"architecture": "eurobert"}, "encoder-does-not-fit"),
+    ("top_k_layers", {"layers": 3}, {}, "layer-out-of-range"),
+    ("verbaliser", {}, {}, "masked-lm-head-missing"),
+    ("verbaliser", {}, {"max_length": 5, "masked_lm": True}, "template-too-long"),
+]
+
+
+def problems(name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]) -> list[str]:
+    cls = discover()[name]
+    try:
+        own = cls.Config.model_validate(options)
+    except ValidationError as error:
+        return [str(error)]
+    fields = {"name": "finetune", "data": DataConfig(), "repeat": None, **changes}
+    protocol = TRAINING.model_copy(update=training)
+    phase = Phase(
+        fields["name"], fields["data"], "checkpoint", fields["repeat"], None, ((name, own),), protocol, training
+    )
+    return cls.check_options(own, phase)
+
+
+@pytest.mark.parametrize(("name", "options", "training", "changes"), OPTIONS)
+def test_options_and_phases(
+    name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    assert problems(name, options, training, changes)
+
+
+@pytest.mark.parametrize(("name", "options", "training", "changes"), ACCEPTED)
+def test_their_neighbours_are_accepted(
+    name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    assert problems(name, options, training, changes) == []
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), TASKS)
+def test_tasks(name: str, options: dict[str, Any], kind: str) -> None:
+    cls = discover()[name]
+    own = cls.Config.model_validate(options)
+    assert cls.check_task(own, task(kind))
+    assert not cls.check_task(own, task("classification"))
+
+
+@pytest.mark.parametrize(("name", "options", "bench", "code"), ENCODERS)
+def test_encoders(name: str, options: dict[str, Any], bench: dict[str, Any], code: str) -> None:
+    with pytest.raises(RegftError) as refused:
+        Bench([(name, options)], **bench)
+    assert refused.value.code == code

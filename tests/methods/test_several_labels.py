@@ -14,7 +14,7 @@ from regft_core.methods.constant_answer import best_odds
 from regft_core.methods.label_thresholds import threshold
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Runner, method, names_layers, phase, six_layers
-from tests.methods.harness import TRAINING, examples, source_of
+from tests.methods.harness import TRAINING, changed, examples, source_of
 
 #: What has no meaning without one class an example, or is for values.
 REFUSED = {
@@ -74,7 +74,7 @@ def test_thresholds_move_the_bias_and_nothing_else() -> None:
         return runner.run([listed], steps=2)["finetune"].tensors["weights"]
 
     half, fitted, shared = run("none"), run("label"), run("all")
-    moved = {name for name in half if not torch.equal(half[name], fitted[name])}
+    moved = changed(half, fitted)
     assert moved == {"classifier.bias"}
     shift = shared["classifier.bias"] - half["classifier.bias"]
     torch.testing.assert_close(shift, shift[:1].expand(LABELS))

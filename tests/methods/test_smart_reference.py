@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks.base import Cost
 from regft_core.hooks.declare import MainPass
-from regft_core.methods.smart import PERTURBED, Smart, SmartConfig, log_odds_divergence, per_token
-from regft_core.schema import DropoutConfig
+from regft_core.methods.smart import PERTURBED, Smart, log_odds_divergence, per_token
 from regft_core.training.averaging import MovingAverage
 from regft_core.training.perturbation import example_maxima
-from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
-from tests.tiny import ARCHITECTURES
+from tests.methods.harness import MAKES, STILL, Bench
 
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
 #: KL(p || q) + KL(q || p) of p = (1/2, 1/2) and q = (3/4, 1/4).
 P, Q, BOTH = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]]), 0.274653
 SMOOTH = {"proximal": 0.0}
 PROXIMAL = {"weight": 0.0, "proximal": 1.0}
 
 
-def smart(bench: Bench) -> Smart:
-    found = next(r for r in bench.stack.regularisers if r.name == "smart")
-    assert isinstance(found, Smart)
-    return found
-
-
 def perturbation(bench: Bench) -> list[Tensor]:
     """What the perturbed pass of one step added to the word embeddings."""
     bench.stack.backward(bench.step())
-    return [value.detach() for value in smart(bench).perturbation.tensors()]
-
-
-def given(bench: Bench, one: Tensor, two: Tensor) -> Tensor:
-    """The terms with given predictions of the plain and of every other pass."""
-    step = bench.step()
-    step.forward = lambda *args, **options: two  # type: ignore[method-assign]
-    return smart(bench).terms(step, MainPass(one, None, torch.zeros(())))
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"weight": 3.0, "proximal": 0.0}, 3 * BOTH),
-        ({"weight": 0.0, "proximal": 2.0}, 2 * BOTH),
-        ({"weight": 3.0, "proximal": 2.0}, 5 * BOTH),
-    ],
-)
-def test_terms_of_known_predictions(options: dict[str, Any], expected: float) -> None:
-    bench = Bench([("smart", {**options, "direction": "random"})])
-    assert float(given(bench, P.repeat(2, 1), Q.repeat(2, 1))) == pytest.approx(expected, abs=1e-5)
-    assert float(given(bench, Q, Q)) == pytest.approx(0.0, abs=1e-7)
-    regression = Bench([("smart", {**options, "direction": "random"})], kind="regression")
-    squares = given(regression, torch.tensor([[1.0]]), torch.tensor([[-2.0]]))
-    assert float(squares) == pytest.approx(9 * expected / BOTH, rel=1e-5)
+    return [value.detach() for value in bench.regulariser(Smart).perturbation.tensors()]
 
 
 def test_the_released_divergence_detaches_each_target() -> None:
@@ -67,7 +31,7 @@ def test_the_released_divergence_detaches_each_target() -> None:
     for variant, expected in (("released", -0.25), ("paper", None)):
         one = P.clone().requires_grad_()
         options = {"variant": variant, "proximal": 0.0, "direction": "random"}
-        term = given(Bench([("smart", options)]), one, Q)
+        term = Bench([("smart", options)]).terms(one, Q)[1]
         assert float(term.detach()) == pytest.approx(BOTH, abs=1e-6)
         term.backward()
         assert one.grad is not None
@@ -79,7 +43,7 @@ def test_the_released_divergence_detaches_each_target() -> None:
             assert one.grad[0, 0].item() == pytest.approx(-0.25 + more, abs=1e-5)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MAKES)
 def test_the_perturbation_stays_in_its_radius_and_off_padding(architecture: str) -> None:
     bench = Bench([("smart", {**SMOOTH, "steps": 2})], architecture=architecture)
     values = perturbation(bench)
@@ -93,7 +57,7 @@ def test_the_perturbation_stays_in_its_radius_and_off_padding(architecture: str)
 
 def test_one_ascent_step_by_hand() -> None:
     bench = Bench([("smart", {**SMOOTH, "radius": 0.5, "step_size": 0.25})])
-    method, step = smart(bench), bench.step()
+    method, step = bench.regulariser(Smart), bench.step()
     method.perturbation.begin(step)
     step.forward(PERTURBED)
     method.perturbation.update([torch.zeros_like(method.perturbation.tensors()[0])])
@@ -116,19 +80,6 @@ def test_largest_entries_are_over_all_rows_and_inputs_of_an_example() -> None:
     one[0, 0, 0], one[1, 0, 1], two[1, 0, 0] = 3.0, -4.0, 2.0
     assert example_maxima([one, two], 1).flatten().tolist() == [3.0, 4.0, 0.0, 0.0]
     assert example_maxima([one, two], 2).flatten().tolist() == [4.0, 4.0, 0.0, 0.0]
-
-
-def test_an_ascent_finds_a_larger_divergence_than_random_noise_of_its_size() -> None:
-    found = {}
-    for direction in ("gradient", "random"):
-        # Large enough for fp32 to resolve the divergence; the step reaches the radius in most entries.
-        size = {"step_size": 1.0} if direction == "gradient" else {}
-        options = {**SMOOTH, **size, "direction": direction, "noise": 1e-3, "radius": 1e-2}
-        bench = Bench([("smart", options)], dropout=STILL)
-        (value,) = perturbation(bench)
-        assert value.abs().max().item() == pytest.approx(1e-2)
-        found[direction] = bench.stack.diagnostics().values[0][2]
-    assert found["gradient"] > 3 * found["random"] > 0
 
 
 def test_random_noise_has_the_size_of_the_radius_everywhere() -> None:
@@ -160,8 +111,8 @@ def test_what_the_ascent_climbs_is_summed_over_the_batch(
     step = bench.step()
     monkeypatch.setattr(step, "gradients", lambda loss, inputs: climbed.append(float(loss)))
     monkeypatch.setattr(step, "forward", lambda *args, **options: Q.repeat(2, 1))
-    monkeypatch.setattr(smart(bench), "ascend", lambda *args: None)
-    smart(bench).terms(step, MainPass(P.repeat(2, 1), None, torch.zeros(())))
+    monkeypatch.setattr(bench.regulariser(Smart), "ascend", lambda *args: None)
+    bench.regulariser(Smart).terms(step, MainPass(P.repeat(2, 1), None, torch.zeros(())))
     assert climbed == pytest.approx([expected], abs=1e-5)
 
 
@@ -169,7 +120,7 @@ def test_the_released_regression_compares_all_pairs_of_a_batch() -> None:
     one, two = torch.tensor([[1.0], [0.0]]), torch.tensor([[-2.0], [3.0]])
     for variant, expected in (("released", (9 + 4 + 4 + 9) / 4), ("paper", (9 + 9) / 2)):
         bench = Bench([("smart", {"variant": variant, **SMOOTH, "direction": "random"})], kind="regression")
-        assert float(given(bench, one, two)) == pytest.approx(expected)
+        assert float(bench.terms(one, two)[1]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("direction", ["gradient", "random"])
@@ -186,7 +137,7 @@ def test_the_released_perturbation_reaches_one_per_token(direction: str) -> None
 
 def test_the_released_site_applies_the_embedding_module_twice() -> None:
     bench = Bench([("smart", {"variant": "released", "direction": "random"})], dropout=STILL)
-    method, step = smart(bench), bench.step()
+    method, step = bench.regulariser(Smart), bench.step()
     plain = step.forward()
     assert torch.equal(plain, Bench(dropout=STILL).step().forward())
     method.perturbation.begin(step)
@@ -218,7 +169,7 @@ def test_at_the_start_the_past_is_the_present_also_under_dropout() -> None:
 def test_the_proximal_gradient_by_hand() -> None:
     """Passes of two models: one with today's weights, one with those of the past and no gradient."""
     bench = Bench([("smart", {**PROXIMAL, "proximal": 0.7})], dropout=STILL)
-    past = smart(bench)._past()
+    past = bench.regulariser(Smart)._past()
     with torch.no_grad():
         for tensor in past.tensors.values():
             tensor.mul_(-0.9)
@@ -243,7 +194,7 @@ def test_the_proximal_gradient_by_hand() -> None:
 
 def test_momentum_follows_the_weights_and_changes_after_a_tenth() -> None:
     bench = Bench([("smart", {**PROXIMAL, "momentum": 0.5, "late_momentum": 0.75})])
-    method, name = smart(bench), "classifier.bias"
+    method, name = bench.regulariser(Smart), "classifier.bias"
     average = method._past().tensors[name]
     assert isinstance(method.past, MovingAverage)
     with torch.no_grad():
@@ -252,33 +203,3 @@ def test_momentum_follows_the_weights_and_changes_after_a_tenth() -> None:
     for index, expected in ((0, 4.0), (1, 5.0), (9, 5.75)):  # step 1 of 10 is the first late one
         method.observe_weights(bench.step(index))
         assert average.tolist() == [expected] * 2
-
-
-def test_the_past_is_part_of_the_checkpoint() -> None:
-    def make() -> Bench:
-        return Bench([("smart", PROXIMAL)])
-
-    whole = make()
-    weights, _ = resumed(make, 3)
-    assert same(whole.train(), weights)
-    # It matters: with another past, the result is another one.
-    assert not same(weights, Bench([("smart", {**PROXIMAL, "momentum": 0.0, "late_momentum": 0.0})]).train())
-
-
-# -------------------------------------------------------------------------------------- declared
-
-
-@pytest.mark.parametrize(
-    ("options", "cost"),
-    [
-        ({}, Cost(4, 3)),
-        ({"steps": 2}, Cost(5, 4)),
-        ({"direction": "random"}, Cost(3, 2)),
-        (PROXIMAL, Cost(2, 1)),
-        ({"variant": "released"}, Cost(3, 3)),
-    ],
-)
-def test_cost_counts_every_pass(options: dict[str, Any], cost: Cost) -> None:
-    assert Smart.declare(SmartConfig.model_validate(options)).says.cost == cost
-    done = Bench([("smart", options)], training=TRAINING.model_copy(update={"max_steps": 2})).loop().train()
-    assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)

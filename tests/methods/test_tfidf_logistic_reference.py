@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
-from regft_core.hooks.declare import from_tensor, to_tensor
+from regft_core.hooks.declare import from_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
 from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify_words, regress_words
 from regft_core.training.logistic import Penalty, log_probabilities
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
-from tests.methods.harness import TRAINING, Bench, examples
-
-NO_STEPS = TRAINING.model_copy(update={"epochs": 0})
+from tests.methods.harness import NO_STEPS, Bench, examples
 
 
 def rows(*texts: str, second: tuple[str, ...] = (), labels: tuple[float, ...] = ()) -> list[Example]:
@@ -83,10 +79,6 @@ def test_a_pair_by_hand() -> None:
     assert features[1, 12] == pytest.approx(1)
 
 
-def test_the_most_frequent_terms_are_kept() -> None:
-    assert bag(rows("a a a b b c"), limit=2).blocks[0]["terms"] == ["a", "b"]
-
-
 def test_texts_without_a_word_are_said_so() -> None:
     with raises_code(RunFailed, "nothing-to-count", "word"):
         bag(rows("...", "!?"))
@@ -128,11 +120,6 @@ def test_logistic_regression_is_at_its_stationary_point() -> None:
     errors = np.exp(log_probabilities(features @ weight.T + bias)) - np.eye(3)[labels]
     np.testing.assert_allclose(errors.T @ features + strength * weight, 0, atol=1e-3)
     np.testing.assert_allclose(errors.sum(0), 0, atol=1e-3)
-
-
-def test_log_probabilities_by_hand() -> None:
-    found = log_probabilities(np.array([[0.0, math.log(3.0)], [1000.0, 1000.0]]))
-    np.testing.assert_allclose(found, np.log([[0.25, 0.75], [0.5, 0.5]]))
 
 
 @pytest.mark.parametrize("noise", [0.1, 1.0, 4.0])
@@ -199,13 +186,6 @@ def test_what_is_kept_answers_alone(form: dict[str, Any]) -> None:
     np.testing.assert_allclose(answers, expected, atol=1e-6)
     assert answers.dtype == np.float32
     assert answers.std() > 1e-3
-
-
-def test_kept_terms_are_json_in_bytes() -> None:
-    value = [{"terms": ["schön", "電影", 'a "b"'], "longest": 2}]
-    tensor = to_tensor(value)
-    assert tensor.dtype == torch.uint8
-    assert json.loads(bytes(tensor.tolist())) == value == from_tensor(tensor)
 
 
 def test_only_the_training_share_is_read() -> None:

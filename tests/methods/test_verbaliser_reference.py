@@ -10,29 +10,22 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from regft_core.data.prompts import Prompt, appended, demonstrations, prompted, word_tokens, wrong_words
+from regft_core.data.prompts import Prompt, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
 from regft_core.methods.verbaliser import Verbaliser
 from regft_core.models.mask_head import MaskClassifier
 from tests.errors import raises_code
 from tests.methods.chain import phase
-from tests.methods.harness import LABEL_WORDS, TRAINING, Bench, examples, source_of, tokenizer_of
+from tests.methods.harness import LABEL_WORDS, STILL, TRAINING, Bench, examples, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
 WITH_MASK = [name for name in MASKED_LM_ARCHITECTURES if name != "xlnet"]
-NO_DROPOUT = {"hidden": 0.0, "attention": 0.0}
 DEMONSTRATED = {"demonstrations": "per_class"}
 
 
 def bench(options: dict[str, Any] | None = None, **given: Any) -> Bench:
     given = {"masked_lm": True, **given}
     return Bench([("verbaliser", options or {})], **given)
-
-
-def verbaliser(own: Bench) -> Verbaliser:
-    found = own.stack.regularisers[0]
-    assert isinstance(found, Verbaliser)
-    return found
 
 
 def classifier(own: Bench) -> MaskClassifier:
@@ -76,7 +69,7 @@ def test_logits_are_those_of_the_masked_lm_at_the_mask(architecture: str) -> Non
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2"])
 def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
     """The gradient of the cross-entropy of the words, in every tensor of the masked LM, the tied one included."""
-    own = bench(architecture=architecture, dropout=None, training=TRAINING.model_copy(update={"dropout": _dropout()}))
+    own = bench(architecture=architecture, dropout=None, training=TRAINING.model_copy(update={"dropout": STILL}))
     language_model = pretrained(architecture)
     language_model.config._attn_implementation = own.model.config._attn_implementation
     step = own.step()
@@ -96,19 +89,6 @@ def test_one_step_is_that_of_the_masked_lm(architecture: str) -> None:
 
 def _inputs(batch: Any) -> dict[str, torch.Tensor]:
     return {name: value for name, value in batch.model_inputs().items() if name != "token_type_ids"}
-
-
-def _dropout() -> Any:
-    from regft_core.schema import DropoutConfig
-
-    return DropoutConfig(**NO_DROPOUT)
-
-
-def test_it_adds_no_parameter() -> None:
-    own = bench()
-    assert own.trainee.sites.head == ()
-    ours = sum(parameter.numel() for _, parameter in own.trainee.named_raw())
-    assert ours == sum(parameter.numel() for parameter in pretrained("bert").parameters())
 
 
 # ------------------------------------------------------------------------------------ words
@@ -156,14 +136,6 @@ def test_long_texts_are_cut_and_the_template_is_not() -> None:
     assert rows["special_mask"][0] == [int(part == -1) for part in rows["segment"][0]]
 
 
-def test_cut_texts_are_marked() -> None:
-    own = bench(max_length=14)
-    longer = [len(own.tokenizer(f"{row.text} it was [MASK] .")["input_ids"]) > 14 for row in examples(12)]
-    assert 0 < sum(longer) < 12
-    assert own.stack.marks() == [f"verbaliser: {sum(longer)} of 12 training texts were cut to fit the template"]
-    assert bench(max_length=64).stack.marks() == []
-
-
 def test_the_mask_token_in_a_text_is_refused() -> None:
     tokenizer = tokenizer_of(source_of("bert", True))
     one = replace(examples(1)[0], text="good [MASK] film")
@@ -177,7 +149,7 @@ def test_the_mask_token_in_a_text_is_refused() -> None:
 def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
     own = bench(DEMONSTRATED, labels=3, max_length=160)
     step = own.step()
-    batch = verbaliser(own).change_batch(step)
+    batch = own.regulariser(Verbaliser).change_batch(step)
     tokenizer, given = own.tokenizer, examples(12, labels=3)
     words = classifier(own).label_words.tolist()
     prompt = own.setting.prompt
@@ -199,30 +171,8 @@ def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
     assert batch.host_indices == step.batch.host_indices
 
 
-def test_demonstrations_are_drawn_anew_in_each_step_and_alike_in_each_run() -> None:
-    own = bench(DEMONSTRATED)
-    first, again = (verbaliser(one).change_batch(one.step()) for one in (own, bench(DEMONSTRATED)))
-    assert torch.equal(first.input_ids, again.input_ids)
-    later = own.step()
-    later.index = 1
-    found = verbaliser(own).change_batch(later).input_ids
-    assert found.shape != first.input_ids.shape or not torch.equal(found, first.input_ids)
-
-
-def test_only_the_first_mask_is_read() -> None:
-    """Demonstrations have their words in the places of masks, so each row still has one."""
-    own = bench(DEMONSTRATED)
-    batch = verbaliser(own).change_batch(own.step())
-    assert ((batch.input_ids == own.tokenizer.mask_token_id).sum(1) == 1).all()
-
-
-def test_a_row_is_never_longer_than_the_model_reads() -> None:
-    own = bench(DEMONSTRATED, max_length=24, labels=2)
-    assert verbaliser(own).change_batch(own.step()).input_ids.shape[1] <= 24
-
-
 def test_a_trained_step_is_that_of_the_appended_rows() -> None:
-    own = bench(DEMONSTRATED, training=TRAINING.model_copy(update={"dropout": _dropout()}))
+    own = bench(DEMONSTRATED, training=TRAINING.model_copy(update={"dropout": STILL}))
     plain, step = deepcopy(own.model), own.step()
     seen: list[Any] = []
     backward = own.stack.backward
@@ -235,24 +185,11 @@ def test_a_trained_step_is_that_of_the_appended_rows() -> None:
     own.stack.backward = look  # type: ignore[method-assign]
     own.loop()._step([list(step.batch.host_indices)])
     batch, loss = seen[0]
-    added = verbaliser(own).change_batch(step)
+    added = own.regulariser(Verbaliser).change_batch(step)
     assert torch.equal(batch.input_ids, added.input_ids)
     with torch.no_grad():
         wanted = torch.nn.functional.cross_entropy(plain(**_inputs(added)).logits, added.labels)
     torch.testing.assert_close(loss, wanted, atol=1e-6, rtol=1e-6)
-
-
-# ------------------------------------------------------------------------------------- head
-
-
-def test_appended_tokens_count_as_the_template() -> None:
-    own = bench()
-    longer = appended(own.encoded, [[7, 8]] * len(own.encoded))
-    assert longer.ordinary == own.encoded.ordinary
-    assert longer.lengths == [length + 2 for length in own.encoded.lengths]
-
-
-# ------------------------------------------------------------------------------ interruption
 
 
 # ------------------------------------------------------------------------------- composition

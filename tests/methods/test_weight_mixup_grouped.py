@@ -14,8 +14,7 @@ from torch import Tensor
 
 from regft_core.methods.weight_mixup import WeightMixup
 from regft_core.training import bilevel
-from tests.methods.harness import TRAINING, Bench, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench
 
 #: A learning rate from the first step on, so that the virtual step moves the weights.
 CONSTANT = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant"})
@@ -37,12 +36,6 @@ def searching(options: dict[str, Any], **more: Any) -> Bench:
     return Bench([("weight_mixup", options)], phase="search-0", validation=True, **{"training": CONSTANT, **more})
 
 
-def mixup(bench: Bench) -> WeightMixup:
-    regulariser = bench.stack.regularisers[0]
-    assert isinstance(regulariser, WeightMixup)
-    return regulariser
-
-
 def relative_difference(one: list[Tensor], other: list[Tensor]) -> float:
     difference = bilevel.global_norm([a - b for a, b in zip(one, other, strict=True)])
     return float(difference / bilevel.global_norm(other))
@@ -54,7 +47,7 @@ def first_step(options: dict[str, Any], grouped: bool) -> tuple[list[Tensor], li
     loop = bench.loop()
     step = bench.step(validation=bench.validation, optimizer=loop.optimizer, learning_rate=1e-3)
     seen: list[list[Tensor]] = []
-    two_level = mixup(bench).two_level
+    two_level = bench.regulariser(WeightMixup).two_level
     original = two_level._update
 
     def spy(step: Any, gradient: list[Tensor]) -> None:
@@ -63,7 +56,7 @@ def first_step(options: dict[str, Any], grouped: bool) -> tuple[list[Tensor], li
         original(step, gradient)
 
     two_level._update = spy  # type: ignore[method-assign]
-    mixup(bench).backward(step)
+    bench.regulariser(WeightMixup).backward(step)
     slopes = [torch.zeros_like(w) if w.grad is None else w.grad for w in step.weights()]
     return seen[0], seen[1], slopes, bench.stack.diagnostics().values
 
@@ -84,24 +77,6 @@ def test_a_search_step_is_the_same_but_for_rounding(name: str) -> None:
         assert value == pytest.approx(number, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["paper", "reused", "convex", "full rank", "released"])
-def test_a_resumed_search_has_the_bits_of_an_uninterrupted_one(name: str) -> None:
-    whole = searching(SEARCHES[name], grouped=True)
-    expected = whole.train()
-    weights, logged = resumed(lambda: searching(SEARCHES[name], grouped=True), at=3)
-    assert same(weights, expected)
-    assert logged == whole.stack.diagnostics().values
-
-
-def test_the_weights_come_back_bit_for_bit() -> None:
-    bench = searching({}, grouped=True)
-    loop = bench.loop()
-    step = bench.step(validation=bench.validation, optimizer=loop.optimizer, learning_rate=0.3)
-    before = [weight.detach().clone() for weight in step.weights()]
-    mixup(bench).two_level.virtual(step)
-    assert all(torch.equal(one, other) for one, other in zip(step.weights(), before, strict=True))
-
-
 def test_a_gradient_in_the_place_of_two_is_taken_once() -> None:
     """What is handed to the loop must not be the tensors that autograd gave, which may be one for two weights."""
     bench = searching({"inner_gradient": "reused"}, grouped=True)
@@ -117,7 +92,7 @@ def test_a_gradient_in_the_place_of_two_is_taken_once() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bilevel, "gradients", spy)
-        mixup(bench).backward(step)
+        bench.regulariser(WeightMixup).backward(step)
     slopes = [weight.grad for weight in step.weights()]
     assert all(torch.equal(a, 0.5 * b) for a, b in zip(slopes, given, strict=True) if a is not None)
     assert not {a.data_ptr() for a in slopes if a is not None} & {b.data_ptr() for b in given}

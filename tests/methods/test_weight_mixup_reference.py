@@ -12,13 +12,11 @@ from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed, Setting
 from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
-from regft_core.runs.row_splits import split_rows
 from regft_core.schema import DropoutConfig
 from regft_core.training import bilevel
 from tests.errors import raises_code
-from tests.methods.chain import method, phase, runner
-from tests.methods.harness import TRAINING, Bench, largest_difference, same
-from tests.methods.interruption import resumed
+from tests.methods.chain import phase, runner
+from tests.methods.harness import TRAINING, Bench
 
 FROM_SEARCH = {"attention": "search"}
 
@@ -28,10 +26,8 @@ def searching(options: dict[str, Any] | None = None, **more: Any) -> Bench:
     return Bench([("weight_mixup", options or {})], phase="search-0", validation=True, **more)
 
 
-def mixup(run: Bench) -> WeightMixup:
-    regulariser = run.stack.regularisers[0]
-    assert isinstance(regulariser, WeightMixup)
-    return regulariser
+def attention(run: Bench) -> list[Tensor]:
+    return list(run.regulariser(WeightMixup)._attention().values())
 
 
 def handed_by(run: Bench) -> dict[str, Handed]:
@@ -81,14 +77,6 @@ def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_
     assert torch.allclose(convex(pretrained), pretrained, atol=1e-6)
 
 
-def test_attention_at_one_is_vanilla_for_twenty_steps() -> None:
-    """Card, oracle 1: forward, gradients and optimiser steps."""
-    twenty = TRAINING.model_copy(update={"epochs": 20, "max_steps": 20})
-    ones = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.0})], training=twenty)
-    assert same(ones.train(), Bench(training=twenty).train())
-    assert not same(ones.trainee.plain_weights(), Bench().train())  # of six steps
-
-
 def test_attention_at_zero_is_the_pretrained_weight_with_the_bias_of_the_task() -> None:
     """Card, oracle 1: whatever the task weight, the output is that of the pretrained one."""
     from torch.nn.utils import parametrize
@@ -116,17 +104,9 @@ def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
     assert values.min() > 0.96
 
 
-@pytest.mark.parametrize(("std", "expected"), [(0.005, 0.996), (0.1, 0.925), (0.45, 0.710)])
-def test_a_random_attention_shrinks_the_pretrained_weight_by_what_it_clips(std: float, expected: float) -> None:
-    """Half of the factors are cut to 1, so the coefficients of W and W0 add up to less: 29% less at 0.45."""
-    pretrained, generator = torch.ones(2000, 3000), torch.Generator().manual_seed(0)
-    module = WeightMixing(pretrained, rank=1, form="factored", std=std, generator=generator)
-    assert float(module(pretrained).mean()) == pytest.approx(expected, abs=0.01)
-
-
 def test_every_linear_but_the_head_is_mixed() -> None:
     run = searching()
-    names = set(mixup(run).mixings)
+    names = set(run.regulariser(WeightMixup).mixings)
     linears = {f"{n}.weight" for n, m in run.model.named_modules() if isinstance(m, torch.nn.Linear)}
     assert linears - names == {"classifier.weight"}
 
@@ -138,7 +118,7 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     """(finite difference, exact) mixed term of one step with dropout on and shared masks."""
     step = run.step(optimizer=None)
     weights = [p for _, p in run.trainee.named_raw()]
-    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
+    attention = [p for m in run.regulariser(WeightMixup).mixings.values() for p in m.parameters()]
     for parameter in attention:
         parameter.requires_grad_(True)
 
@@ -176,32 +156,9 @@ def test_hypergradient_equals_double_backward_with_dropout_on() -> None:
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.3)
 
 
-def test_independent_dropout_masks_ruin_the_estimate() -> None:
-    """Card, trap 1: why both sides of the difference share their draw."""
-    run = searching(attention="eager")
-    step = run.step()
-    weights = [p for _, p in run.trainee.named_raw()]
-    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
-    for parameter in attention:
-        parameter.requires_grad_(True)
-    _, exact = hypergradient_terms(run, 0.01)
-    direction = bilevel.gradients(step.task_loss(step.forward("validation", draw=1)), weights)
-    copies = bilevel.snapshot(weights)
-    estimate = bilevel.mixed_term(
-        lambda: step.task_loss(step.forward("train", draw=2)),
-        lambda: step.task_loss(step.forward("train", draw=3)),
-        weights,
-        direction,
-        attention,
-        0.01,
-    )
-    bilevel.restore(weights, copies)
-    assert relative_error(estimate, exact) > 0.5
-
-
 def captured_update(run: Bench) -> dict[str, Any]:
     """Run one search step and capture what the attention update was given."""
-    two_level = mixup(run).two_level
+    two_level = run.regulariser(WeightMixup).two_level
     seen: dict[str, Any] = {}
     original = two_level._update
 
@@ -230,7 +187,7 @@ def test_paper_restores_the_weights_bit_for_bit() -> None:
 def test_released_leaves_the_weights_displaced_by_the_radius() -> None:
     """Card, oracle 6: norm 0.01 along minus the preconditioned validation gradient."""
     run = searching({"variant": "released"}, training=TRAINING.model_copy(update={"warmup_ratio": 0.0}))
-    two_level = mixup(run).two_level
+    two_level = run.regulariser(WeightMixup).two_level
     after_inner: list[Tensor] = []
     original = two_level._validation_gradients
 
@@ -251,7 +208,7 @@ def test_first_order_is_adamw_on_the_validation_gradient() -> None:
     constant = TRAINING.model_copy(update={"warmup_ratio": 0.0})
     run = searching(first_order, training=constant)
     step = run.step()
-    attention = [p for m in mixup(run).mixings.values() for p in m.parameters()]
+    attention = [p for m in run.regulariser(WeightMixup).mixings.values() for p in m.parameters()]
     for parameter in attention:
         parameter.requires_grad_(True)
     assert run.validation is not None
@@ -265,55 +222,10 @@ def test_first_order_is_adamw_on_the_validation_gradient() -> None:
     for copy, gradient in zip(copies, seen["gradient"], strict=True):
         copy.grad = gradient
     torch.optim.AdamW(copies, lr=2e-3, weight_decay=0.01).step()
-    stepped = [p for m in mixup(other).mixings.values() for p in m.parameters()]
+    stepped = [p for m in other.regulariser(WeightMixup).mixings.values() for p in m.parameters()]
     assert any(not torch.equal(a, b) for a, b in zip(attention, stepped, strict=True))
     for copy, parameter in zip(copies, stepped, strict=True):
         assert torch.allclose(copy.detach().clamp(0, 1), parameter, atol=1e-7)
-
-
-def test_second_order_differs_from_first_order_by_the_learning_rate_times_the_mixed_term() -> None:
-    constant = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant", "learning_rate": 0.05})
-    first = captured_update(searching({"implicit": "none"}, training=constant))
-    second = captured_update(searching(training=constant))
-    one = captured_update(searching({"implicit": "one"}, training=constant))
-    assert any(not torch.equal(a, b) for a, b in zip(first["gradient"], second["gradient"], strict=True))
-    # lr and one share the virtual step and differ only in the factor of the mixed term.
-    mixed = [(s - o) / (1 - 0.05) for s, o in zip(second["gradient"], one["gradient"], strict=True)]
-    direct = [s + 0.05 * m for s, m in zip(second["gradient"], mixed, strict=True)]
-    rebuilt = [d - m for d, m in zip(direct, mixed, strict=True)]
-    assert all(torch.allclose(r, o, atol=1e-6) for r, o in zip(rebuilt, one["gradient"], strict=True))
-
-
-def test_reused_gradient_saves_a_pass_and_fresh_sees_the_new_attention() -> None:
-    fresh = searching().loop().train()
-    reused = searching({"inner_gradient": "reused"}).loop().train()
-    assert (fresh.forward_passes / fresh.batches, reused.forward_passes / reused.batches) == (5.0, 4.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "passes"),
-    [
-        ({}, 5),
-        ({"inner_gradient": "reused"}, 4),
-        ({"implicit": "none"}, 2),
-        ({"implicit": "one"}, 5),
-        ({"variant": "released"}, 5),
-        ({"variant": "released", "implicit": "none"}, 3),
-        ({"interval": 2}, 3),
-        ({"variant": "released", "interval": 3}, 7 / 3),
-    ],
-)
-def test_declared_passes_are_the_measured_ones(options: dict[str, Any], passes: float) -> None:
-    declared = WeightMixup.declare(WeightMixupConfig(**options)).says.cost
-    assert (declared.forward, declared.backward) == (pytest.approx(passes), pytest.approx(passes))
-    done = searching(options).loop().train()
-    assert done.forward_passes / done.batches == pytest.approx(declared.forward)
-    assert done.backward_passes / done.batches == pytest.approx(declared.backward)
-
-
-def test_interval_updates_the_attention_every_so_many_steps() -> None:
-    done = searching({"interval": 3}).loop().train()
-    assert done.forward_passes == 6 + 2 * 4  # 6 steps, 2 of them with 4 more passes
 
 
 def test_updates_at_an_interval_take_the_held_out_batches_in_turn() -> None:
@@ -330,13 +242,13 @@ def test_updates_at_an_interval_take_the_held_out_batches_in_turn() -> None:
 def test_attention_stays_in_range_and_moves(variant: str) -> None:
     """Card, oracle 8."""
     run = searching({"variant": variant, "attention_learning_rate": 0.1})
-    before = [p.detach().clone() for p in mixup(run)._attention().values()]
+    before = [p.detach().clone() for p in attention(run)]
     loop = run.loop()
     loop.on_step = lambda _: [
-        (pytest.fail("out of range") if p.min() < 0 or p.max() > 1 else None) for p in mixup(run)._attention().values()
+        (pytest.fail("out of range") if p.min() < 0 or p.max() > 1 else None) for p in attention(run)
     ]
     loop.train()
-    after = list(mixup(run)._attention().values())
+    after = attention(run)
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
@@ -344,7 +256,7 @@ def test_attention_is_updated_once_a_step_whatever_the_accumulation() -> None:
     split = TRAINING.model_copy(update={"batch_size": 2, "accumulation": 2})
     run = searching(training=split)
     updated: list[int] = []
-    two_level = mixup(run).two_level
+    two_level = run.regulariser(WeightMixup).two_level
     original = two_level.updated
     two_level.updated = lambda index, *rest: (updated.append(index), original(index, *rest))[1]
     done = run.loop().train()
@@ -378,10 +290,10 @@ def draws_and_losses(variant: str) -> tuple[list[tuple[str, int]], list[float]]:
 
     step.forward, step.task_loss = spy, keep  # type: ignore[method-assign]
     # No rates, so that the first and the last pass see the same weights and attention (but for the radius).
-    mixup(run).two_level.rate = 0.0
+    run.regulariser(WeightMixup).two_level.rate = 0.0
     for group in loop.optimizer.param_groups:
         group["lr"] = 0.0
-    mixup(run).backward(step)
+    run.regulariser(WeightMixup).backward(step)
     return passes, losses
 
 
@@ -420,68 +332,24 @@ def test_a_released_search_epoch_has_one_step_more_than_full_batches() -> None:
     assert made.run_phase(plain, {}).members[0].progression.step == 2 * 4
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_the_loss_that_the_search_lowers_is_logged(variant: str) -> None:
-    """It is the one on the rows set aside, at the weights of the inner step."""
-    run = searching({"variant": variant})
-    seen = captured_update(run)
-    logged = [(name, step, value) for name, step, value in run.stack.diagnostics().values if "loss" in name]
-    assert logged == [("weight_mixup.validation_loss", 0, pytest.approx(float(seen["validation_loss"])))]
-    assert run.validation is not None
-    batch = run.validation.batch(0)
-    if variant == "paper":  # the first rate of the warm-up is 0, so the virtual step stays where it is
-        fresh = searching({"variant": variant})
-        step = fresh.step()
-        expected = step.task_loss(step.forward("validation", batch=batch, draw=1), batch.labels)
-        assert logged[0][2] == pytest.approx(float(expected.detach()), rel=1e-6)
-    whole = searching({"variant": variant}, training=TRAINING.model_copy(update={"epochs": 8}))
-    whole.loop().train()
-    named = [step for name, step, _ in whole.stack.diagnostics().values if name == "weight_mixup.validation_loss"]
-    assert named == [0, 10, 20]
-
-
 def test_moments_are_dropped_once_after_the_first_released_step() -> None:
     run = searching({"variant": "released"})
     loop = run.loop()
     sizes: list[int] = []
-    original = mixup(run).backward
+    original = run.regulariser(WeightMixup).backward
 
     def look(step: Any) -> Any:
         loss = original(step)
         sizes.append(len(step.optimizer.state))
         return loss
 
-    mixup(run).backward = look  # type: ignore[method-assign]
+    run.regulariser(WeightMixup).backward = look  # type: ignore[method-assign]
     loop.train()
     assert sizes[0] == 0
     assert all(size > 0 for size in sizes[1:])
 
 
 # ------------------------------------------------------------------------- splits and averaging
-
-
-def test_splits_are_disjoint_sized_and_independent() -> None:
-    """Card, oracle 9."""
-    search = method("weight_mixup").phases[0]
-    assert search.data.split == 0.8
-    splits = [split_rows(301, search.data.split, 0, search.name, index) for index in range(5)]
-    assert splits == [split_rows(301, 0.8, 0, search.name, index) for index in range(5)]
-    for own, aside in splits:
-        assert len(own) == int(0.8 * 301)
-        assert sorted(own + aside) == list(range(301))
-    assert len({tuple(own) for own, _ in splits}) == 5
-    assert split_rows(301, 0.8, 1, search.name, 0)[0] != splits[0][0]
-
-
-def test_the_two_levels_learn_on_different_rows() -> None:
-    """Weights on the split's rows, attention on those set aside; members split anew."""
-    search = phase([("weight_mixup", {})], name="search", split=0.8, times=2)
-    made = runner()
-    inputs = [made.inputs(search, {}, index) for index in range(2)]
-    for member in inputs:
-        assert not set(member.train_rows) & set(member.validation_rows)
-        assert sorted([*member.train_rows, *member.validation_rows]) == list(range(made.rows))
-    assert inputs[0].train_rows != inputs[1].train_rows
 
 
 def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
@@ -519,12 +387,6 @@ def test_average_of_the_searches_and_what_fine_tuning_starts_from() -> None:
         assert torch.equal(mixing_module.pretrained, pretrained[name])
 
 
-@pytest.mark.parametrize("variant", ["weight_mixup", "weight_mixup_released", "weight_mixup_soup"])
-def test_the_yaml_continues_from_all_weights(variant: str) -> None:
-    assert method(variant).finetune.start == "search"
-    assert method("weight_mixup_attention_only").finetune.start == "checkpoint"
-
-
 @pytest.mark.parametrize("other", [{"form": "convex"}, {"form": "full_rank"}, {"rank": 2}])
 def test_an_attention_of_another_form_is_refused_with_both(other: dict[str, Any]) -> None:
     """Convex and factored attention have the same shapes, so shapes alone would not tell."""
@@ -538,13 +400,13 @@ def test_an_attention_of_another_form_is_refused_with_both(other: dict[str, Any]
 
 def test_attention_is_frozen_while_fine_tuning_and_trained_jointly_on_request() -> None:
     run = tuning()
-    before = [p.detach().clone() for p in mixup(run)._attention().values()]
+    before = [p.detach().clone() for p in attention(run)]
     run.loop().train()
-    assert all(torch.equal(a, b) for a, b in zip(before, mixup(run)._attention().values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, attention(run), strict=True))
     joint = Bench([("weight_mixup", {"attention": "joint"})])
-    before = [p.detach().clone() for p in mixup(joint)._attention().values()]
+    before = [p.detach().clone() for p in attention(joint)]
     joint.loop().train()
-    after = list(mixup(joint)._attention().values())
+    after = attention(joint)
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(p.min() >= 0 and p.max() <= 1 for p in after)
 
@@ -564,54 +426,21 @@ def test_joint_attention_has_a_rate_and_decay_of_its_own() -> None:
     assert groups(attention_weight_decay=0.25) == {(0.5, 0.25)}
 
 
-@pytest.mark.parametrize("options", [{"attention": "joint"}, {"attention": "random"}])
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(options: dict[str, Any]) -> None:
-    whole = Bench([("weight_mixup", options)])
-    expected = whole.train()
-    weights, logged = resumed(lambda: Bench([("weight_mixup", options)]), at=3)
-    assert same(weights, expected)
-    assert logged == whole.stack.diagnostics().values
-
-
-def test_a_random_attention_is_drawn_anew_for_every_seed_and_frozen() -> None:
-    def drawn(seed: int) -> list[Tensor]:
-        run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.1})], seed=seed)
-        before = [p.detach().clone() for p in mixup(run)._attention().values()]
-        run.loop().train()
-        assert all(torch.equal(a, b) for a, b in zip(before, mixup(run)._attention().values(), strict=True))
-        return before
-
-    one, again, other = drawn(0), drawn(0), drawn(1)
-    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_soup_control_searches_without_mixing() -> None:
-    """Its search is plain training on the split, K times; then the mean of all weights is fine-tuned."""
-    soup = method("weight_mixup_soup")
-    search, final = soup.phases
-    assert (search.regularisers, final.regularisers) == ((), ())
-    own = method("weight_mixup").phases[0]
-    assert (search.data, search.repeat, search.training) == (own.data, own.repeat, own.training)
-    # Attention at 1 mixes nothing, so each member is one whose attention stays there.
-    ones = phase([("weight_mixup", {"attention": "random", "initial_std": 0.0})], name="search", split=0.8, times=2)
-    plain = phase(name="search", split=0.8, times=2)
-    assert same(runner().run_phase(plain, {}).handed.weights, runner().run_phase(ones, {}).handed.weights)
-
-
 def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     tight = TRAINING.model_copy(update={"clip_norm": 0.1, "optimizer": "adamax"})
     released = tuning({"variant": "released"}, training=tight)
     norms: list[tuple[float, float]] = []
-    original = mixup(released).clip_gradients
+    original = released.regulariser(WeightMixup).clip_gradients
 
     def look(step: Any) -> Any:
-        extra = [t.grad for m in mixup(released).mixings.values() for t in (m.pretrained, *m.parameters())]
+        extra = [
+            t.grad for m in released.regulariser(WeightMixup).mixings.values() for t in (m.pretrained, *m.parameters())
+        ]
         own = [p.grad for _, p in released.trainee.named_trainable() if p.grad is not None]
         norms.append(tuple(float(bilevel.global_norm(found)) for found in (own, extra)))  # type: ignore[arg-type]
         return original(step)
 
-    mixup(released).clip_gradients = look  # type: ignore[method-assign]
+    released.regulariser(WeightMixup).clip_gradients = look  # type: ignore[method-assign]
     done = released.loop().train()
     own, extra = norms[0]
     assert extra > 0.05 * own
@@ -620,8 +449,8 @@ def test_released_clip_norm_counts_the_frozen_tensors() -> None:
     # The norm that the loop measures was already scaled by the larger, joint norm.
     assert done.curve[0][4] < 0.1 < plain.curve[0][4]
     # Counting is all: neither the attention nor the pretrained copies move.
-    fresh = mixup(tuning({"variant": "released"}, training=tight))
-    for name, mixing_module in mixup(released).mixings.items():
+    fresh = tuning({"variant": "released"}, training=tight).regulariser(WeightMixup)
+    for name, mixing_module in released.regulariser(WeightMixup).mixings.items():
         assert torch.equal(mixing_module.pretrained, fresh.mixings[name].pretrained)
         assert all(
             torch.equal(a, b) for a, b in zip(mixing_module.parameters(), fresh.mixings[name].parameters(), strict=True)
@@ -638,30 +467,6 @@ def test_released_clipping_is_the_same_under_loss_scaling() -> None:
             loop.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
         norms.append([row[4] for row in loop.train().curve])
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
-
-
-def test_without_clipping_no_gradient_gathers_on_frozen_tensors() -> None:
-    run = tuning({"variant": "released"}, training=TRAINING.model_copy(update={"clip_norm": None}))
-    run.loop().train()
-    frozen = [t for m in mixup(run).mixings.values() for t in (m.pretrained, *m.parameters())]
-    assert all(tensor.grad is None and not tensor.requires_grad for tensor in frozen)
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_folding_gives_a_plain_model_with_the_same_logits_and_nothing_left_on_it(grouped: bool) -> None:
-    """Card, oracle 7."""
-    run = Bench([("weight_mixup", {"attention": "random", "initial_std": 0.45})], grouped=grouped)
-    run.loop().train()
-    inputs = run.stream.batch(0).model_inputs()
-    run.model.eval()
-    with torch.no_grad():
-        mixed = run.model(**inputs).logits
-        run.stack.export(run.trainee)
-        folded = run.model(**inputs).logits
-    assert torch.equal(mixed, folded)
-    assert not run.model._forward_pre_hooks
-    assert set(run.trainee.plain_weights()) == set(Bench().trainee.plain_weights())
-    assert largest_difference(run.trainee.plain_weights(), Bench().trainee.plain_weights()) > 0
 
 
 # ------------------------------------------------------------------------- the implicit term's share
@@ -688,21 +493,3 @@ def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyP
     assert [step for step, _ in found] == list(range(6))  # short, so every step is measured
     assert found == [(step, pytest.approx(value, rel=1e-5)) for step, value in seen]
     assert 0 < max(value for _, value in found) < 0.2
-
-
-def test_the_implicit_share_follows_its_factor_and_is_absent_without_the_term() -> None:
-    constant = TRAINING.model_copy(update={"warmup_ratio": 0.0, "schedule": "constant"})
-    tenth = constant.model_copy(update={"learning_rate": constant.learning_rate / 10})
-    (_, own), (_, less), (_, one) = (
-        shares(searching(options, training=training))[0]
-        for options, training in (({}, constant), ({}, tenth), ({"implicit": "one"}, constant))
-    )
-    assert own / (1 - own) == pytest.approx(10 * less / (1 - less), rel=0.05)
-    assert one > own
-    assert shares(searching({"variant": "released"}))[0][1] > 0.5
-    assert shares(searching({"implicit": "none"})) == []
-
-
-def test_long_searches_measure_the_implicit_share_every_tenth_step() -> None:
-    long = TRAINING.model_copy(update={"epochs": 17})
-    assert [step for step, _ in shares(searching(training=long))] == [0, 10, 20, 30, 40, 50]

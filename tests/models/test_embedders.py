@@ -86,13 +86,3 @@ def test_all_matrices_of_the_layers_are_sites_and_norms_have_no_decay(architectu
     assert sites.no_decay("model.norm.weight")
     assert sites.no_decay("model.layers.0.self_attn.q_norm.weight")
     assert not sites.token_types
-
-
-def test_the_last_token_of_another_family(load):
-    loaded = load("bert", pooling="last")
-    inputs = loaded.batch()
-    assert loaded.model.summary == "last"
-    with torch.no_grad():
-        states, mask = loaded.model.base_model(**inputs)[0], inputs["attention_mask"]
-        last = torch.stack([states[row, mask[row].sum() - 1] for row in range(len(mask))])
-        assert torch.allclose(classify(loaded.model, inputs)[0], loaded.model.classifier(last), atol=1e-6)

@@ -13,10 +13,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.export import export_model, fold
-from regft_core.models.pooling import PooledClassifier
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from tests.errors import raises_code
-from tests.tiny import ARCHITECTURES
 
 
 class Double(nn.Module):
@@ -33,7 +31,7 @@ def leftovers(path):
     return sorted(child.name for child in path.iterdir())
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
 def test_the_exported_directory_gives_the_same_logits_without_regft(architecture, load, tmp_path):
     loaded = load(architecture)
     loaded.model.train()
@@ -90,20 +88,6 @@ def test_something_that_acts_in_evaluation_outside_the_weights_is_a_mismatch(loa
     assert leftovers(tmp_path) == []
 
 
-def test_a_failed_export_leaves_the_earlier_one(load, tmp_path):
-    loaded = load("bert")
-    export(loaded, tmp_path / "out", card="first")
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    hooks.on_layer_input(lambda tensor, site: tensor * 1.5, always=True)
-    with pytest.raises(ExportMismatch):
-        export(loaded, tmp_path / "out", card="second")
-    assert (tmp_path / "out" / "README.md").read_text() == "first"
-    hooks.remove()
-    export(loaded, tmp_path / "out", card="third")
-    assert (tmp_path / "out" / "README.md").read_text() == "third"
-    assert leftovers(tmp_path) == ["out"]
-
-
 def test_parameters_that_would_be_lost_are_an_error(load, tmp_path):
     loaded = load("bert")
     loaded.model.confidence = nn.Linear(32, 1)
@@ -139,19 +123,3 @@ def test_the_pipeline_of_a_fresh_process_serves_it(load, pooling, tmp_path):
     logits = classify(loaded.model, loaded.batch("the film was good"))[0]
     expected = dict(zip(("no", "maybe", "yes"), logits.softmax(-1)[0].tolist(), strict=True))
     assert served == pytest.approx(expected, abs=2e-6)
-
-
-@pytest.mark.parametrize("pooling", ["mean"])
-def test_a_pooled_models_parametrized_weights_are_folded(pooling, load, tmp_path):
-    loaded = load("bert")
-    parametrize.register_parametrization(loaded.model.bert.encoder.layer[0].output.dense, "weight", Double())
-    doubled = classify(loaded.model, loaded.batch())[0]
-    plain = fold(loaded.model)
-    assert isinstance(plain, PooledClassifier)
-    assert torch.equal(classify(plain, loaded.batch())[0], doubled)
-    export(loaded, tmp_path / "out")
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    hooks.on_layer_input(lambda tensor, site: tensor * 1.5, always=True)
-    with raises_code(ExportMismatch, "export-differs"):
-        export(loaded, tmp_path / "other")
-    assert leftovers(tmp_path) == ["out"]

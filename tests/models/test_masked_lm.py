@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -120,14 +119,3 @@ def test_bart_has_no_masked_lm_over_its_input(load):
     loaded = load("bart")
     with raises_code(ModelError, "encoder-does-not-fit", "bart"):
         load_masked_lm_head(loaded.source, loaded.model)
-
-
-def test_an_electra_discriminator_has_no_pretrained_generator_head(load, tmp_path):
-    from transformers import ElectraForPreTraining
-
-    loaded = load("electra")
-    path = Path(shutil.copytree(loaded.source.path, tmp_path / "discriminator"))
-    ElectraForPreTraining.from_pretrained(path).save_pretrained(path)
-    head, pretrained = load_masked_lm_head(resolve_model(EncoderConfig(name=str(path)), Path(".")), loaded.model)
-    assert not pretrained
-    assert head(torch.zeros(1, 32)).shape == (1, len(loaded.tokenizer))

@@ -38,24 +38,6 @@ def test_logits_are_the_same_bits(architecture: str, attention: str) -> None:
         assert torch.equal(hidden, states)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_heads_still_pool_over_the_real_tokens(pooling: str) -> None:
-    bench = Bench(pooling=pooling)
-    bench.model.eval()
-    for batch in batches(bench):
-        logits = classify(bench.model, batch.model_inputs())[0]
-        assert torch.equal(logits, classify(bench.model, batch.model_inputs(), padded=batch.padded)[0])
-
-
-@pytest.mark.parametrize("method", ["prompt_tuning", "prefix_tuning"])
-def test_virtual_tokens_are_seen_beside_padding(method: str) -> None:
-    bench = Bench([(method, {})])
-    bench.model.eval()
-    for batch in batches(bench):
-        logits = classify(bench.model, batch.model_inputs())[0]
-        assert torch.equal(logits, classify(bench.model, batch.model_inputs(), padded=batch.padded)[0])
-
-
 def test_an_unknown_mask_and_a_family_that_builds_its_own_get_the_mask_itself() -> None:
     for architecture, padded in (("bert", None), ("xlnet", True), ("deberta", False)):
         bench = Bench(architecture=architecture)

@@ -47,14 +47,6 @@ def test_mix_and_gradients_have_the_bits_of_the_formula(
         assert torch.equal(own, wanted[place])
 
 
-def test_only_what_is_asked_for_gets_a_gradient() -> None:
-    found, weight, gradient = mix("factored")
-    found(weight).backward(gradient)
-    assert weight.grad is not None
-    assert found.a1.grad is None
-    assert found.pretrained.grad is None
-
-
 @pytest.mark.parametrize("form", ["factored", "convex"])
 def test_it_can_be_differentiated_twice(form: str) -> None:
     found, weight, _ = mix(form)

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regft_core.models.sites import SiteHooks, classify, dropout_fields, find_sites
-from regft_core.schema import DropoutConfig
+from regft_core.models.sites import SiteHooks, classify, find_sites
 from tests.tiny import ARCHITECTURES
 
 CALLS = {"bart": 4}  # 2 encoder and 2 decoder layers; 2 everywhere else (ALBERT: one module, called twice)
@@ -25,11 +24,9 @@ FIRST_LINEAR = {
 PRE_NORM = {"modernbert": "mlp_norm", "eurobert": "post_attention_layernorm"}
 
 
-def every(test):
-    """With every family, once with its own head and once pooled (see conftest.py)."""
-    return pytest.mark.parametrize("architecture", ARCHITECTURES)(
-        pytest.mark.parametrize("pooling", ["head", "mean"])(test)
-    )
+#: Every family with its own head, and some pooled (see conftest.py).
+HEADS = [(name, "head") for name in ARCHITECTURES] + [(name, "mean") for name in ("bert", "xlnet", "modernbert")]
+every = pytest.mark.parametrize(("architecture", "pooling"), HEADS)
 
 
 def logits_of(loaded, batch=None, seed=0):
@@ -40,7 +37,7 @@ def logits_of(loaded, batch=None, seed=0):
 
 
 @every
-def test_layers_are_visited_once_each_in_order(architecture, load):
+def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     assert [site.index for site in sites.layers] == list(range(CALLS.get(architecture, 2)))
@@ -60,7 +57,7 @@ def test_layers_are_visited_once_each_in_order(architecture, load):
 
 
 @every
-def test_the_first_layer_of_a_stack_sees_the_embedding_output_and_the_others_the_layer_before(architecture, load):
+def test_a_layer_sees_the_output_of_the_one_before(architecture, pooling, load):
     loaded = load(architecture)
     model, sites = loaded.model.train(), find_sites(loaded.model)
     assert sites.embedding_layers == ((0, 2) if architecture == "bart" else (0,))
@@ -80,18 +77,7 @@ def test_the_first_layer_of_a_stack_sees_the_embedding_output_and_the_others_the
 
 
 @every
-def test_identity_hooks_change_nothing(architecture, load):
-    loaded = load(architecture, dropout=DropoutConfig())
-    loaded.model.train()
-    plain = logits_of(loaded)
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    hooks.on_layer_input(lambda tensor, site: tensor)
-    hooks.on_after_attention(lambda tensor, site: tensor)
-    assert torch.equal(logits_of(loaded), plain)
-
-
-@every
-def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, load):
+def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, pooling, load):
     loaded = load(architecture)
     model, sites = loaded.model.train(), find_sites(loaded.model)
     hooks, seen = SiteHooks(model, sites), []
@@ -108,25 +94,8 @@ def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, 
 
 
 @every
-@pytest.mark.parametrize("place", ["on_word_embedding", "on_embedding_output"])
-def test_nothing_of_the_texts_passes_by_the_embedding_sites(architecture, place, load):
-    loaded = load(architecture)
-    one, two = loaded.batch("the film was great"), loaded.batch("a house is old")
-    hooks = SiteHooks(loaded.model, find_sites(loaded.model))
-    given = {"scale": 1.0}
-    getattr(hooks, place)(
-        lambda tensor, site: given["scale"] * torch.linspace(-1, 1, tensor.shape[-1]).sin().expand_as(tensor),
-        always=True,
-    )
-    first = logits_of(loaded, one)
-    assert torch.allclose(first, logits_of(loaded, two), atol=1e-6)
-    given["scale"] = -1.0
-    assert not torch.allclose(first, logits_of(loaded, one), atol=1e-3)
-
-
-@every
 @pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
-def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, place, load):
+def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, pooling, place, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     plain = {mode: logits_of(loaded.model.train(mode) and loaded) for mode in (True, False)}
@@ -144,7 +113,7 @@ def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluati
 
 @every
 @pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
-def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, place, load):
+def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, place, load):
     # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -165,7 +134,7 @@ def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architectur
 
 
 @every
-def test_after_attention_is_what_enters_the_feed_forward_block(architecture, load):
+def test_after_attention_is_what_enters_the_feed_forward_block(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     last = sites.layers[-1]
@@ -217,7 +186,7 @@ def test_before_a_norm_the_residual_stream_is_the_site(architecture, load):
 
 
 @every
-def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, load):
+def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, pooling, load):
     loaded = load(architecture)
     loaded.model.train()
     hooks = SiteHooks(loaded.model, find_sites(loaded.model))
@@ -246,15 +215,6 @@ def test_hooks_run_in_the_order_of_registration(load):
     assert order == [("first", 1), ("second", 1), ("third", 1)]
 
 
-def test_layer_tensors_passed_by_keyword_are_found(load):
-    loaded = load("bert")
-    loaded.model.train()
-    hooks, layer = SiteHooks(loaded.model, find_sites(loaded.model)), loaded.model.bert.encoder.layer[0]
-    hooks.on_layer_input(lambda tensor, site: torch.zeros_like(tensor))
-    states = torch.randn(1, 3, 32)
-    assert torch.equal(layer(hidden_states=states), layer(hidden_states=2 * states))
-
-
 def gradients(loaded):
     loaded.model.train()
     loss = functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2]))
@@ -263,7 +223,7 @@ def gradients(loaded):
 
 
 @every
-def test_mixable_matrices_are_pretrained_and_get_gradients(architecture, load):
+def test_mixable_matrices_are_pretrained_and_get_gradients(architecture, pooling, load):
     loaded = load(architecture)
     sites, parameters = find_sites(loaded.model), dict(loaded.model.named_parameters())
     found = gradients(loaded)
@@ -306,7 +266,7 @@ def test_a_pooler_that_the_checkpoint_lacks_belongs_to_the_head(architecture, lo
 
 
 @every
-def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architecture, load):
+def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     norms = {
@@ -328,7 +288,7 @@ def test_perturbable_are_weights_and_biases_of_the_layers_without_norms(architec
 
 
 @every
-def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architecture, load):
+def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architecture, pooling, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
     assert not any(sites.no_decay(name) for name in sites.mixable)
@@ -341,7 +301,7 @@ def test_biases_and_norms_are_exempt_from_decay_and_matrices_are_not(architectur
 
 
 @every
-def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, load):
+def test_classify_returns_the_hidden_states_that_the_head_receives(architecture, pooling, load):
     loaded = load(architecture)
     batch = loaded.batch()
     logits, hidden = classify(loaded.model, batch, need_hidden=True)
@@ -366,16 +326,8 @@ def test_segments_matter_where_the_family_has_them(architecture, load):
 
 
 @every
-def test_padding_does_not_change_the_logits(architecture, load):
+def test_padding_does_not_change_the_logits(architecture, pooling, load):
     loaded = load(architecture)
     alone = logits_of(loaded, loaded.batch("no"))
     together = logits_of(loaded, loaded.batch("no", "a great story and a happy cat"))
     assert torch.allclose(alone[0], together[0], atol=1e-5)
-
-
-def test_dropout_fields_are_the_loaders_table(load):
-    fields = dropout_fields(load("bart").model.config)
-    assert fields == {
-        "hidden": ("dropout", "activation_dropout", "classifier_dropout"),
-        "attention": ("attention_dropout",),
-    }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from random import Random
-
 import pytest
 import torch
 from transformers import AutoModel
@@ -13,12 +10,9 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
-from regft_core.evaluate.predict import predict
 from regft_core.models.pooling import pair_features
 from regft_core.models.sites import classify
 from regft_core.training.step import repeat_batch
-from tests.methods.chain import Ran, method, runner
-from tests.methods.harness import TRAINING
 
 LETTERS = " ".join("abcdefghijklmnopqrstuvwxyz")
 TEXTS = (LETTERS, "the film was good", "good " * 9)
@@ -91,36 +85,3 @@ def test_gradients_reach_the_tokens_of_every_window(load):
     read = set(batch.input_ids.flatten().tolist())
     assert len(read) > 14
     assert all(gradient[token].abs().sum() > 0 for token in read)
-
-
-def far_away(rows: int, seed: int) -> list[Example]:
-    """Texts whose label stands far behind the first words."""
-    random = Random(seed)
-    found = []
-    for number in range(rows):
-        filler = [random.choice(["film", "story", "actor", "the", "was", "it"]) for _ in range(14)]
-        filler[random.randrange(8, 14)] = "good" if number % 2 else "bad"
-        found.append(Example(str(number), " ".join(filler), None, number % 2))
-    return found
-
-
-@pytest.mark.parametrize("name", ["linear_probe", "vanilla"])
-def test_what_stands_past_max_length_is_learned_with_windows_and_not_without(name):
-    train, new = far_away(64, 1), far_away(64, 2)
-    accuracy = {}
-    for reading in (None, Reading(windows=3, stride=2)):
-        own = runner("bert", pooling="mean", max_length=8, reading=reading, given=tuple(train))
-        done: dict[str, Ran] = {}
-        for given in method(name).phases:
-            if given.training.epochs:
-                training = TRAINING.model_copy(update={"epochs": 8, "learning_rate": 3e-3, "batch_size": 8})
-                given = replace(given, training=training)
-            done[given.name] = own.run_phase(given, done)
-        trainee = done["finetune"].members[0].trainee
-        encoded = encode(new, trainee.tokenizer, 8, reading=reading)
-        padding = padding_of(trainee.tokenizer)
-        found = predict(trainee.model, encoded, pad_id=padding.pad_id)
-        accuracy[reading] = float((found.argmax(1) == [row.label for row in new]).mean())
-    without, with_windows = accuracy.values()
-    assert without < 0.7
-    assert with_windows > 0.9, accuracy

@@ -19,8 +19,8 @@ from regft_core.runs.row_splits import member_rows, run_rows, split_rows
 from regft_core.runs.rows import PhaseData, read_phase_data, without_units
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.bag_of_words import STRENGTHS, regress_words
-from regft_core.training.folds import folds_of
 from regft_core.training.linear_solution import classify_linearly, regress_linearly
+from regft_core.training.logistic import folds_of
 
 #: 60 rows of 20 groups of 1 to 5 rows.
 GROUPS = [f"g{number}" for number, size in enumerate([1, 2, 3, 4, 5] * 4) for _ in range(size)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from regft_core.training.averaging import MovingAverage
@@ -43,13 +42,3 @@ def test_passes_under_it_leave_earlier_graphs_and_the_weights_as_they_were() -> 
     for name, parameter in bench.trainee.named_raw():
         assert torch.equal(parameter, plain.trainee.raw(name)), name
         assert torch.equal(parameter.grad, plain.trainee.raw(name).grad), name
-
-
-def test_the_weights_come_back_after_an_error() -> None:
-    bench = Bench()
-    before = bench.trainee.raw(NAME).detach().clone()
-    average = MovingAverage(bench.trainee)
-    average.tensors[NAME].zero_()
-    with pytest.raises(KeyboardInterrupt), average.in_place_of_the_weights():
-        raise KeyboardInterrupt
-    assert torch.equal(bench.trainee.raw(NAME), before)

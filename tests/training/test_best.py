@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.contract.laws import Memory
 from regft_core.errors import RunFailed
 from regft_core.training.best import BestState, EpochScores
 from regft_core.training.loop import Loop
@@ -28,19 +29,6 @@ class Looks:
         self.weights.append({name: value.detach().clone() for name, value in trainee.named_raw()})
         self.seen += 1
         return self.scores[self.seen - 1]
-
-
-class Memory:
-    """A checkpointer that remembers the last checkpoint."""
-
-    def __init__(self) -> None:
-        self.stored: Any = None
-
-    def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        self.stored = ({name: value.detach().clone() for name, value in tensors.items()}, meta)
-
-    def load_checkpoint(self) -> Any:
-        return self.stored
 
 
 def loop(looks: Looks | None, watch: Any = None, **options: Any) -> tuple[Bench, Loop]:
@@ -79,29 +67,6 @@ def test_looking_changes_no_step() -> None:
     other.train()
     assert same(weights(plain), weights(looked))
     assert [row[2] for row in run.done.curve] == [row[2] for row in other.done.curve]
-
-
-@pytest.mark.parametrize("stop", [4, 6, 7])
-def test_a_killed_run_keeps_the_best_that_it_had(stop: int) -> None:
-    """The best epoch lies before the kill: it must come back from the checkpoint."""
-    scores = [0.9, 0.2, 0.5]
-    whole, run = loop(Looks(scores))
-    run.train()
-
-    def dies(step: int) -> None:
-        if step == stop:
-            raise KeyboardInterrupt
-
-    memory = Memory()
-    _, killed = loop(Looks(scores), checkpointer=memory, checkpoint_seconds=0.0, on_step=dies)
-    with pytest.raises(KeyboardInterrupt):
-        killed.train()
-    resumed, rest = loop(Looks(scores, stop // killed.steps_per_epoch), checkpointer=memory)
-    rest.train()
-    assert same(weights(whole), weights(resumed))
-    assert run.best is not None
-    assert rest.best is not None
-    assert (run.best.scores, run.best.step) == (rest.best.scores, rest.best.step)
 
 
 def test_what_is_only_looked_at_is_neither_left_nor_changed() -> None:

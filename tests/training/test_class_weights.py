@@ -12,12 +12,11 @@ from torch.nn.functional import cross_entropy
 
 from regft_core.hooks import compose
 from regft_core.kinds import find
-from regft_core.schema.training import TrainingConfig
 from regft_core.training.bag_of_words import classify_words
 from regft_core.training.linear_solution import classify_as_setfit
 from tests.methods.cases import task
 from tests.methods.chain import Runner, phase
-from tests.methods.harness import TRAINING, Bench, examples, source_of
+from tests.methods.harness import TRAINING, examples, source_of
 
 BALANCED: dict[str, Any] = {"class_weights": "balanced"}
 #: Three rows of one class to one of the other: n / (K n_c) is 4 / 6 and 4 / 2.
@@ -59,14 +58,6 @@ def test_weights_reach_the_loss_of_methods(regularisers: list[Any]) -> None:
     assert not torch.equal(plain["classifier.weight"], weighted["classifier.weight"])
 
 
-def test_label_smoothing_weights_a_row_by_its_own_label() -> None:
-    run = Bench([("label_smoothing", {})], training=TRAINING)
-    run.setting = replace(run.setting, class_weights=WEIGHTS)
-    logits, labels = torch.tensor([[0.3, -0.2], [0.5, 2.0]]), torch.tensor([0, 1])
-    each = cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")
-    torch.testing.assert_close(run.step().task_loss(logits, labels), (2 / 3 * each[0] + 2 * each[1]) / 2)
-
-
 def test_solved_heads_weight_rows_as_scikit_learn_does() -> None:
     from sklearn.linear_model import LogisticRegression
 
@@ -93,8 +84,3 @@ def test_regression_refuses_them_before_anything_is_trained() -> None:
     assert "training.class_weights: balanced weights classes, and a regression task has none" in problem
     assert compose.check_phase([], given, shared, task("classification")) == []
     assert compose.check_phase([], given, shared, task("multi_label")) == []
-
-
-def test_keys_hold_them_only_where_they_are_set() -> None:
-    assert "class_weights" not in TrainingConfig().settled()
-    assert TrainingConfig(class_weights="balanced").settled()["class_weights"] == "balanced"

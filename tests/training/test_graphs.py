@@ -59,13 +59,6 @@ def test_replayed_steps_have_the_bits_of_steps_as_usual(regularisers: list[Any],
     assert done.forward_passes == done.backward_passes == done.batches
 
 
-def test_losses_of_replayed_steps_are_their_own() -> None:
-    bench = Bench(training=LONG)
-    first, second = bench.loop(recorder=Again(bench)), Bench(training=LONG).loop()
-    first.read_every = 16  # as on a GPU: read when the next steps have run
-    assert first.train().curve == second.train().curve
-
-
 @pytest.mark.parametrize(
     ("name", "options", "more"),
     [

@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from regft_core.errors import OutOfMemory, RunFailed
-from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.optimisers.adamax import DecoupledAdamax
 from regft_core.training.schedule import factor, warmup_steps
-from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
@@ -66,11 +64,6 @@ def plain_loop(bench: Bench, training: TrainingConfig) -> dict[str, torch.Tensor
 
 def test_vanilla_equals_a_hand_written_loop_bit_for_bit() -> None:
     assert same(Bench().train(), plain_loop(Bench(), TRAINING))
-
-
-def test_seeds_differ_and_repeat() -> None:
-    assert same(Bench(seed=3).train(), Bench(seed=3).train())
-    assert not same(Bench(seed=3).train(), Bench(seed=4).train())
 
 
 def test_accumulated_batches_are_one_large_batch() -> None:
@@ -155,24 +148,6 @@ def test_adamax_decay_is_decoupled_and_zero_decay_is_torch_adamax() -> None:
     weight.grad = torch.tensor([2.0])
     optimizer.step()
     assert weight.item() == pytest.approx(1.0 * (1 - 0.05) - 0.1)
-
-
-def test_regression_loss_refuses_shapes_that_would_broadcast() -> None:
-    with pytest.raises(ValueError, match="predictions"):
-        find("regression").task_loss(torch.zeros(3, 2), torch.zeros(3))
-    assert find("regression").task_loss(torch.zeros(3, 1), torch.ones(3)).item() == 1.0
-
-
-def test_repeat_batch_stacks_copies() -> None:
-    batch = Bench(pair=True).stream.batch(0)
-    thrice = repeat_batch(batch, 3)
-    assert thrice.input_ids.shape[0] == 3 * batch.input_ids.shape[0]
-    assert torch.equal(thrice.labels, torch.cat([batch.labels] * 3))
-
-
-def test_loading_a_foreign_checkpoint_fails() -> None:
-    with pytest.raises(KeyError, match="lacks"):
-        Bench().trainee.load_state({})
 
 
 def test_half_precision_on_cpu_trains() -> None:

@@ -50,16 +50,6 @@ def test_every_optimiser_keeps_the_rate_and_decay_of_each_group(name: str) -> No
     assert found == {("weight",): (0.1, 0.01, 1e-6), ("bias",): (0.1, 0.0, 1e-6), ("own",): (0.5, 0.25, 1e-6)}
 
 
-def test_what_a_special_group_leaves_open_is_the_shared_protocols() -> None:
-    """A group without settings of its own has the shared rate and decay, also for a bias."""
-    training = TrainingConfig(learning_rate=0.1, weight_decay=0.03)
-    special = [ParameterGroup(parameters("extra.bias")), ParameterGroup(parameters("zero"), weight_decay=0.0)]
-    named = parameters("weight") | special[0].parameters | special[1].parameters
-    _, extra, zero = parameter_groups(named, training, lambda n: n.endswith("bias"), special)
-    assert (extra["weight_decay"], extra["base_lr"]) == (0.03, 0.1)
-    assert (zero["weight_decay"], zero["base_lr"]) == (0.0, 0.1)
-
-
 def test_factors_split_groups_by_rate_and_keep_their_decay() -> None:
     training = TrainingConfig(learning_rate=0.1, weight_decay=0.03)
     special = ParameterGroup(parameters("own"), learning_rate=0.5)

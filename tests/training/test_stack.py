@@ -16,8 +16,7 @@ from regft_core.schema import StrictModel
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, examples, same
-from tests.methods.interruption import resumed
+from tests.methods.harness import TRAINING, Bench, examples, resumed, same
 
 ONE = TRAINING.model_copy(update={"max_steps": 1, "warmup_ratio": 0.0})
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
@@ -56,31 +55,6 @@ class Recorder(Regulariser):
     def _note_step(self, what: str) -> None:
         self._note(what, (self._norm(), self.trainee.raw(MATRIX).detach().clone()))
 
-    def observe_gradients(self, step: Any) -> None:
-        self._note_step("observe_gradients")
-
-    def change_gradients(self, step: Any) -> None:
-        self._note_step("change_gradients")
-
-    def gradient_masks(self, step: Any) -> list[tuple[str, float]]:
-        self._note_step("gradient_masks")
-        return []
-
-    def clip_gradients(self, step: Any) -> None:
-        self._note_step("clip_gradients")
-
-    def before_update(self, step: Any) -> None:
-        self._note_step("before_update")
-
-    def pull_weights(self, step: Any) -> None:
-        self._note_step("pull_weights")
-
-    def perturb_weights(self, step: Any) -> None:
-        self._note_step("perturb_weights")
-
-    def observe_weights(self, step: Any) -> None:
-        self._note_step("observe_weights")
-
     def hand(self, trainee: Trainee) -> dict[str, torch.Tensor]:
         return {"one": torch.ones(1)}
 
@@ -89,6 +63,20 @@ class Recorder(Regulariser):
 
     def export(self, trainee: Trainee) -> None:
         self._note("export")
+
+
+def noting(hook: str) -> Any:
+    """A hook of a step that writes down its name, the norm of the gradient and a weight."""
+
+    def note(self: Recorder, step: Any) -> Any:
+        self._note_step(hook)
+        return [] if hook == "gradient_masks" else None
+
+    return note
+
+
+for one in IN_A_STEP:
+    setattr(Recorder, one, noting(one))
 
 
 @pytest.fixture
@@ -169,14 +157,6 @@ def update(*listed: Any, clip: float | None = None, **changes: Any) -> torch.Ten
     before = run.trainee.raw(MATRIX).detach().clone()
     run.loop().train()
     return run.trainee.raw(MATRIX).detach() - before
-
-
-def test_an_optimiser_of_a_regulariser_is_the_one_that_steps() -> None:
-    run = Bench([(Owner, {})])
-    assert type(run.loop().optimizer) is torch.optim.SGD
-    assert not same(run.train(), Bench().train())
-    weights, _ = resumed(lambda: Bench([(Owner, {})]), at=3)
-    assert same(weights, Bench([(Owner, {})]).train())
 
 
 def test_clipping_lies_between_the_two_changes_of_the_gradient() -> None:
@@ -270,18 +250,6 @@ def test_a_factor_for_a_parameter_that_there_is_not_is_an_error_and_one_for_a_fr
     assert all(MATRIX not in group["names"] for group in run.loop().groups)
 
 
-def test_a_factor_follows_the_schedule_and_keeps_the_decay() -> None:
-    run = Bench([(Slow, {})])
-    loop = run.loop()
-    group = next(g for g in loop.groups if MATRIX in g["names"])
-    assert group["weight_decay"] == TRAINING.weight_decay
-    loop.train()
-    last = next(g for g in loop.optimizer.param_groups if MATRIX in g["names"])
-    shared = next(g for g in loop.optimizer.param_groups if "classifier.weight" in g["names"])
-    assert last["lr"] == pytest.approx(0.5 * shared["lr"])
-    assert 0 < shared["lr"] < TRAINING.learning_rate
-
-
 class Extra(Regulariser):
     """A module of its own, with the settings that the options give."""
 
@@ -351,15 +319,6 @@ class Freezer(Regulariser):
             parameter.requires_grad_(not self.options.head and name in trainee.sites.head)
 
 
-def test_a_probe_moves_the_head_alone_also_under_weight_decay() -> None:
-    run = Bench([(Freezer, {})], training=TRAINING.model_copy(update={"weight_decay": 0.5}))
-    before = run.trainee.trained_weights()
-    run.loop().train()
-    after = run.trainee.trained_weights()
-    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
-    assert moved == set(run.trainee.sites.head)
-
-
 def test_steps_over_frozen_weights_are_refused_with_what_to_do() -> None:
     run = Bench([(Freezer, {"head": True})])
     with raises_code(ModelError, "all-frozen", "so 6"):
@@ -406,13 +365,6 @@ def test_anchors_are_what_was_loaded_and_what_the_phase_found_before_its_own_edi
     only = Bench([(Anchored, {"start": False})])
     with pytest.raises(KeyError):
         only.trainee.anchor("start")
-
-
-def test_starting_weights_that_lack_a_tensor_are_an_error() -> None:
-    weights = Bench().trainee.trained_weights()
-    del weights[MATRIX]
-    with pytest.raises(KeyError, match="intermediate"):
-        Bench(start=weights)
 
 
 # --------------------------------------------------------------------------- fit, state, skip

@@ -1,4 +1,4 @@
-"""RecAdam against numbers worked out by hand and the invariants of its card."""
+"""Pulls toward the pretrained weights: L2-SP and RecAdam against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,82 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.methods.l2_sp import penalty
 from regft_core.methods.rec_adam import RecAdam, RecAdamConfig, task_share
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.update_rules import RecallAdam
-from tests.methods.harness import TRAINING, Bench, largest_difference, same
+from tests.methods.harness import TRAINING, Bench
+
+# --------------------------------------------------------------------------------------------------------------- l2 sp
+
 
 NAME = "bert.encoder.layer.0.output.dense.weight"
+
+
+def test_worked_penalty_and_gradient() -> None:
+    weight = torch.tensor([1.0, -2.0], requires_grad=True)
+    other = torch.tensor([[3.0]], requires_grad=True)
+    # 0.5 * 0.1 * ((1 - 0)^2 + (-2 - 1)^2 + (3 - 1)^2) = 0.05 * 14
+    term = penalty([weight, other], [torch.tensor([0.0, 1.0]), torch.tensor([[1.0]])], 0.1)
+    assert float(term.detach()) == pytest.approx(0.7)
+    term.backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == pytest.approx([0.1, -0.3])
+    assert other.grad is not None
+    assert other.grad.item() == pytest.approx(0.2)
+    assert float(penalty([weight.detach()], None, 2.0)) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_away_from_the_start_the_gradient_is_that_of_the_penalty(batches: int) -> None:
+    """Accumulated batches add it once."""
+    bench, plain = Bench([("l2_sp", {"strength": 10.0})]), Bench()
+    for one in (bench, plain):
+        with torch.no_grad():
+            one.model.get_parameter(NAME).add_(0.5)
+        for micro in range(batches):
+            one.stack.backward(one.step(micro, micro=micro, share=1 / batches))
+    difference = bench.model.get_parameter(NAME).grad - plain.model.get_parameter(NAME).grad
+    assert torch.allclose(difference, torch.full_like(difference, 5.0), atol=1e-4)
+    assert torch.equal(bench.model.classifier.weight.grad, plain.model.classifier.weight.grad)
+
+
+def test_the_decoupled_pull_shrinks_the_distance_by_rate_times_strength() -> None:
+    training = TRAINING.model_copy(update={"max_steps": 1, "schedule": "constant", "warmup_ratio": 0.0})
+    bench = Bench([("l2_sp", {"form": "decoupled", "strength": 300.0})], training=training)
+    plain = Bench(training=training.model_copy(update={"weight_decay": 0.0}))
+    start = {name: p.detach().clone() for name, p in bench.trainee.named_raw()}
+    pulled, free = bench.train(), plain.train()
+    for name in (NAME, "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.output.dense.bias"):
+        expected = start[name] + (1 - 1e-3 * 300) * (free[name] - start[name])
+        assert torch.allclose(pulled[name], expected, atol=1e-7)
+
+
+def test_pretrained_tensors_lose_the_plain_decay_and_the_head_keeps_it() -> None:
+    loop = Bench([("l2_sp", {})]).loop()
+    decays = {name: group["weight_decay"] for group in loop.groups for name in group["names"]}
+    assert decays[NAME] == 0
+    assert decays["classifier.weight"] == 0.01
+
+
+def test_the_target_may_be_the_start_of_the_phase_or_zero() -> None:
+    moved = {name: value + 0.1 for name, value in Bench().trainee.plain_weights().items() if value.is_floating_point()}
+    for toward, expected in (("checkpoint", 0.1), ("start", 0.0)):
+        bench = Bench([("l2_sp", {"toward": toward})], start=moved)
+        anchor = bench.trainee.anchor(toward)  # type: ignore[arg-type]
+        assert float((bench.model.get_parameter(NAME).detach() - anchor[NAME]).abs().max()) == pytest.approx(
+            expected, abs=1e-6
+        )
+    zero = Bench([("l2_sp", {"toward": "zero"})])
+    assert zero.trainee.anchors == {}
+    zero.train()
+
+
+# ------------------------------------------------------------------------------------------------------------ rec adam
+
+
 PROTOCOL = TrainingConfig(learning_rate=0.1, betas=(0.9, 0.99), epsilon=1e-8)
 
 
@@ -100,19 +168,6 @@ def test_learning_only_is_adamw() -> None:
     assert torch.allclose(own, other, atol=1e-6)
 
 
-def test_constant_annealing_is_plain_fine_tuning() -> None:
-    assert same(Bench([("rec_adam", {"annealing": "constant"})]).train(), Bench().train())
-
-
-def test_late_in_the_run_it_is_close_to_plain_fine_tuning() -> None:
-    options = {"midpoint": 1, "rate": 100.0, "strength": 0.0}
-    plain = Bench(training=TRAINING.model_copy(update={"weight_decay": 0.0})).train()
-    late = Bench([("rec_adam", options)], training=TRAINING.model_copy(update={"weight_decay": 0.0})).train()
-    # The first step has lambda 1/2; its rate is the warm-up's.
-    assert largest_difference(late, plain) < 2e-3
-    assert largest_difference(Bench([("rec_adam", {"strength": 0.0})]).train(), plain) > 0
-
-
 def test_left_out_the_strength_is_the_published_share_of_the_distance() -> None:
     bench = Bench([("rec_adam", {})])
     bench.loop()
@@ -131,15 +186,6 @@ def test_the_head_is_not_pulled() -> None:
     # A pooler that the checkpoint lacks is new as well.
     lacking = Bench([("rec_adam", {})], masked_lm=True)
     assert "bert.pooler.dense.weight" not in lacking.stack.regularisers[0]._anchors  # type: ignore[attr-defined]
-
-
-def test_a_strong_pull_stays_near_the_pretrained_weights() -> None:
-    start = Bench().trainee.plain_weights()
-    gaps = []
-    for strength in (0.0, 900.0):
-        trained = Bench([("rec_adam", {"strength": strength, "midpoint": 4, "rate": 0.1})]).train()
-        gaps.append(float((trained[NAME] - start[NAME]).norm()))
-    assert gaps[1] < 0.8 * gaps[0]
 
 
 def test_a_random_start_keeps_the_head_and_is_recalled() -> None:

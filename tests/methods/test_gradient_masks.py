@@ -1,4 +1,4 @@
-"""The Fisher mask against gradients taken one by one."""
+"""Masked gradients: Child-Tuning and the Fisher mask against gradients taken one by one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,119 @@ import numpy as np
 import pytest
 import torch
 
+from regft_core.hooks.declare import Handed
 from regft_core.methods.fisher import Fisher, FisherConfig
-from regft_core.schema import DropoutConfig
 from regft_core.training.fitting import FitData
-from tests.methods.chain import NO_STEPS, run_phase
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.chain import run_phase
+from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, same
 
-NO_DROPOUT = DropoutConfig(hidden=0.0, attention=0.0)
+# -------------------------------------------------------------------------------------------------------- child tuning
+
+
+NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
+
+
+def masks_of(bench: Bench, share: float) -> dict[str, Handed]:
+    """A mask over the layers that keeps about ``share``, as a phase called fisher would hand it over."""
+    generator = torch.Generator().manual_seed(5)
+    state = {
+        f"fisher.mask/{name}": torch.rand(parameter.shape, generator=generator) < share
+        for name, parameter in bench.trainee.named_raw()
+        if ".layer." in name
+    }
+    return {"fisher": Handed("key", state)}
+
+
+def masked_gradients(options: dict[str, Any], seed: int = 0, **more: Any) -> dict[str, torch.Tensor]:
+    """What is left of a gradient of ones."""
+    bench = Bench([("child_tuning", options)], seed=seed, **more)
+    for _, parameter in bench.trainee.named_trainable():
+        parameter.grad = torch.ones_like(parameter)
+    bench.stack.after_clip(bench.step(), torch.ones(()))
+    return {name: parameter.grad for name, parameter in bench.trainee.named_trainable() if parameter.grad is not None}
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.4])
+def test_the_kept_share_is_rescaled_and_covers_everything(share: float) -> None:
+    found = masked_gradients({"share": share})
+    values = torch.cat([gradient.flatten() for gradient in found.values()])
+    assert values.unique().tolist() == pytest.approx([0.0, 1 / share])
+    assert float((values == 0).double().mean()) == pytest.approx(1 - share, abs=0.01)
+    head, word = found["classifier.weight"], found["bert.embeddings.word_embeddings.weight"]
+    assert (head == 0).any()
+    assert (word == 0).any()
+
+
+def test_masks_depend_on_seed_and_step_but_not_on_the_order_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = masked_gradients({"share": 0.3})
+    assert same(one, masked_gradients({"share": 0.3}))
+    assert not same(one, masked_gradients({"share": 0.3}, seed=1))
+    from regft_core.training.trainee import Trainee
+
+    original = Trainee.named_trainable
+    monkeypatch.setattr(Trainee, "named_trainable", lambda self: reversed(list(original(self))))
+    assert same(one, masked_gradients({"share": 0.3}))
+
+
+def test_without_decay_unselected_entries_never_move() -> None:
+    """And everything that has no mask does."""
+    handed = masks_of(Bench(), 0.3)
+    bench = Bench([("child_tuning", {"mask": "fisher"})], handed=handed, training=NO_DECAY)
+    before = {name: parameter.detach().clone() for name, parameter in bench.trainee.named_raw()}
+    after = bench.train()
+    masks = handed["fisher"].of("fisher")
+    for name, start in before.items():
+        moved = after[name] != start
+        if f"mask/{name}" in masks:
+            mask = masks[f"mask/{name}"]
+            assert not moved[~mask].any()
+            if name.endswith("value.weight"):
+                assert moved[mask].all()
+    for name in ("classifier.weight", "bert.pooler.dense.weight", "bert.embeddings.LayerNorm.weight"):
+        assert not torch.equal(after[name], before[name])
+
+
+def test_weight_decay_still_shrinks_unselected_entries() -> None:
+    handed = masks_of(Bench(), 0.3)
+    decayed = TRAINING.model_copy(update={"weight_decay": 0.5, "warmup_ratio": 0.0, "max_steps": 1})
+    bench = Bench([("child_tuning", {"mask": "fisher"})], handed=handed, training=decayed)
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    before, mask = bench.trainee.raw(name).detach().clone(), handed["fisher"].of("fisher")[f"mask/{name}"]
+    after = bench.train()[name]
+    assert after[~mask].numpy() == pytest.approx((before[~mask] * (1 - 1e-3 * 0.5)).numpy(), rel=1e-6)
+
+
+def test_the_mask_comes_after_clipping() -> None:
+    """Masked before it, the kept entries would be scaled up to the clip norm."""
+    small = NO_DECAY.model_copy(update={"clip_norm": 1e-3})
+    seen: list[float] = []
+    bench = Bench([("child_tuning", {"share": 0.3})], training=small)
+    original = bench.stack.regularisers[0].gradient_masks
+
+    def look(step: Any) -> Any:
+        gradients = [p.grad for _, p in bench.trainee.named_trainable() if p.grad is not None]
+        seen.append(float(torch.cat([g.flatten() for g in gradients]).norm()))
+        return original(step)
+
+    bench.stack.regularisers[0].gradient_masks = look  # type: ignore[method-assign]
+    bench.train()
+    assert seen == pytest.approx([1e-3] * len(seen), rel=1e-3)
+
+
+def test_the_fixed_mask_is_drawn_once() -> None:
+    options = {"mask": "fixed", "share": 0.3, "scope": "layers"}
+    bench = Bench([("child_tuning", options)], training=NO_DECAY)
+    before = {name: parameter.detach().clone() for name, parameter in bench.trainee.named_raw()}
+    after = bench.train()
+    name = "bert.encoder.layer.1.output.dense.weight"
+    assert float((after[name] != before[name]).double().mean()) == pytest.approx(0.3, abs=0.03)
+    embedding = "bert.embeddings.position_embeddings.weight"
+    used = (after[embedding] != before[embedding]).any(1)
+    assert (after[embedding] != before[embedding])[used].all()
+    assert not same(after, Bench([("child_tuning", options)], training=NO_DECAY, seed=1).train())
+
+
+# -------------------------------------------------------------------------------------------------------------- fisher
 
 
 def fitted(share: float = 0.3, variant: str = "paper", **more: Any) -> Bench:
@@ -63,25 +169,16 @@ def test_paper_squares_the_gradient_of_every_example_without_dropout(kind: str) 
 @pytest.mark.parametrize("limit", [None, 1.0, 0.01])
 def test_released_squares_clipped_gradients_of_mini_batches(limit: float | None) -> None:
     training = TRAINING.model_copy(update={"clip_norm": limit, "batch_size": 5})
-    bench = fitted(variant="released", training=training, dropout=NO_DROPOUT)
+    bench = fitted(variant="released", training=training, dropout=STILL)
     expected = by_hand(bench, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]], limit)
     for name, value in information(bench).items():
         assert torch.allclose(value, expected[name], rtol=1e-4, atol=1e-12), name
 
 
 def test_released_measures_with_dropout_on() -> None:
-    on, off = fitted(variant="released"), fitted(variant="released", dropout=NO_DROPOUT)
+    on, off = fitted(variant="released"), fitted(variant="released", dropout=STILL)
     assert not same(information(on), information(off))
     assert same(information(on), information(fitted(variant="released")))
-
-
-def test_the_order_of_the_examples_in_a_batch_does_not_matter() -> None:
-    bench = fitted(variant="released", dropout=NO_DROPOUT)
-    one = information(bench)
-    size = TRAINING.batch_size
-    bench.stream.rows = [row for start in range(0, 12, size) for row in reversed(range(start, start + size))]
-    for name, value in information(bench).items():
-        assert torch.allclose(value, one[name], rtol=1e-3, atol=1e-9), name
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 1.0])

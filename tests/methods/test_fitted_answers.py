@@ -1,7 +1,8 @@
-"""The solved head: it is the fit of the features that it receives, and nothing else moves."""
+"""Answers without steps: the solved head, the constant, the similarity, thresholds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,21 @@ from sklearn.linear_model import LogisticRegression
 
 from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
 from regft_core.evaluate.predict import predict
+from regft_core.kinds import find
+from regft_core.methods.constant_answer import best_constant
+from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from regft_core.models.layers import last_linear
+from regft_core.training.fitting import FitData
 from regft_core.training.linear_solution import regress_linearly
-from tests.methods.chain import NO_STEPS, Outcome, run_phase
-from tests.methods.harness import Bench, same
+from tests.methods.cases import task
+from tests.methods.chain import Outcome, run_phase
+from tests.methods.harness import NO_STEPS, Bench, examples, same
 from tests.tiny import ARCHITECTURES
+
+# --------------------------------------------------------------------------------------------------------- linear head
+
 
 POOLED: dict[str, Any] = {"pooling": "mean", "separately": True}
 SAYING = ("good", "bad", "slow")
@@ -142,23 +152,6 @@ def test_permuted_labels_are_fitted_to_other_rows() -> None:
     assert same(permuted.weights, solve(**POOLED, labels_of_rows="permuted").weights)
 
 
-def test_steps_train_the_linear_alone() -> None:
-    bench = Bench([("linear_head", {})])
-    assert [name for name, _ in bench.trainee.named_trainable()] == ["classifier.weight", "classifier.bias"]
-    before = bench.trainee.plain_weights()
-    after = bench.train()
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {"classifier.weight", "classifier.bias"}
-
-
-def test_fine_tuning_starts_from_the_solved_head() -> None:
-    solved = solve(name="head")
-    again = run_phase(start=solved.weights, training=NO_STEPS, rows=rows())
-    assert cross_entropy(again) < 0.5 * cross_entropy(untrained())
-    assert same(again.weights, solved.weights)
-    assert not same(run_phase(start=solved.weights, rows=rows()).weights, run_phase(rows=rows()).weights)
-
-
 def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     outcome = untrained([("linear_head", {"head": "package"})], **POOLED, labels=3)
     features, labels = pooled_features(outcome), np.asarray(outcome.encoded.labels)
@@ -170,3 +163,109 @@ def test_the_package_s_head_reads_the_features_as_they_are() -> None:
     assert np.abs(probabilities - other).max() > 0.05
     assert outcome.trained.stack.diagnostics().values[0][2] == 1 / 36
     only_the_linear_changed(outcome, **POOLED, labels=3)
+
+
+# ----------------------------------------------------------------------------------------------------- constant answer
+
+
+def test_frequencies_by_hand() -> None:
+    # 3, 4 and 1 of 8 rows.
+    assert best_constant([1, 0, 1, 2, 0, 1, 0, 1], 3) == pytest.approx([math.log(v) for v in (3 / 8, 4 / 8, 1 / 8)])
+    # Class 1 has no row: it counts as half of one, of 4.5.
+    assert best_constant([0, 0, 2, 2], 3) == pytest.approx([math.log(v) for v in (2 / 4.5, 0.5 / 4.5, 2 / 4.5)])
+    assert best_constant([1.0, 2.0, 4.5], None) == pytest.approx([2.5])
+
+
+def test_equal_frequencies_give_the_first_class_as_the_report_does() -> None:
+    labels = [2, 1, 2, 1, 0]
+    assert int(best_constant(labels, 3).argmax()) == 1
+    assert set(find("classification").constant(np.asarray(labels)).tolist()) == {1}
+
+
+def test_the_same_for_every_input_whatever_it_is() -> None:
+    run = Bench([("constant_answer", {})], training=NO_STEPS, labels=3, rows=10)
+    labels = [run.encoded.labels[row] for row in run.stream.rows]
+    expected = [math.log(max(labels.count(i), 0.5) / 10) for i in range(3)]
+    assert all(labels.count(i) for i in range(3))
+    answers = answered(run, 7)
+    assert answers.shape == (7, 3)
+    np.testing.assert_allclose(answers, np.tile(expected, (7, 1)), rtol=1e-6)
+
+
+def test_a_value_is_the_mean_and_only_the_rows_that_are_trained_on_count() -> None:
+    run = Bench([("constant_answer", {})], kind="regression", pair=True, training=NO_STEPS, rows=6)
+    expected = sum(run.encoded.labels) / 6
+    assert answered(run, 1).item() == pytest.approx(expected)
+    run.stream.rows = [0, 1]
+    own = sum(run.encoded.labels[:2]) / 2
+    assert own != pytest.approx(expected)
+    assert answered(run, 1).item() == pytest.approx(own)
+
+
+def answered(run: Bench, rows: int) -> np.ndarray:
+    """[rows, K] answers to texts that it was not fitted on."""
+    run.stack.fit(run.trainee, FitData(run.trainee, run.setting, run.stream))
+    return run.stack.predict(None, run.stack.keep(run.trainee), examples(rows))
+
+
+# ------------------------------------------------------------------------------------------------ zero shot similarity
+
+
+def test_the_mapping_by_hand() -> None:
+    cosine = torch.tensor([1.0, 0.5, 0.0, -0.5])
+    assert to_range(cosine, 0.0, (0.0, 5.0)).tolist() == [5.0, 2.5, 0.0, -2.5]
+    assert to_range(cosine, -1.0, (1.0, 5.0)).tolist() == [5.0, 4.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "mpnet", "bart"])
+def test_answers_are_cosines_of_single_texts(architecture: str) -> None:
+    run = Bench(
+        [("zero_shot_similarity", {})],
+        architecture=architecture,
+        kind="regression",
+        pair=True,
+        training=NO_STEPS,
+        rows=4,
+    )
+    given = examples(9, pair=True, kind="regression")
+    answers = run.stack.predict(run.trainee, {}, given)
+    assert answers.shape == (9, 1)
+
+    def embed(text: str) -> torch.Tensor:
+        inputs = run.tokenizer(text, truncation=True, max_length=32, return_tensors="pt")
+        with torch.no_grad():
+            tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
+        return tokens.mean(0)
+
+    for row, example in zip(answers[:, 0], given, strict=True):
+        u, v = embed(example.text), embed(str(example.text_pair))
+        assert float(row) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
+
+
+def test_embeddings_are_means_over_windows_behind_the_instruction() -> None:
+    reading = Reading("the ", windows=2, stride=1)
+    run = Bench(
+        [("zero_shot_similarity", {})],
+        **{"kind": "regression", "pair": True, "training": NO_STEPS, "pooling": "mean"},
+        **{"max_length": 8, "reading": reading},
+    )
+    letters = "abcdefgh"  # 5 of them fit into a row
+    answers = run.stack.predict(run.trainee, {}, [Example("0", " ".join(letters), "g o", 0.0)])
+
+    def embed(text: str) -> torch.Tensor:
+        inputs = run.tokenizer(f"the {text}", return_tensors="pt")
+        with torch.no_grad():
+            tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
+        return tokens.mean(0)
+
+    u = (embed("a b c d e") + embed("d e f g h")) / 2
+    v = embed("g o")
+    assert float(answers[0, 0]) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
+
+
+def test_tasks_without_two_texts_or_a_range_are_refused() -> None:
+    values = task("regression")
+    single = values.columns.model_copy(update={"text_pair": None})
+    assert ZeroShotSimilarity.check_task(ZeroShotSimilarityConfig(), values) == []
+    for changes in ({"columns": single}, {"range": None}):
+        assert len(ZeroShotSimilarity.check_task(ZeroShotSimilarityConfig(), values.model_copy(update=changes))) == 1

@@ -1,4 +1,4 @@
-"""NoisyTune against the numbers and invariants of its card."""
+"""Starting weights: Re-init and NoisyTune against the numbers and invariants of their cards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,77 @@ import math
 import pytest
 import torch
 
+from regft_core.errors import ModelError
 from regft_core.methods.noisy_tune import deviations
-from tests.methods.harness import Bench, same
+from tests.errors import raises_code
+from tests.methods.harness import Bench, changed
+
+# ------------------------------------------------------------------------------------------------------------- re init
+
+
+def weights(options: dict[str, object] | None = None, **bench: object) -> dict[str, torch.Tensor]:
+    stack = [] if options is None else [("re_init", options)]
+    return Bench(stack, **bench).trainee.plain_weights()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "bart", "modernbert"])
+def test_everything_below_is_bit_identical(architecture: str) -> None:
+    # ModernBERT's masked LM holds the head that its encoder alone lacks.
+    model = {"architecture": architecture, "masked_lm": architecture == "modernbert"}
+    plain, drawn = weights(**model), weights({"layers": 1}, **model)
+    moved = changed(plain, drawn)
+    top = Bench(architecture=architecture).trainee.sites.layers[-1].name + "."
+    pretrained_above = {n for n in moved if "pooler" in n or n.startswith("head.")}
+    assert {name for name in moved if name.startswith(top)}
+    assert all(name.startswith(top) for name in moved - pretrained_above)
+    assert bool(pretrained_above) == (architecture in ("bert", "modernbert"))
+
+
+def test_drawn_tensors_have_the_deviation_of_the_configuration() -> None:
+    drawn = weights({"layers": 2})
+    matrices = [v.flatten() for n, v in drawn.items() if n.startswith("bert.encoder.layer.") and v.dim() == 2]
+    assert float(torch.cat(matrices).std()) == pytest.approx(0.1, rel=0.01)  # the tiny model's initializer_range
+    vectors = {n: v for n, v in drawn.items() if n.startswith("bert.encoder.layer.") and v.dim() == 1}
+    assert all(float(v.abs().max()) == 0 for n, v in vectors.items() if n.endswith("bias"))
+    assert all(bool((v == 1).all()) for n, v in vectors.items() if n.endswith("weight"))
+    assert len(vectors) == 2 * (6 + 2 + 2)
+
+
+def test_the_pooler_goes_with_the_layers_or_alone_or_not_at_all() -> None:
+    plain = weights()
+    names = ("bert.pooler.dense.weight", "bert.encoder.layer.1.output.dense.weight")
+    for options, expected in (
+        ({"layers": 1}, [True, True]),
+        ({"layers": 1, "pooler": False}, [False, True]),
+        ({"layers": 0}, [True, False]),
+    ):
+        drawn = weights(options)
+        assert [not torch.equal(plain[name], drawn[name]) for name in names] == expected
+    assert float(weights({"layers": 0})["bert.pooler.dense.bias"].abs().max()) == 0
+
+
+def test_a_pooler_that_the_checkpoint_lacks_is_drawn_as_in_every_arm() -> None:
+    plain, drawn = weights(masked_lm=True), weights({"layers": 1}, masked_lm=True)
+    assert torch.equal(plain["bert.pooler.dense.weight"], drawn["bert.pooler.dense.weight"])
+
+
+def test_only_the_decoder_of_bart_has_top_layers() -> None:
+    plain, drawn = weights(architecture="bart"), weights({"layers": 2}, architecture="bart")
+    moved = changed(plain, drawn)
+    assert moved
+    assert all(name.startswith("model.decoder.layers.") for name in moved)
+    with raises_code(ModelError, "layer-out-of-range", "has 2", "to 2"):
+        Bench([("re_init", {"layers": 3})], architecture="bart")
+
+
+def test_raw_matrices_of_xlnet_are_drawn() -> None:
+    plain, drawn = weights(architecture="xlnet"), weights({"layers": 1}, architecture="xlnet")
+    for part in ("q", "k", "v", "o", "r", "r_w_bias", "r_r_bias", "r_s_bias"):
+        name = f"transformer.layer.1.rel_attn.{part}"
+        assert not torch.equal(plain[name], drawn[name])
+
+
+# ---------------------------------------------------------------------------------------------------------- noisy tune
 
 
 def moved(options: dict[str, object], **bench: object) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -68,34 +137,6 @@ def test_the_paper_spares_the_new_head_and_the_release_does_not() -> None:
     assert float(released["classifier.bias"].abs().max()) == 0
     inside = [name for name in plain if name.startswith("bert.") and name in paper]
     assert all(torch.equal(paper[name], released[name]) for name in inside)
-
-
-def test_a_head_of_one_output_stays_finite() -> None:
-    bench = Bench([("noisy_tune", {"variant": "released"})], kind="regression", pair=True)
-    assert all(value.isfinite().all() for value in bench.train().values())
-
-
-def test_constant_tensors_stay() -> None:
-    change, plain = moved({"intensity": 0.2})
-    norms = [name for name in plain if name.endswith("LayerNorm.weight")]
-    assert norms
-    assert all(float(change[name].abs().max()) == 0 for name in norms)
-
-
-def test_one_size_for_all_moves_constant_tensors_too_and_has_the_same_energy() -> None:
-    by_tensor, _ = moved({})
-    overall, _ = moved({"scaling": "global"})
-    energy = [sum(float(v.square().sum()) for v in change.values()) for change in (by_tensor, overall)]
-    assert energy[1] == pytest.approx(energy[0], rel=0.05)
-    assert float(overall["bert.embeddings.LayerNorm.weight"].abs().max()) > 0
-
-
-def test_seeds_differ_and_a_seed_repeats() -> None:
-    once, again = Bench([("noisy_tune", {})]), Bench([("noisy_tune", {})])
-    assert same(once.trainee.plain_weights(), again.trainee.plain_weights())
-    other = Bench([("noisy_tune", {})], seed=1)
-    name = "bert.encoder.layer.0.output.dense.weight"
-    assert not torch.equal(once.model.get_parameter(name), other.model.get_parameter(name))
 
 
 def test_the_anchor_of_other_methods_is_without_noise() -> None:

@@ -1,4 +1,4 @@
-"""The supervised contrastive loss against numbers worked out by hand, and what it is added to."""
+"""Losses of labels: label smoothing, R-Drop and the supervised contrastive loss against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,100 @@ import pytest
 import torch
 from torch import Tensor
 
+from regft_core.methods.r_drop import RDrop
 from regft_core.methods.supervised_contrastive import (
     head_vectors,
     supervised_contrastive,
 )
-from regft_core.schema import DropoutConfig
-from tests.methods.harness import TRAINING, Bench, same
+from tests.methods.harness import STILL, Bench, same
 
-STILL = DropoutConfig(hidden=0.0, attention=0.0)
+# ----------------------------------------------------------------------------------------------------- label smoothing
+
+
+def smoothed(logits: torch.Tensor, labels: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """The loss of these logits, as a step computes it."""
+    bench = Bench([("label_smoothing", {"smoothing": smoothing})], labels=logits.shape[1])
+    return bench.step().task_loss(logits, labels)
+
+
+def test_worked_numbers() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.25, 0.25]]))
+    label = torch.tensor([0])
+    # CE = ln 2; mean of -log p = (ln 2 + 2 ln 4) / 3 = 5/3 ln 2; the difference is 2/3 ln 2.
+    assert float(smoothed(logits, label, 0.3)) == pytest.approx((1 + 0.3 * 2 / 3) * math.log(2))
+    # The true class is the least likely: smoothing lowers the loss.
+    assert float(smoothed(torch.log(torch.tensor([[0.1, 0.9]])), label, 0.3)) < math.log(10)
+
+
+@pytest.mark.parametrize("smoothing", [0.05, 0.1, 0.5])
+def test_the_loss_is_that_against_the_mixed_targets(smoothing: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(8, 5, generator=generator, requires_grad=True)
+    labels = torch.randint(5, (8,), generator=generator)
+    targets = (1 - smoothing) * torch.nn.functional.one_hot(labels, 5) + smoothing / 5
+    expected = -(targets * logits.log_softmax(-1)).sum(-1).mean()
+    ours = smoothed(logits, labels, smoothing)
+    assert torch.allclose(ours, expected, atol=1e-6)
+    assert torch.allclose(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, expected)), atol=1e-6)
+
+
+def test_drawn_labels_have_the_same_loss_on_average() -> None:
+    smooth = Bench([("label_smoothing", {"smoothing": 0.4})], labels=3)
+    drawn = Bench([("label_smoothing", {"smoothing": 0.4, "targets": "drawn"})], labels=3)
+    with torch.no_grad():
+        logits = smooth.step().forward()
+    losses, step = [], drawn.step(0)
+    for index in range(4000):
+        step.index = index
+        losses.append(float(step.task_loss(logits)))
+    expected = float(smooth.step(0).task_loss(logits))
+    spread = float(torch.tensor(losses).std()) / math.sqrt(len(losses))
+    assert sum(losses) / len(losses) == pytest.approx(expected, abs=4 * spread)
+    assert float(torch.tensor(losses).std()) > 0
+
+
+# -------------------------------------------------------------------------------------------------------------- r drop
+
+
+#: p = (1/2, 1/2) and q = (3/4, 1/4) as logits.
+P, Q = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("sum", 2.0), ("mean", 1.0), ("first", 1.0)])
+def test_without_dropout_the_divergence_is_zero_and_the_gradient_a_multiple(rule: str, factor: float) -> None:
+    bench = Bench([("r_drop", {"cross_entropy": rule})], dropout=STILL)
+    plain = Bench(dropout=STILL).gradients()
+    for name, value in bench.gradients().items():
+        assert torch.allclose(value, factor * plain[name], rtol=1e-5, atol=1e-7), name
+    assert bench.stack.diagnostics().values == [("r_drop.divergence", 0, pytest.approx(0.0, abs=1e-7))]
+
+
+def test_the_first_pass_is_that_of_plain_fine_tuning_and_the_second_has_masks_of_its_own() -> None:
+    bench = Bench([("r_drop", {})])
+    plain = Bench().step().forward()
+    step = bench.step()
+    assert torch.equal(step.forward(), plain)
+    second = step.forward("r_drop.second", draw="r_drop.second")
+    assert not torch.equal(second, plain)
+    assert torch.equal(second, step.forward("r_drop.second", draw="r_drop.second"))
+
+
+def test_gradient_flows_through_both_predictions() -> None:
+    one, two = P.clone().requires_grad_(), Q.clone().requires_grad_()
+    Bench([("r_drop", {})]).regulariser(RDrop).divergence(one, two, "classification").backward()
+    assert one.grad is not None
+    assert two.grad is not None
+    assert one.grad.abs().sum() > 0
+    assert two.grad.abs().sum() > 0
+
+
+def test_an_encoder_without_dropout_is_marked() -> None:
+    assert Bench([("r_drop", {})]).stack.marks() == []
+    (mark,) = Bench([("r_drop", {})], dropout=STILL).stack.marks()
+    assert "without dropout" in mark
+
+
+# ---------------------------------------------------------------------------------------------- supervised contrastive
 
 
 def by_hand(vectors: Tensor, labels: list[int], temperature: float) -> list[float]:
@@ -32,7 +118,7 @@ def by_hand(vectors: Tensor, labels: list[int], temperature: float) -> list[floa
     return found
 
 
-def test_worked_numbers() -> None:
+def test_worked_numbers_of_supervised_contrastive() -> None:
     # Cosines: 1 between the first two, 0 and 0 to the third; lengths do not count.
     vectors = torch.tensor([[2.0, 0.0], [5.0, 0.0], [0.0, 3.0]])
     pair = math.log(1 + math.exp(-2.0))  # -log(e^2 / (e^2 + e^0)) at temperature 0.5
@@ -76,15 +162,6 @@ def test_the_loss_of_a_step_is_the_mixture(reduction: str) -> None:
     assert (step.forward_passes, step.backward_passes) == (1.0, 1.0)
 
 
-def test_the_head_learns_from_cross_entropy_alone() -> None:
-    found = []
-    for listed in ([("supervised_contrastive", {"weight": 0.75})], []):
-        bench = Bench(listed)  # type: ignore[arg-type]
-        bench.stack.backward(bench.step())
-        found.append(bench.trainee.raw("classifier.weight").grad)
-    assert torch.allclose(found[0], 0.25 * found[1], atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("architecture", "form"),
     [
@@ -117,20 +194,6 @@ def test_with_the_familys_own_head_they_are_its_summary_token(architecture: str)
     assert (read.norm(dim=-1) > 0).all()
 
 
-def test_batches_that_are_accumulated_are_contrasted_one_by_one() -> None:
-    bench = Bench([("supervised_contrastive", {})], dropout=STILL)
-    steps = [bench.step(index, share=0.5) for index in range(2)]
-    for step in steps:
-        bench.stack.backward(step)
-    found = bench.trainee.raw("bert.encoder.layer.0.output.dense.weight").grad.clone()
-    apart = []
-    for index in range(2):
-        bench.model.zero_grad(set_to_none=True)
-        bench.stack.backward(bench.step(index))
-        apart.append(bench.trainee.raw("bert.encoder.layer.0.output.dense.weight").grad.clone())
-    assert torch.allclose(found, (apart[0] + apart[1]) / 2, atol=1e-6)
-
-
 def test_permuted_labels_change_the_positives_and_not_the_cross_entropy() -> None:
     losses = []
     for labels in ("own", "permuted"):
@@ -143,21 +206,3 @@ def test_permuted_labels_change_the_positives_and_not_the_cross_entropy() -> Non
     first = Bench([("supervised_contrastive", options)], labels=3).train()
     assert same(first, Bench([("supervised_contrastive", options)], labels=3).train())
     assert not same(first, Bench([("supervised_contrastive", {})], labels=3).train())
-
-
-def test_it_draws_classes_together() -> None:
-    """The loss ends far below that of as many steps with permuted labels."""
-
-    def closeness(listed: list[Any]) -> float:
-        protocol = TRAINING.model_copy(update={"epochs": 60, "batch_size": 12})
-        bench = Bench(listed, dropout=STILL, training=protocol)
-        bench.train()
-        bench.model.eval()
-        with torch.no_grad():
-            batch = bench.stream.collate(range(12))
-            hidden = bench.model.bert(**batch.model_inputs())[0]
-            vectors = head_vectors(bench.model, hidden, batch.attention_mask)
-        return float(supervised_contrastive(vectors, batch.labels, 0.3).mean())
-
-    permuted = closeness([("supervised_contrastive", {"labels": "permuted"})])
-    assert closeness([("supervised_contrastive", {})]) < permuted - 0.3

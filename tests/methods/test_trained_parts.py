@@ -1,4 +1,4 @@
-"""BitFit against the paper's numbers of parameters and the invariants of its card."""
+"""Which tensors are trained, and how fast: BitFit, the top layers, layer-wise decay."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.errors import ModelError
 from regft_core.methods.bitfit import WITHOUT, WITHOUT_SUBSET, BitFit, bias_terms, shares
-from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, entries
+from regft_core.methods.layerwise_decay import LayerwiseDecayConfig, factors
+from tests.methods.harness import TRAINING, Bench, changed
 from tests.tiny import ARCHITECTURES
+
+#: Of a tiny BERT: a layer and its biases (query, key, value, the map behind them, the feed-forward pair, two norms),
+#: the pooler and its bias, the norm of the embeddings, the head.
+LAYER, BIASES = 4 * (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 2 * 64, 5 * 32 + 64 + 32 + 32
+POOLER, POOLER_BIAS, EMBEDDINGS, HEAD = 32 * 32 + 32, 32, 32, 2 * 32 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        ("bitfit", {}, 2 * BIASES + EMBEDDINGS + POOLER_BIAS + HEAD),
+        ("bitfit", {"terms": "query_and_intermediate"}, 2 * (32 + 64) + POOLER_BIAS + HEAD),
+        ("top_k_layers", {"layers": 0}, POOLER + HEAD),
+        ("top_k_layers", {"layers": 1}, LAYER + POOLER + HEAD),
+        ("top_k_layers", {"layers": 2}, 2 * LAYER + POOLER + HEAD),
+        ("top_k_layers", {"layers": 0, "pooler": False}, HEAD),
+    ],
+)
+def test_number_of_trained_entries(name: str, options: dict[str, Any], count: int) -> None:
+    assert sum(p.numel() for _, p in Bench([(name, options)]).trainee.named_trainable()) == count
+
+
+# -------------------------------------------------------------------------------------------------------------- bitfit
+
 
 SUBSET = {"terms": "query_and_intermediate"}
 RANDOM = {"chosen": "random"}
-#: Biases of one tiny BERT layer: query, key, value, the map behind them and its norm, the feed-forward pair, its norm.
-LAYER = 5 * 32 + 64 + 32 + 32
-#: The norm of the embeddings, the pooler, and the head with its weight.
-EMBEDDINGS, POOLER, HEAD = 32, 32, 2 * 32 + 2
 WITH_BIASES = [name for name in ARCHITECTURES if name not in WITHOUT]
 DECAYED = TRAINING.model_copy(update={"weight_decay": 10.0, "learning_rate": 0.01})
 
 
-def trainable(options: dict[str, Any], **bench: Any) -> int:
-    return sum(p.numel() for _, p in Bench([("bitfit", options)], **bench).trainee.named_trainable())
-
-
-def bitfit(bench: Bench) -> BitFit:
-    found = bench.stack.regularisers[0]
-    assert isinstance(found, BitFit)
-    return found
-
-
-def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
-    return {name for name in before if not torch.equal(before[name], after[name])}
-
-
 # ----------------------------------------------------------------------------- what is trained
-
-
-def test_number_of_trained_entries() -> None:
-    assert trainable({}) == 2 * LAYER + EMBEDDINGS + POOLER + HEAD
-    assert trainable(SUBSET) == 2 * (32 + 64) + POOLER + HEAD
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,6 @@ def test_the_subset_is_one_query_and_one_feed_forward_bias_per_block(architectur
     assert sizes == [32] * (blocks + cross) + [64] * blocks
 
 
-@pytest.mark.parametrize(("options", "refused"), [({}, WITHOUT), (SUBSET, WITHOUT_SUBSET), (RANDOM, WITHOUT)])
-def test_encoders_without_such_biases_are_refused(options: dict[str, Any], refused: tuple[str, ...]) -> None:
-    (entry,) = entries([("bitfit", options)])
-    assert entry.declares.says.refused_architectures == refused
-    for architecture in refused:
-        with raises_code(ModelError, "encoder-does-not-fit", "outside its head"):
-            Bench([("bitfit", options)], architecture=architecture)
-
-
 def test_layers_that_are_drawn_anew_are_trained_whole() -> None:
     bench = Bench([("bitfit", {}), ("re_init", {"layers": 1})])
     names = {name for name, _ in bench.trainee.named_trainable()}
@@ -123,7 +114,7 @@ def test_the_control_trains_as_many_entries_and_no_bias(architecture: str, optio
     new = biases.new
     count = sum(p.numel() for name, p in biases.named_trainable() if name not in new)
     bench = Bench([("bitfit", {**options, **RANDOM})], architecture=architecture, training=DECAYED)
-    masks = bitfit(bench).masks
+    masks = bench.regulariser(BitFit).masks
     assert sum(int(mask.sum()) for mask in masks.values()) == count
     before, head = bench.trainee.plain_weights(), set(bench.trainee.sites.head)
     after = bench.train()
@@ -153,7 +144,63 @@ def test_the_clip_norm_is_that_of_the_chosen_entries() -> None:
     step = bench.step()
     bench.stack.backward(step)
     bench.stack.before_clip(step)
-    for name, mask in bitfit(bench).masks.items():
+    for name, mask in bench.regulariser(BitFit).masks.items():
         gradient = bench.trainee.raw(name).grad
         assert gradient is not None
         assert not gradient[~mask].any()
+
+
+# -------------------------------------------------------------------------------------------------------- top k layers
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "deberta", "bart", "modernbert"])
+def test_the_frozen_part_is_bit_identical(architecture: str) -> None:
+    bench = Bench([("top_k_layers", {"layers": 1})], architecture=architecture)
+    top = bench.trainee.sites.layers[-1].name + "."
+    before = bench.trainee.plain_weights()
+    after = bench.train()
+    moved = changed(before, after)
+    assert any(name.startswith(top) for name in moved)
+    base = bench.model.base_model_prefix + "."
+    inside = {name for name in moved if name.startswith(base) and "pooler" not in name and "final_norm" not in name}
+    assert all(name.startswith(top) for name in inside)
+    assert set(bench.trainee.sites.head) <= moved
+
+
+def test_the_bottom_end_is_a_control() -> None:
+    bench = Bench([("top_k_layers", {"layers": 1, "end": "bottom"})])
+    inside = {name.split(".")[3] for name, _ in bench.trainee.named_trainable() if ".layer." in name}
+    assert inside == {"0"}
+
+
+# ----------------------------------------------------------------------------------------------------- layerwise decay
+
+
+DEPTHS = {"embeddings": 0, "first": 1, "second": 2, "head": 3}
+SIZES = {"embeddings": 10, "first": 20, "second": 10, "head": 5}
+
+
+def test_worked_factors() -> None:
+    options = LayerwiseDecayConfig(decay=0.5)
+    assert factors(DEPTHS, 2, SIZES, options) == {"embeddings": 0.125, "first": 0.25, "second": 0.5, "head": 1.0}
+    released = options.model_copy(update={"variant": "released"})
+    assert factors(DEPTHS, 2, SIZES, released) == {"embeddings": 0.0625, "first": 0.125, "second": 0.25, "head": 1.0}
+
+
+def test_the_flat_control_has_the_same_mean() -> None:
+    flat = factors(DEPTHS, 2, SIZES, LayerwiseDecayConfig(decay=0.5, shape="flat"))
+    mean = (10 * 0.125 + 20 * 0.25 + 10 * 0.5) / 40
+    assert flat == pytest.approx({"embeddings": mean, "first": mean, "second": mean, "head": 1.0})
+
+
+def test_every_parameter_gets_the_rate_of_its_depth() -> None:
+    loop = Bench([("layerwise_decay", {"decay": 0.5})]).loop()
+    rates = {name: group["base_lr"] for group in loop.groups for name in group["names"]}
+    expected = {
+        "bert.embeddings.word_embeddings.weight": 0.125e-3,
+        "bert.encoder.layer.0.output.LayerNorm.bias": 0.25e-3,
+        "bert.encoder.layer.1.output.dense.weight": 0.5e-3,
+        "bert.pooler.dense.weight": 1e-3,
+        "classifier.bias": 1e-3,
+    }
+    assert {name: rates[name] for name in expected} == pytest.approx(expected)

@@ -1,0 +1,362 @@
+"""Adapters over a frozen encoder: LoRA, prefix-tuning and prompt tuning against formulas and the PEFT library."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+import torch
+
+from regft_core.errors import ModelError
+from regft_core.hooks import ownership
+from regft_core.hooks.base import Regulariser, Setting
+from regft_core.methods.lora import Lora
+from regft_core.methods.prefix_tuning import PrefixTuning
+from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
+from regft_core.models.prefixes import FAMILIES as PREFIXED
+from regft_core.schema import DropoutConfig
+from tests.errors import raises_code
+from tests.methods.harness import TRAINING, Bench, entries
+from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
+from tests.tiny import ARCHITECTURES
+
+A = TypeVar("A", bound=Regulariser)
+
+
+def bench(cls: type[A], options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, A]:
+    run = Bench([(cls, options or {})], **more)
+    return run, run.regulariser(cls)
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize(
+    ("cls", "own"),
+    [
+        (Lora, 24 * 2 * 8 * 2048),  # 24 layers, 2 matrices of A [8, 1024] and B [1024, 8]
+        (PrefixTuning, 20 * 24 * 2 * 1024),  # 20 keys and values of width 1024 in 24 layers
+        (PromptTuning, 20 * 1024),  # 20 vectors of width 1024
+    ],
+)
+def test_the_counts_of_bert_large(cls: type[Regulariser], own: int, labels: int) -> None:
+    """With a head of 1025 per label."""
+    trainee = bert_large(labels)
+    cls(cls.Config(), Setting("classification", labels, 0, TRAINING)).prepare(trainee, {})
+    assert trainable(trainee) == own + 1025 * labels
+
+
+# ---------------------------------------------------------------------------------------------------------------- lora
+
+
+FAMILIES = [name for name in ARCHITECTURES if name != "xlnet"]
+
+
+def shaken(regulariser: Lora, size: float = 0.2) -> None:
+    """Additions that are not 0."""
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for addition in regulariser.additions.values():
+            addition.b.normal_(0, size, generator=generator)
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_it_starts_at_the_base_model(architecture: str) -> None:
+    run, regulariser = bench(Lora, architecture=architecture)
+    assert torch.equal(run.logits(), Bench(architecture=architecture).logits())
+    attentions = {"bart": 6, "albert": 1}.get(architecture, 2)
+    packed = architecture in ("deberta", "modernbert")
+    assert len(regulariser.additions) == attentions * (1 if packed else 2)
+
+
+def test_the_output_is_that_of_the_formula() -> None:
+    run, regulariser = bench(Lora, {"rank": 3, "alpha": 6.0})
+    shaken(regulariser)
+    name = "bert.encoder.layer.1.attention.self.value"
+    module, addition = run.model.get_submodule(name), regulariser.additions[name]
+    x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    run.model.eval()
+    expected = x @ module.weight.T + module.bias + 2.0 * x @ addition.a.T @ addition.b.T
+    assert torch.allclose(module(x), expected, atol=1e-5)
+    root, other = bench(Lora, {"rank": 4, "alpha": 6.0, "scaling": "root"})
+    assert next(iter(other.additions.values())).scale == 3.0
+    assert root.setting.num_labels == 2
+
+
+def test_start_of_a_and_b() -> None:
+    _, regulariser = bench(Lora, {"rank": 8})
+    first, second = (regulariser.additions[f"bert.encoder.layer.{i}.attention.self.query"] for i in (0, 1))
+    bound = 32**-0.5
+    assert float(first.a.detach().abs().max()) <= bound
+    assert float(first.a.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.1)
+    assert not torch.equal(first.a, second.a)
+    assert not first.b.any()
+
+
+def test_dropout_before_a_acts_in_training_only() -> None:
+    off = {"hidden": 0.0, "attention": 0.0}
+
+    for dropout, same_draws in ((0.5, False), (0.0, True)):
+        run, regulariser = bench(Lora, {"dropout": dropout}, dropout=DropoutConfig(**off))
+        shaken(regulariser)
+        step = run.step()
+        first, second = step.forward(draw=0), step.forward(draw=1)
+        assert torch.equal(first, second) is same_draws
+        assert torch.equal(step.forward(draw=0), first)
+        assert torch.equal(run.logits(), run.logits())
+
+
+@pytest.mark.parametrize("targets", [("key",), ("intermediate.dense",), ("dense",)])
+def test_targets_are_names_of_linear_modules(targets: tuple[str, ...]) -> None:
+    if targets == ("intermediate.dense",):
+        with raises_code(ModelError, "unknown-module"):
+            bench(Lora, {"targets": list(targets)})
+        return
+    _, regulariser = bench(Lora, {"targets": list(targets)})
+    assert len(regulariser.additions) == (2 if targets == ("key",) else 6)
+
+
+# --------------------------------------------------------------------------- the PEFT library
+
+
+def reference(run: Bench, regulariser: Lora, **options: Any) -> Any:
+    """The same adapters in PEFT."""
+    config = peft().LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.1, **options)
+    model = wrapped(Bench(architecture=run.trainee.sites.architecture).model, config)
+    for name, addition in regulariser.additions.items():
+        layer = model.base_model.model.get_submodule(name)
+        with torch.no_grad():
+            layer.lora_A["default"].weight.copy_(addition.a)
+            layer.lora_B["default"].weight.copy_(addition.b)
+    return model
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "deberta-v2"])
+def test_peft_gives_the_same_logits_gradients_and_merge(architecture: str) -> None:
+    peft()
+    run, regulariser = bench(Lora, architecture=architecture)
+    shaken(regulariser)
+    model = reference(run, regulariser)
+    assert torch.allclose(run.logits(), run.logits(model), atol=1e-6)
+    trained, total = model.get_nb_trainable_parameters()
+    # PEFT leaves DeBERTa's newly drawn pooler as it was drawn; here everything that is new is trained.
+    pooler = 32 * 32 + 32 if architecture == "deberta-v2" else 0
+    assert trainable(run.trainee) == trained + pooler
+    assert total > trained
+    inputs = run.stream.batch(0).model_inputs()
+    if not run.trainee.sites.token_types:
+        inputs.pop("token_type_ids", None)
+    run.model(**inputs).logits.square().sum().backward()
+    model(**inputs).logits.square().sum().backward()
+    for name, addition in regulariser.additions.items():
+        layer = model.base_model.model.get_submodule(name)
+        assert torch.allclose(addition.a.grad, layer.lora_A["default"].weight.grad, rtol=1e-3, atol=1e-5)
+        assert torch.allclose(addition.b.grad, layer.lora_B["default"].weight.grad, rtol=1e-3, atol=1e-5)
+    merged = model.merge_and_unload().state_dict()
+    run.stack.export(run.trainee)
+    for name, value in run.trainee.plain_weights().items():
+        assert torch.allclose(value, merged[name], atol=1e-6), name
+
+
+# ------------------------------------------------------------------------------------------------------- prefix tuning
+
+
+CACHED = ["bert", "roberta", "electra"]
+
+
+@pytest.mark.parametrize("architecture", CACHED)
+@pytest.mark.parametrize("positions", ["kept", "shifted"])
+def test_it_is_a_cache_of_keys_and_values(architecture: str, positions: str) -> None:
+    from transformers import DynamicCache
+
+    run, regulariser = bench(PrefixTuning, {"tokens": 5, "positions": positions}, architecture=architecture)
+    found = run.logits()
+    plain, inputs = Bench(architecture=architecture).model, run.inputs()
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    rows, layers = ids.shape[0], 2
+    table = regulariser.table.detach().view(5, layers, 2, 2, 16)  # P, layer, key or value, heads, width
+    cache = DynamicCache()
+    for layer in range(layers):
+        key, value = (table[:, layer, i].permute(1, 0, 2).expand(rows, 2, 5, 16) for i in (0, 1))
+        cache.update(key, value, layer)
+    if architecture == "roberta":
+        places = torch.cumsum(mask, 1) * mask + 1
+        places = places + (5 * mask if positions == "shifted" else 0)
+    else:
+        places = torch.arange(ids.shape[1]).expand_as(ids) + (5 if positions == "shifted" else 0)
+    extended = torch.cat([torch.ones(rows, 5, dtype=mask.dtype), mask], dim=1)
+    with torch.no_grad():
+        hidden = plain.base_model(
+            **{**inputs, "attention_mask": extended}, position_ids=places, past_key_values=cache
+        ).last_hidden_state
+        expected = plain.classifier(plain.bert.pooler(hidden) if architecture == "bert" else hidden)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", PREFIXED)
+def test_without_its_prefixes_the_base_model_is_left(architecture: str) -> None:
+    run, regulariser = bench(PrefixTuning, architecture=architecture)
+    base = Bench(architecture=architecture).logits()
+    assert not torch.allclose(run.logits(), base, atol=1e-3)
+    regulariser.prefixes.masked = True
+    assert torch.allclose(run.logits(), base, atol=1e-6)
+    run.stack.export(run.trainee)
+    assert torch.equal(run.logits(), base)
+
+
+def test_every_layer_has_a_table_of_its_own_even_where_layers_are_shared() -> None:
+    for architecture, layers in (("bert", 2), ("albert", 2), ("eurobert", 2)):
+        run, regulariser = bench(PrefixTuning, architecture=architecture)
+        assert run.logits().requires_grad is False
+        run.model.train()
+        run.model(**run.inputs()).logits.sum().backward()
+        assert regulariser.table.grad is not None
+        parts = regulariser.table.grad.view(20, 2 * layers, -1)
+        assert parts.abs().amax((0, 2)).gt(0).all(), architecture
+
+
+def test_inputs_that_do_not_fit_behind_a_shift_are_refused() -> None:
+    run, _ = bench(PrefixTuning, {"tokens": 150, "positions": "shifted"})
+    with raises_code(ModelError, "input-too-long", "and 150", "encoder's 160", "to 10"):
+        run.logits()
+
+
+def test_peft_gives_the_same_logits() -> None:
+    config = peft().PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=20)
+    run, regulariser = bench(PrefixTuning, {"positions": "shifted"})
+    model = wrapped(Bench().model, config)
+    encoder = model.prompt_encoder["default"].embedding.weight
+    assert encoder.shape == regulariser.table.shape
+    with torch.no_grad():
+        encoder.copy_(regulariser.table)
+    assert torch.allclose(run.logits(), run.logits(model), atol=1e-6)
+    assert trainable(run.trainee) == model.get_nb_trainable_parameters()[0]
+
+
+# ------------------------------------------------------------------------------------------------------- prompt tuning
+
+
+REFUSED = PromptTuning.declare(PromptTuningConfig()).says.refused_architectures
+PROMPT_TUNING_FAMILIES = [name for name in ARCHITECTURES if name not in REFUSED]
+#: Families whose head reads the first hidden state itself.
+FIRST = ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert", "albert", "mpnet", "modernbert", "gte"]
+
+
+def fed(run: Bench, table: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Model inputs in which the vectors stand before the words' embeddings."""
+    inputs, count = run.inputs(), len(table)
+    words = run.model.get_input_embeddings()(inputs.pop("input_ids"))
+    rows = len(words)
+    found = {"inputs_embeds": torch.cat([table.expand(rows, -1, -1), words], dim=1)}
+    for name, value in (("attention_mask", 1), ("token_type_ids", 0)):
+        if name in inputs:
+            added = torch.full((rows, count), value, dtype=inputs[name].dtype)
+            found[name] = torch.cat([added, inputs[name]], dim=1)
+    return found
+
+
+@pytest.mark.parametrize("architecture", FIRST)
+def test_the_head_reads_a_virtual_token(architecture: str) -> None:
+    run, regulariser = bench(PromptTuning, architecture=architecture)
+    with torch.no_grad():
+        expected = Bench(architecture=architecture).model(**fed(run, regulariser.table)).logits
+    assert torch.allclose(run.logits(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", PROMPT_TUNING_FAMILIES)
+def test_or_the_first_token_of_the_text(architecture: str) -> None:
+    run, regulariser = bench(PromptTuning, {"reads": "text"}, architecture=architecture)
+    plain: Any = Bench(architecture=architecture).model
+    with torch.no_grad():
+        hidden = plain.base_model(**fed(run, regulariser.table)).last_hidden_state[:, 20:]
+        if architecture in ("bert", "gte"):
+            expected = plain.classifier(plain.base_model.pooler(hidden))
+        elif architecture == "albert":
+            expected = plain.classifier(torch.tanh(plain.albert.pooler(hidden[:, 0])))
+        elif architecture in ("roberta", "electra", "mpnet"):
+            expected = plain.classifier(hidden)
+        elif architecture == "distilbert":
+            expected = plain.classifier(torch.relu(plain.pre_classifier(hidden[:, 0])))
+        elif architecture.startswith("deberta"):
+            expected = plain.classifier(plain.pooler(hidden))
+        elif architecture == "modernbert":
+            expected = plain.classifier(plain.head(hidden[:, :1]))[:, 0]
+        else:
+            mask = run.inputs()["attention_mask"].unsqueeze(-1)
+            expected = plain.classifier(plain.activation(plain.dense(hidden)))
+            expected = (expected * mask).sum(1) / mask.sum(1)
+    assert torch.allclose(run.logits(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
+    first, one = bench(PromptTuning, pooling=pooling)
+    text, other = bench(PromptTuning, {"reads": "text"}, pooling=pooling)
+    assert torch.equal(first.logits(), text.logits())
+    assert one.marks() == []
+    (said,) = other.marks()
+    assert "'reads: text' changes nothing" in said
+    assert bench(PromptTuning, {"reads": "text"})[1].marks() == []
+    plain: Any = Bench(pooling=pooling).model
+    with torch.no_grad():
+        hidden = plain.base_model(**fed(first, one.table)).last_hidden_state[:, 20:]
+        mask = first.inputs()["attention_mask"].unsqueeze(-1)
+        pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+        assert torch.allclose(first.logits(), plain.classifier(pooled), atol=1e-6)
+
+
+def test_forward_sites_know_of_the_longer_input() -> None:
+    run, _ = bench(PromptTuning, {"tokens": 7})
+    shapes: list[Any] = []
+
+    def look(tensor: torch.Tensor, site: Any) -> torch.Tensor:
+        current = run.trainee.current
+        assert current is not None
+        assert current.segment is not None
+        shapes.append((tensor.shape[:2], current.attention_mask.shape, current.segment.shape))
+        assert current.attention_mask[:, :7].all()
+        assert (current.segment[:, :7] == -1).all()
+        return tensor
+
+    run.trainee.hooks.on_layer_input(look)
+    run.step().forward()
+    assert all(tensor == mask == segment for tensor, mask, segment in shapes)
+
+
+def test_the_two_starts() -> None:
+    run, normal = bench(PromptTuning, {"tokens": 100})
+    assert float(normal.table.detach().std()) == pytest.approx(1.0, rel=0.05)
+    words = run.trainee.sites.word_embedding.weight
+    _, drawn = bench(PromptTuning, {"start": "vocabulary"})
+    for vector in drawn.table:
+        assert (words == vector).all(1).any()
+    assert len(drawn.table.unique(dim=0)) > 10
+
+
+def test_methods_that_read_hidden_states_by_position_are_refused_beside_moved_ones() -> None:
+    other: tuple[str, dict[str, Any]] = ("mask_tuning", {})
+    problems = ownership.ownership_problems(entries([("prompt_tuning", {}), other]))
+    assert any("by the positions of the batch, which 'prompt_tuning' moves" in problem for problem in problems)
+    problems = ownership.ownership_problems(entries([("prompt_tuning", {"reads": "text"}), other]))
+    assert not any("moves" in problem for problem in problems)
+
+
+def test_inputs_for_which_there_is_no_room_are_refused() -> None:
+    run, _ = bench(PromptTuning, {"tokens": 150})
+    with raises_code(ModelError, "input-too-long", "150 virtual", "encoder's 160"):
+        run.logits()
+    run, _ = bench(PromptTuning, {"tokens": 150}, architecture="roberta")
+    with raises_code(ModelError, "input-too-long", "150 virtual", "encoder's 158"):
+        run.logits()
+    for architecture in REFUSED:
+        with pytest.raises(ModelError, match="cannot have vectors before the words"):
+            bench(PromptTuning, architecture=architecture)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_peft_gives_the_same_logits_of_prompt_tuning(architecture: str) -> None:
+    config = peft().PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=20)
+    run, regulariser = bench(PromptTuning, architecture=architecture)
+    model = wrapped(Bench(architecture=architecture).model, config)
+    with torch.no_grad():
+        model.prompt_encoder["default"].embedding.weight.copy_(regulariser.table)
+    assert torch.allclose(run.logits(), run.logits(model), atol=1e-6)
+    assert trainable(run.trainee) == model.get_nb_trainable_parameters()[0]

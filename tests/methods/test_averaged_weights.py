@@ -1,0 +1,195 @@
+"""Averages of weights along training, between its ends and over models, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.hooks.base import Handed
+from regft_core.methods.wise_ft import WiseFt, WiseFtConfig
+from regft_core.runs.merge import merge_mean
+from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
+from regft_core.schema.training import TrainingConfig
+from tests.methods.chain import Outcome, run_phase
+from tests.methods.harness import NO_STEPS, TRAINING, Bench, same
+
+# ---------------------------------------------------------------------------------------------------- weight averaging
+
+
+NAME = "bert.encoder.layer.0.output.dense.weight"
+CONSTANT = TRAINING.model_copy(update={"schedule": "constant", "max_steps": 6})
+
+
+def trail(training: TrainingConfig = CONSTANT) -> list[torch.Tensor]:
+    """One tensor before training and after every step of plain fine-tuning."""
+    bench = Bench(training=training)
+    seen = [bench.model.get_parameter(NAME).detach().clone()]
+    bench.loop(on_step=lambda _: seen.append(bench.model.get_parameter(NAME).detach().clone())).train()
+    return seen
+
+
+def averaged(options: dict[str, Any], training: TrainingConfig = CONSTANT) -> torch.Tensor:
+    return Bench([("weight_averaging", options)], training=training).train()[NAME]
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"begin": 0.5}, [4, 5, 6]),
+        ({"begin": 0.0}, [1, 2, 3, 4, 5, 6]),
+        ({"begin": 0.0, "every": 2}, [2, 4, 6]),
+        ({"begin": 0.0, "every": 4}, [2, 6]),
+        ({"begin": 0.99}, [6]),
+    ],
+)
+def test_the_equal_average_is_the_mean_of_these_steps(options: dict[str, Any], steps: list[int]) -> None:
+    seen = trail()
+    expected = torch.stack([seen[step].double() for step in steps]).mean(0).float()
+    assert torch.allclose(averaged(options), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("most", [0.3, 0.999])
+def test_the_exponential_average_by_hand(most: float) -> None:
+    """Its decay grows with the steps, to ``most``."""
+    seen = trail()
+    mean = seen[0].double()
+    for step in range(1, 7):
+        decay = min(most, step / (step + 9))
+        mean = decay * mean + (1 - decay) * seen[step].double()
+    assert torch.allclose(averaged({"average": "exponential", "decay": most}), mean.float(), atol=1e-7)
+
+
+def test_training_itself_does_not_see_the_average() -> None:
+    assert Bench([("weight_averaging", {})]).loop().train().curve == Bench().loop().train().curve
+
+
+def test_it_comes_before_an_interpolation_with_the_start() -> None:
+    average = averaged({"begin": 0.0})
+    both = Bench([("weight_averaging", {"begin": 0.0}), ("wise_ft", {"alpha": 0.5})], training=CONSTANT).train()
+    assert torch.allclose(both[NAME], (average + trail()[0]) / 2, atol=1e-7)
+
+
+# ------------------------------------------------------------------------------------------------------------- wise ft
+
+
+def floats(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in weights.items() if value.is_floating_point()}
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.9])
+def test_every_tensor_lies_between_start_and_end(alpha: float) -> None:
+    start, end = floats(Bench().trainee.plain_weights()), floats(Bench().train())
+    found = Bench([("wise_ft", {"alpha": alpha})]).train()
+    for name in end:
+        assert torch.allclose(found[name], (1 - alpha) * start[name] + alpha * end[name], atol=1e-7), name
+
+
+def test_the_head_may_stay_as_it_was_trained() -> None:
+    end = Bench().train()
+    found = Bench([("wise_ft", {"head": "trained"})]).train()
+    assert torch.equal(found["classifier.weight"], end["classifier.weight"])
+    assert not torch.equal(found["bert.pooler.dense.weight"], end["bert.pooler.dense.weight"])
+
+
+def test_start_is_where_the_phase_began() -> None:
+    start = {name: value + 0.1 for name, value in floats(Bench().trainee.plain_weights()).items()}
+    end = Bench(start=start).train()
+    found = Bench([("wise_ft", {"alpha": 0.5})], start=start).train()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert torch.allclose(found[name], (start[name] + end[name]) / 2, atol=1e-7)
+
+
+def test_training_itself_is_plain_fine_tuning() -> None:
+    whole, plain = Bench([("wise_ft", {})]).loop().train(), Bench().loop().train()
+    assert whole.curve == plain.curve
+    assert same(Bench([("wise_ft", {"alpha": 1.0})]).train(), Bench().train())
+
+
+def test_frozen_tensors_are_not_touched_and_a_view_is_interpolated_behind() -> None:
+    stack: list[tuple[str, dict[str, Any]]] = [("wise_ft", {}), ("top_k_layers", {"layers": 1})]
+    bench = Bench(stack)
+    before = bench.trainee.plain_weights()["bert.encoder.layer.0.output.dense.weight"]
+    assert torch.equal(bench.train()["bert.encoder.layer.0.output.dense.weight"], before)
+    mixed = Bench([("wise_ft", {}), ("weight_mixup", {"attention": "random"})])
+    mixed.loop().train()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    raw = mixed.trainee.raw(name).detach().clone()
+    alone = Bench([("weight_mixup", {"attention": "random"})])
+    alone.loop().train()
+    middle = (alone.trainee.raw(name).detach() + mixed.trainee.anchor("start")[name]) / 2
+    assert torch.allclose(raw, middle, atol=1e-7)
+
+
+def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
+    first = {name: value + 1 for name, value in floats(Bench().trainee.plain_weights()).items()}
+    end, handed = Bench().train(), {"head": Handed("key", {}, first)}
+    bench = Bench([("wise_ft", {"alpha": 0.25, "start": "head"})], handed=handed, start=end)
+    bench.stack.finish(bench.trainee)  # mixed before, and not a second time
+    for name, value in floats(bench.trainee.plain_weights()).items():
+        assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
+    assert WiseFt.declare(WiseFtConfig(start="head")).needs == {"head": "weights"}
+    assert "without steps" in WiseFt.check_options(WiseFtConfig(start="head"), phase(2))[0]
+    for alpha in (0.0, 0.5):  # 0 is the start itself, which is an answer there
+        assert WiseFt.check_options(WiseFtConfig(alpha=alpha, start="head"), phase(0)) == []
+
+
+def phase(epochs: int) -> Phase:
+    training = TrainingConfig().model_copy(update={"epochs": epochs})
+    return Phase("finetune", DataConfig(), "checkpoint", None, None, (), training, {})
+
+
+# ---------------------------------------------------------------------------------------------------------------- soup
+
+
+def member(index: int, head: bool = False) -> Outcome:
+    """Member ``index`` of a repeated phase; ``head``: with a head of its own."""
+    label = f"members-{index}"
+    streams = {"noise": label, "order": label, "head": f"head/{index}" if head else "head"}
+    return run_phase(name="members", streams=streams)
+
+
+def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return merge_mean([{"weights": one} for one in members])["weights"]
+
+
+def test_identical_models_are_their_own_soup_and_integers_stay() -> None:
+    one = {"w": torch.randn(50, generator=torch.Generator().manual_seed(0)), "positions": torch.arange(7)}
+    found = soup(one, one, one)
+    assert same(found, one)
+    assert found["positions"].dtype == torch.int64
+
+
+def test_heads_over_one_encoder_average_to_the_mean_of_their_logits() -> None:
+    plain = run_phase(training=NO_STEPS)
+    heads = [dict(plain.weights) for _ in range(2)]
+    for index, weights in enumerate(heads):
+        generator = torch.Generator().manual_seed(index)
+        weights["classifier.weight"] = torch.randn(2, 32, generator=generator)
+    inputs = {"input_ids": torch.tensor([plain.encoded.input_ids[0]])}
+
+    def logits(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+        plain.model.load_state_dict(weights)
+        with torch.no_grad():
+            return plain.model(**inputs).logits
+
+    mean = (logits(heads[0]) + logits(heads[1])) / 2
+    assert torch.allclose(logits(soup(*heads)), mean, atol=1e-6)
+
+
+def test_members_of_a_uniform_soup_share_the_drawn_head_and_others_do_not() -> None:
+    def start(index: int, head: bool) -> torch.Tensor:
+        label = f"members-{index}"
+        streams = {"noise": label, "order": label, "head": f"head/{index}" if head else "head"}
+        return run_phase(name="members", streams=streams, training=NO_STEPS).weights["classifier.weight"]
+
+    assert torch.equal(start(0, head=False), start(1, head=False))
+    assert not torch.equal(start(0, head=True), start(1, head=True))
+    assert not same(member(0).weights, member(1).weights)
+
+
+def test_the_last_phase_without_steps_gives_the_soup_itself() -> None:
+    averaged = soup(member(0).weights, member(1).weights)
+    assert same(run_phase(start=averaged, training=NO_STEPS).weights, averaged)

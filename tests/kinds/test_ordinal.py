@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from regft_core.kinds import find
 from regft_core.methods.label_smoothing import LabelSmoothing
 from regft_core.metrics import find as metric
 from regft_core.schema.tasks import TaskConfig
-from tests.small_project import TASK, build, python, stage, write_csv
+from tests.small_project import TASK, write_csv
 
 STARS: dict[str, Any] = {
     **TASK,
@@ -93,37 +91,3 @@ def test_what_it_needs_is_said(tmp_path: Path) -> None:
         assert [problem.code for problem in problems] == [code] * bool(code)
     assert rows is not None
     assert (rows.labels, rows.metrics[0], rows.rare) == (("1", "2", "10"), "kappa_quadratic", "")
-
-
-RUN = """
-from pathlib import Path
-from regft_core.api import load
-project = load(Path.cwd())
-for method in ("linear_probe", "vanilla", "r3f"):
-    project.run(method, "stars")
-print(project.results()[["method", "set", "metric", "seed 0"]].to_json(orient="values"))
-"""
-
-
-def test_from_a_table_to_predictions(tmp_path: Path) -> None:
-    methods = ["linear_probe", "vanilla", "r3f"]
-    changes: dict[str, Any] = {"grid": {"tasks": ["stars"], "sizes": ["full"]}, "report": {"reference": "linear_probe"}}
-    root = build(tmp_path / "project", tasks={"stars": STARS}, methods=methods, **changes)
-    rows = [(f"{('bad', 'story', 'good')[n % 3]} {('the', 'was', 'it')[n % 7 % 3]} {n}", n % 3 + 1) for n in range(30)]
-    write_csv(root / "data" / "stars.csv", [("review", "stars"), *rows])
-    done = python(root, "-c", RUN)
-    assert done.returncode == 0, done.stderr
-    found = {(method, name): score for method, _, name, score in json.loads(done.stdout.splitlines()[-1])}
-    assert set(found) == {(method, name) for method in methods for name in STARS["metrics"]}
-    assert found["linear_probe", "kappa_quadratic"] > found["linear_probe", "mae"]
-    cell = ["--refit", "--method", "linear_probe", "--task", "stars", "--size", "full", "--seed", "0"]
-    done = stage(root, "export", *cell)
-    assert done.returncode == 0, done.stderr
-    out = root / "out.csv"
-    model = "exports/linear_probe-stars-full-refit-seed-0"
-    done = stage(root, "predict", "--model", model, "--data", "data/stars.csv", "--out", str(out), "--keep", "stars")
-    assert done.returncode == 0, done.stderr
-    with out.open(newline="") as file:
-        served = list(csv.DictReader(file))
-    assert list(served[0])[2:] == ["prediction", "probability_1", "probability_2", "probability_3"]
-    assert sum(row["prediction"] == row["stars"] for row in served) >= 25

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regft_core.catalogue import FAMILIES
-from regft_core.errors import ModelError, RegftError
+from regft_core.errors import RegftError
 from regft_core.models import families
 from regft_core.models.architectures import architecture_of, architectures, supported
 from tests.errors import raises_code
@@ -61,11 +61,6 @@ def test_a_wrong_file_is_named_where_its_family_is_wanted(folder, file, content,
     assert architecture_of("bert").name == "bert"
     with raises_code(RegftError, code, named):
         architecture_of("wonderbert")
-
-
-def test_an_unknown_family_is_an_error_with_the_nearest_name():
-    with raises_code(ModelError, "unknown-family", "modernbrt", "modernbert"):
-        architecture_of("modernbrt")
 
 
 def test_the_table_needs_no_torch():

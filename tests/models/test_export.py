@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -101,25 +96,3 @@ def test_a_directory_of_something_else_is_not_replaced(load, tmp_path):
     with raises_code(ModelError, "in-the-way"):
         export(load("bert"), tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("pooling", ["head", "mean"])
-def test_the_pipeline_of_a_fresh_process_serves_it(load, pooling, tmp_path):
-    loaded = load("bert")
-    directory = export(loaded, tmp_path / "out")
-    code = (
-        "import json, sys\nfrom transformers import pipeline\n"
-        f"trusted = {pooling == 'mean'}\n"
-        "serve = pipeline('text-classification', model=sys.argv[1], top_k=None, trust_remote_code=trusted)\n"
-        "print(json.dumps(serve(['the film was good'])[0]))\n"
-        "assert not any(name.startswith('regft_core') for name in sys.modules)\n"
-    )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "-c", code, str(directory)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    served = {row["label"]: row["score"] for row in json.loads(done.stdout.splitlines()[-1])}
-    logits = classify(loaded.model, loaded.batch("the film was good"))[0]
-    expected = dict(zip(("no", "maybe", "yes"), logits.softmax(-1)[0].tolist(), strict=True))
-    assert served == pytest.approx(expected, abs=2e-6)

@@ -74,11 +74,11 @@ def in_turn(places: Sequence[tuple[str, str]]) -> list[Any]:
 
 
 def not_its_turn(number: int, architecture: str, form: str) -> list[pytest.MarkDecorator]:
-    """The mark of a slow test; quick ones see BERT in the common forms, and the case's own quarter of other places."""
+    """The mark of a slow test; quick ones see BERT in the common forms, and the case's own eighth of other places."""
     places = [*TASKS, *HEADS]
     quick = architecture == "bert" and form in COMMON
     place = places.index((architecture, form)) if (architecture, form) in places else 0
-    return [] if quick or (number + place) % 4 == 0 else [pytest.mark.slow]
+    return [] if quick or (number + place) % 8 == 0 else [pytest.mark.slow]
 
 
 def accepted(cases: Sequence[Case], places: Sequence[tuple[str, str]]) -> pytest.MarkDecorator:

@@ -13,7 +13,6 @@ from regft_core.methods.dps import Dps
 from tests.errors import raises_code
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, same
 
-NO_DECAY = TRAINING.model_copy(update={"weight_decay": 0.0})
 #: Six steps, so that a block of 0.34 is two of them.
 TWO = {"drop": 0.3, "block": 0.34}
 NAME = "bert.encoder.layer.0.intermediate.dense.weight"
@@ -125,23 +124,6 @@ def weights_in_passes(run: Bench, name: str, count: int, index: int = 0) -> list
 
 
 MIX = {**TWO, "mode": "mix"}
-
-
-def test_nor_by_the_mask_of_a_second_stage() -> None:
-    """Weights that training leaves where they are: current, starting and snapshot weights are the same."""
-    still = NO_DECAY.model_copy(update={"learning_rate": 1e-30})
-    run, regulariser = bench(MIX, training=still)
-    compared: list[int] = []
-
-    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        if regulariser.masks:
-            assert not regulariser.masks[NAME].all()
-            (weight,) = weights_in_passes(run, NAME, 1, index=step.index)
-            assert torch.equal(weight, run.trainee.raw(NAME))
-            compared.append(step.index)
-
-    watched(run, look)
-    assert compared == [2, 3]
 
 
 def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:

@@ -60,14 +60,6 @@ def test_the_adaptive_move_is_in_units_of_each_weight_and_of_one_for_biases() ->
     assert found["a.bias"].tolist() == pytest.approx([2 * 2 / norm])
 
 
-def test_the_adaptive_move_follows_a_rescaled_layer() -> None:
-    """Without eta, weights ten times as large move ten times as far: the same share of each."""
-    own = {"w": torch.tensor([0.3, -2.0])}
-    gradient = {"w": torch.tensor([1.0, 0.5])}
-    larger = moves({"w": 10 * own["w"]}, {"w": gradient["w"] / 10}, 0.5, 0.0)
-    assert torch.allclose(larger["w"], 10 * moves(own, gradient, 0.5, 0.0)["w"])
-
-
 @pytest.mark.parametrize("value", [0.0, math.inf, math.nan])
 @pytest.mark.parametrize("eta", [None, 0.01])
 def test_a_gradient_without_a_direction_moves_nothing(value: float, eta: float | None) -> None:

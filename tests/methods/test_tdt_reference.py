@@ -335,20 +335,6 @@ def test_every_order_is_equally_likely_and_drawn_anew_in_every_step() -> None:
 # --------------------------------------------------------------------------------- the whole step
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_without_weights_loss_and_gradients_are_those_of_plain_fine_tuning(variant: str) -> None:
-    # Weights of 0 would switch the regulariser off; here its step program runs with them.
-    bench, tdt = still(variant=variant)
-    tdt.options = tdt.options.model_copy(update={"w_distill": 0.0, "w_rank": 0.0})
-    plain = Bench(dropout=STILL)
-    loss, expected = tdt.backward(bench.step()), plain.stack.backward(plain.step())
-    assert torch.allclose(loss, expected, rtol=1e-6)
-    references = dict(plain.model.named_parameters())
-    for name, parameter in bench.model.named_parameters():
-        assert torch.allclose(parameter.grad, references[name].grad, atol=1e-6), name
-    assert all(p.grad is None or not p.grad.any() for p in tdt.unit.parameters())
-
-
 def test_without_the_ranking_loss_the_negative_pass_is_no_loss() -> None:
     """Two views instead of three, and the gradient of a ranking loss that weighs next to nothing."""
     gradients = []

@@ -77,23 +77,6 @@ def test_at_the_pretrained_weight_the_factored_form_shrinks_and_the_convex_does_
     assert torch.allclose(convex(pretrained), pretrained, atol=1e-6)
 
 
-def test_attention_at_zero_is_the_pretrained_weight_with_the_bias_of_the_task() -> None:
-    """Card, oracle 1: whatever the task weight, the output is that of the pretrained one."""
-    from torch.nn.utils import parametrize
-
-    inputs = torch.randn(3, 4)
-    linear = torch.nn.Linear(4, 5)
-    pretrained = linear.weight.detach().clone()
-    module = WeightMixing(linear.weight, rank=1, form="factored", std=0.0, generator=None)
-    parametrize.register_parametrization(linear, "weight", module)
-    with torch.no_grad():
-        module.a1.zero_()
-        module.a2.zero_()
-        linear.parametrizations.weight.original.normal_()
-        linear.bias.normal_()
-        assert torch.equal(linear(inputs), torch.nn.functional.linear(inputs, pretrained, linear.bias))
-
-
 def test_initial_attention_is_clipped_and_about_half_of_it_is_one() -> None:
     module = WeightMixing(
         torch.zeros(2000, 3000), rank=1, form="factored", std=0.005, generator=torch.Generator().manual_seed(0)

@@ -1,16 +1,14 @@
-"""The leaderboard in the terminal: whole names, whole numbers and whole commands at every width."""
+"""The terminal: whole names, numbers and commands at every width; sentences claim what the intervals show."""
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from regft_core.report import show
 from regft_core.report.page.formatting import interval, score
+from tests.report import grids
 
 COMMAND = "$ regft export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
 
@@ -26,18 +24,12 @@ def long(make: Any, synthetic: Any) -> Any:
     return make(arms, {"sst2": synthetic.Task(n=200, ood=("reversed", "no_cue"))}, seeds=range(4))
 
 
-def printed(built: Any, width: int, **options: Any) -> list[str]:
-    console = Console(width=width, file=io.StringIO(), **options)
-    show(built.report, console)
-    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
-    lines = printed(long, width)
+    text = grids.terminal(long.report, width)
+    lines = text.splitlines()
     assert COMMAND in lines
     assert all(len(line) <= width for line in lines if not line.startswith("$ "))
-    text = "\n".join(lines)
     (block,) = long.report.blocks
     for row in block.rows:
         assert re.search(rf"^ +(\d+|-) +{row.method}  ", text, re.MULTILINE)
@@ -48,3 +40,59 @@ def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
     for head in ("dev", "reversed", "no_cue", "vs control", "vs vanilla", "cost", "measured", "seeds"):
         assert any(head in line for line in lines if line.startswith("method "))
     assert not any("…" in line for line in lines)
+
+
+def test_the_terminal_is_that_of_the_golden_text() -> None:
+    found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
+    assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
+
+
+def test_a_long_leaderboard_ends_with_the_decision_and_the_command() -> None:
+    report = grids.report("34-methods")
+    (decision,) = [block.decision for block in report.blocks]
+    last = " ".join(grids.terminal(report, 80).split())
+    assert last.endswith(f"{decision.sentences[0]} $ {decision.commands[0]}")
+    assert last.count(decision.commands[0]) == 2
+
+
+# ---------------------------------------------------------------------------------- sentences
+
+
+def said_of(built: Any, method: str, block: str = "sst2-300") -> str:
+    (found,) = [f for f in built.report.findings if (f.method, f.block) == (method, block)]
+    return " ".join(found.sentences)
+
+
+def test_a_gain_that_the_control_has_too_is_not_credited(built: Any) -> None:
+    said = said_of(built, "hype_n")
+    assert said.startswith("On sst2 at 300 rows, hype_n against its control vanilla_no_dropout: no difference shown (")
+    assert "better than the reference vanilla" in said
+    assert "cannot be credited" in said
+    assert "on contrast" in said
+
+
+def test_an_arm_without_a_finished_run_gets_no_verdict_anywhere(make: Any, synthetic: Any) -> None:
+    arms = {
+        "vanilla": synthetic.Arm(),
+        "broken": synthetic.Arm(failed={0: "NaN", 1: "NaN"}),
+        "mate": synthetic.Arm(control_for="broken"),
+    }
+    built = make(arms, {"one": synthetic.Task(n=60), "two": synthetic.Task(n=60)}, seeds=[0, 1])
+    row = built.report.blocks[0].row("broken")
+    assert {c.verdict.word for c in row.comparisons} == {"no verdict"}
+    entry = built.report.results["one-300"]["broken"]
+    assert entry["verdict_reference"] == entry["verdict_control"] == "no verdict"
+    (line,) = [line for line in grids.terminal(built.report, 200).splitlines() if "broken" in line][:1]
+    assert "no difference shown" not in line
+    assert "no seed of broken ran to the end, so nothing can be said" in said_of(built, "broken", "one-300")
+    across = next(found for found in built.report.across if found.method == "broken")
+    assert not across.words["reference"]
+    assert not across.words["control"]
+
+
+def test_a_reference_that_never_finished_judges_nothing(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(failed={0: "NaN", 1: "NaN"}), "other": synthetic.Arm()}
+    said = said_of(make(arms, {"sst2": synthetic.Task(n=60)}, seeds=[0, 1]), "other")
+    assert "other against the reference vanilla: no verdict (no seed of both ran to the end)" in said
+    assert "no verdict on contrast" in said
+    assert "no difference" not in said

@@ -139,7 +139,7 @@ class _Engine:
                 cells.setdefault(index, []).append(name)
         self.say(f"{self.stage}: {work.counted()}, {plural(len(names), 'job')} on the executor '{execution.executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
-        kept = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
+        needed_later = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
         needed = Counter(key for keys in work.keys.values() for key in keys)
         with ProgressBoard(self.stage, work.shares, called="jobs") as board:
 
@@ -150,7 +150,7 @@ class _Engine:
                     if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
                         failures[name] = reason
                 board.ended(names[index])  # after its cell is written, which takes time, too
-                if index not in kept:
+                if index not in needed_later:
                     needed.subtract(work.keys[index])
                 try:
                     if store.budget_bytes is not None:

@@ -159,9 +159,9 @@ def _lengths(project: Project, task: str) -> None:
     making = RowsInMaking(
         project, task, scope_of("lengths"), lambda now: lengths_inputs(now, task), _prepared(project, task)
     )
-    found = measure_task(project, task)
+    measured = measure_task(project, task)
     making.check()
-    write_lengths(project, task, found)
-    print(table({task: found}))
-    for text in warnings(task, found, modes(project)):
+    write_lengths(project, task, measured)
+    print(table({task: measured}))
+    for text in warnings(task, measured, modes(project)):
         print(f"warning: {text}", file=sys.stderr)

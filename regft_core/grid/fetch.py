@@ -68,8 +68,8 @@ def rows_needed(project: Project) -> list[Rows]:
             if isinstance(split, str):  # else it is drawn from the training rows
                 add(task.source, split, name)
         for judge in task.ood if name in project.params.grid.tasks else ():
-            found = resolve_ood(name, judge, project.tasks)
-            add(found.source, found.split, f"{judge} (judges {name})")
+            ood = resolve_ood(name, judge, project.tasks)
+            add(ood.source, ood.split, f"{judge} (judges {name})")
     # A project is only valid when the files that it must have are there.
     return [
         Rows(source, split, tuple(by), not isinstance(source, HubSource) or is_fetched(project.root, source, split))

@@ -89,12 +89,12 @@ def forget_failures(root: Path) -> None:
 
 def read_failures(root: Path) -> dict[str, str]:
     """Cell -> why it has no result, of the first stage that failed it."""
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for stage in STAGES:
         path = root / "work" / stage / FAILURES
         for name, reason in (read_json(path) if path.is_file() else {}).items():
-            found.setdefault(name, f"{stage}: {reason}")
-    return found
+            failures.setdefault(name, f"{stage}: {reason}")
+    return failures
 
 
 def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
@@ -102,12 +102,12 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     contexts = [Context(job, project=project) for job in jobs_of(project, cell)]
     first, tuned = contexts[0], bool(project.trials(cell.method))
     settings = _hash([_described(first), _costs(first), _marks(first)])
-    found: dict[Stage, Keys] = {}
+    keys: dict[Stage, Keys] = {}
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
-        found["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
+        keys["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
     runs = {str(one.job.seed): _tuned(one) if tuned else one.keys.of(FINETUNE) for one in contexts}
-    found["finetune"] = {"runs": runs, "with": settings}
+    keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
     judged = [
@@ -115,18 +115,18 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
         once(("evaluations", project.root, cell.method), lambda: evaluations(project, [cell.method])),
         _runs_beside(project, contexts),
     ]
-    found["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
-    return found
+    keys["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
+    return keys
 
 
 def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, list[str]]:
     """Method -> the keys of its runs beside these, for evaluations that look into them."""
     asked = {one.other_method(options) for one, options in enabled(project.params).values()}
-    found: dict[str, list[str]] = {}
+    runs: dict[str, list[str]] = {}
     for method in sorted(filter(None, asked)):
         others = [Context(replace(one.job, method=method), project=project) for one in contexts]
-        found[method] = [_tuned(one) if project.trials(method) else one.keys.of(FINETUNE) for one in others]
-    return found
+        runs[method] = [_tuned(one) if project.trials(method) else one.keys.of(FINETUNE) for one in others]
+    return runs
 
 
 def _hash(value: Any) -> str:
@@ -188,13 +188,13 @@ def evaluations(project: Project, methods: Collection[str]) -> dict[str, Any]:
     on = enabled(project.params)
     others = {name: evaluation.other_tasks(options) for name, (evaluation, options) in on.items()}
     seen = {*methods, *filter(None, (evaluation.other_method(options) for evaluation, options in on.values()))}
-    read = [*tasks, *(task for own in others.values() for task in own)]
+    read = [*tasks, *(task for tasks_read in others.values() for task in tasks_read)]
     kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
-    found = evaluations_inputs(project, seen, source, kinds, sorted(primary))
-    for name, own in others.items():
-        if own:
-            found[name]["tasks"] = {task: training_set_inputs(project, task) for task in own}
-    return found
+    inputs = evaluations_inputs(project, seen, source, kinds, sorted(primary))
+    for name, tasks_read in others.items():
+        if tasks_read:
+            inputs[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks_read}
+    return inputs
 
 
 def report_inputs(project: Project) -> dict[str, Any]:

@@ -81,8 +81,8 @@ def prepared_devices(project: Project) -> list[str]:
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
-    threads, given = str(execution.threads), os.environ.get(THREADS)
-    if given not in (None, threads):
-        log.warning(f"{THREADS}={given} does not count: workers have execution.threads, which is {threads}")
+    threads, outside = str(execution.threads), os.environ.get(THREADS)
+    if outside not in (None, threads):
+        log.warning(f"{THREADS}={outside} does not count: workers have execution.threads, which is {threads}")
     os.environ[THREADS] = threads
     return devices

@@ -22,18 +22,18 @@ def size_warnings(project: Project) -> list[str]:
 
     Warnings, since the rows may have changed after; the stage ``subsample`` refuses such a size.
     """
-    found = []
+    texts = []
     for task in project.params.grid.tasks:
         rows = prepared_rows(project.root, task)
         if rows is None:
             continue
         large = [str(size) for size in sizes_of(project.params, task) if size != "full" and size > rows]
         if large:
-            found.append(
+            texts.append(
                 f"sizes: {listing(large)} is more than the {plural(rows, 'training row')} of '{task}' when it was "
                 f"last prepared; take at most {rows}, or 'full'"
             )
-    return found
+    return texts
 
 
 def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[str]:
@@ -41,7 +41,7 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
 
     One line a task; ``tasks``: only of these.
     """
-    found = []
+    texts = []
     for name in project.params.grid.tasks if tasks is None else tasks:
         task = project.tasks[name]
         if not find(task.kind).one_label or task.primary != "accuracy":
@@ -55,10 +55,10 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
             remedy = "metrics: [accuracy, f1_macro] and primary: f1_macro"
             if project.shared(name).class_weights == "none":
                 remedy += ", perhaps with training: {class_weights: balanced}"
-            found.append(
+            texts.append(
                 f"task '{name}': few training rows are {listing(rare)}, and accuracy hardly counts them; set {remedy}"
             )
-    return found
+    return texts
 
 
 def _drawn(project: Project, task: str) -> dict[str, int]:

@@ -92,9 +92,9 @@ def judged_run(project: Project, method: str, task: str | None, size: str | None
     return Job(str(project.root), method, task, size, seed)
 
 
-def _only(what: str, given: str | None, listed: Sequence[str]) -> str:
-    if given is not None:
-        return given
+def _only(what: str, name: str | None, listed: Sequence[str]) -> str:
+    if name is not None:
+        return name
     if len(listed) > 1:
         message = f"the grid has several {what}s ({', '.join(listed)}), and --{what} names none"
         hint = f"add --{what} {listed[0]}, or another of them"
@@ -128,13 +128,15 @@ def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
         if run.tuned is not None
         for trial in run.tuned.trials
     ]
-    found = choose(records, together, project.tasks[cell.task].primary)
-    return dict(next(iter(found.values()))["values"])
+    choice = choose(records, together, project.tasks[cell.task].primary)
+    return dict(next(iter(choice.values()))["values"])
 
 
 def _refuse_choice_on_dev(context: Context) -> None:
-    own = "best_on_dev_as_published" in {context.phase(one.name).training.checkpoint for one in context.method.phases}
-    if own and "dev" not in context.task["sets"]:
+    chosen_on_dev = "best_on_dev_as_published" in {
+        context.phase(one.name).training.checkpoint for one in context.method.phases
+    }
+    if chosen_on_dev and "dev" not in context.task["sets"]:
         message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
         hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
         raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])

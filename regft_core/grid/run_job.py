@@ -30,14 +30,14 @@ def run_job(job: Job, *, device: str) -> str:
     where = f"  {job.method} {job.task},"
     if job.trial is not None:
         return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
-    found = run(job, device=device, until=job.until)
+    records = run(job, device=device, until=job.until)
     if job.refit:
-        return f"{where} {describe_refit(found['finetune'])}"
-    tuned = found["search"].get("tuned")
+        return f"{where} {describe_refit(records['finetune'])}"
+    tuned = records["search"].get("tuned")
     chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
     if job.until == "search":
         return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
-    return f"{where} {describe(found['evaluate']).strip()}{chosen}"
+    return f"{where} {describe(records['evaluate']).strip()}{chosen}"
 
 
 def settle_kernels(job: Job, device: str) -> None:
@@ -58,8 +58,8 @@ def describe(record: dict[str, Any]) -> str:
     if record["status"] != "ok":
         return f"  {run_of(record)}: FAILED: {record['error']}"
     sets = ", ".join(
-        f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in found["metrics"].items())
-        for name, found in record["sets"].items()
+        f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in scores["metrics"].items())
+        for name, scores in record["sets"].items()
     )
     note = f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else ""
     return f"  {run_of(record)}: {sets}{note}"

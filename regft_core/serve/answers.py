@@ -75,7 +75,7 @@ def answers(
     present = [example for example in examples if example is not None]
     if scores is None:
         scores = model.scores(present).tolist() if present else []
-    found = iter(scores)
+    rows = iter(scores)
     counted.cut += model.cut(present) if present else 0
     unknown, tokens = model.unknown(present)
     counted.unknown, counted.tokens = counted.unknown + unknown, counted.tokens + tokens
@@ -87,14 +87,14 @@ def answers(
         counted.rows += 1
         values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
         if example is not None:
-            own = list(next(found))
-            answer = kind.answer(own, model.labels)
+            row_scores = list(next(rows))
+            answer = kind.answer(row_scores, model.labels)
             if model.served.abstain is not None:
-                values["answered"] = max(own) >= model.served.abstain.threshold
+                values["answered"] = max(row_scores) >= model.served.abstain.threshold
                 counted.abstained += not values["answered"]
             if values.get("answered", True):
                 values["prediction"] = answer if isinstance(answer, str) else rounded(answer)
-            values |= {name: round(score, DIGITS) for name, score in zip(names, own)}
+            values |= {name: round(score, DIGITS) for name, score in zip(names, row_scores)}
         yield values
 
 

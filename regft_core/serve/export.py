@@ -74,11 +74,13 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     card = model_card(context, record, served, judged if job.refit else None, by_name)
     if answering is not None:
         cls, options = answering
-        own = {key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")}
+        tensors = {
+            key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")
+        }
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
         plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
         served = served.model_copy(update={"answered_by": by, **plain})
-        return write_answers(target, served, own, card, examples, trained.answer(examples))
+        return write_answers(target, served, tensors, card, examples, trained.answer(examples))
     encoded = trained.encode(examples)
     padding = padding_of(context.tokenizer)
     rows = list(range(len(encoded)))
@@ -148,8 +150,8 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
 def _refitted(job: Job) -> TrainingRecord | None:
     """The record of a refit, which is in the run store alone."""
     searched = look_up(job, "search")
-    found = None if searched is None else look_up(job, "finetune", searched)
-    return None if found is None else TrainingRecord.model_validate(found)
+    record = None if searched is None else look_up(job, "finetune", searched)
+    return None if record is None else TrainingRecord.model_validate(record)
 
 
 def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:

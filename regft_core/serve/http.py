@@ -110,9 +110,9 @@ class Service:
 
     async def _answered(self, request: Request) -> dict[str, Any]:
         rows = _rows(await _body(request, self.limits.bytes), self.limits.rows)
-        found = await self.batcher.answer([self._example(row, number) for number, row in enumerate(rows, start=1)])
+        body = await self.batcher.answer([self._example(row, number) for number, row in enumerate(rows, start=1)])
         self.rows += len(rows)
-        return found
+        return body
 
     def _example(self, row: Mapping[str, Any], number: int) -> Example | None:
         for name in self.names:
@@ -135,10 +135,10 @@ def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -
     bodies = []
     for examples in requests:
         counted = Counted()
-        own = [next(scores) for example in examples if example is not None]
-        found = list(answers(model, examples, counted, scores=own))
+        row_scores = [next(scores) for example in examples if example is not None]
+        rows = list(answers(model, examples, counted, scores=row_scores))
         # What shortens or withholds an answer stands beside it.
-        bodies.append({"answers": found, "truncated": counted.cut, "without_text": counted.empty})
+        bodies.append({"answers": rows, "truncated": counted.cut, "without_text": counted.empty})
     return bodies
 
 
@@ -160,11 +160,11 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
     """The rows of a body. Raises Refused for another shape, or too many."""
     shape = 'send {"rows": [{"COLUMN": "text"}, ...]}; GET /health names the columns'
     try:
-        given = parse_json(body)
+        content = parse_json(body)
     except ValueError as error:
         raise Refused(400, "not-json", f"the body is not JSON ({error}); {shape}") from error
-    rows = given.get("rows") if isinstance(given, dict) else None
-    if not isinstance(given, dict) or set(given) != {"rows"} or not isinstance(rows, list):
+    rows = content.get("rows") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or set(content) != {"rows"} or not isinstance(rows, list):
         raise Refused(422, "wrong-shape", shape)
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise Refused(422, "wrong-shape", f"{'no rows' if not rows else 'a row is not an object'}; {shape}")

@@ -45,15 +45,15 @@ class Answers(NamedTuple):
 
     def confidences(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
         """[n] largest probability, at a temperature."""
-        found: npt.NDArray[np.float64] = np.exp(at_temperature(self.scores, temperature)).max(axis=1)
-        return found
+        largest: npt.NDArray[np.float64] = np.exp(at_temperature(self.scores, temperature)).max(axis=1)
+        return largest
 
 
 def at_temperature(scores: npt.NDArray[np.float64], temperature: float) -> npt.NDArray[np.float64]:
     """Log-probabilities [n, K] at a temperature, of probabilities [n, K] at 1."""
     logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny)) / temperature
-    found: npt.NDArray[np.float64] = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
-    return found
+    normalised: npt.NDArray[np.float64] = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return normalised
 
 
 class OutOfFold:
@@ -70,9 +70,9 @@ class OutOfFold:
     def __init__(self, root: Path, cell: Cell, seeds: Sequence[int]) -> None:
         self._work, self._cell = Work(root), cell
         self.task = self._work.task(cell.task)
-        found = {run.seed: run for run in self._work.evaluation(cell).runs}
-        self.runs: list[EvaluationRecord] = [found[seed] for seed in seeds if seed in found and found[seed].ok]
-        self.failed = [seed for seed in seeds if seed not in found or not found[seed].ok]
+        runs = {run.seed: run for run in self._work.evaluation(cell).runs}
+        self.runs: list[EvaluationRecord] = [runs[seed] for seed in seeds if seed in runs and runs[seed].ok]
+        self.failed = [seed for seed in seeds if seed not in runs or not runs[seed].ok]
         self.answers = cache(self._answers)
         if not self.runs:
             raise RunFailed(
@@ -104,12 +104,12 @@ class OutOfFold:
     def score(self, name: str, metric: str, report: ReportConfig) -> Estimate:
         """The mean over seeds of a metric on a set, with the interval that the report shows."""
         rows = JudgedRows(name == "dev" and self.task.folded)
-        for seed, found in self.answers(name).items():
-            if not rows.fits(seed, found):
+        for seed, predictions in self.answers(name).items():
+            if not rows.fits(seed, predictions):
                 file = self._work.predictions_file(self._cell, seed, name)
                 raise wrong(file, "its rows are not those of the other seeds", "evaluate", "rows-differ")
         arms = Arms(
-            {"": {seed: found.predicted for seed, found in self.answers(name).items()}},
+            {"": {seed: predictions.predicted for seed, predictions in self.answers(name).items()}},
             rows.gold,
             metric,
             samples=report.bootstrap_samples,
@@ -147,8 +147,10 @@ class OutOfFold:
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
         chosen: dict[str, tuple[list[float], bool, int]] = {}
         for other in order if self.task.folded else order[:1]:
-            found = self.answers("dev")[other]
-            for idx, scores, right in zip(found.ids, found.scored, found.gold == found.predicted, strict=True):
+            predictions = self.answers("dev")[other]
+            for idx, scores, right in zip(
+                predictions.ids, predictions.scored, predictions.gold == predictions.predicted, strict=True
+            ):
                 chosen.setdefault(idx, (scores, bool(right), other))
         group_of = self._work.groups(self._cell.task).get("dev", {})
         groups = np.unique([group_of[idx] for idx in chosen], return_inverse=True)[1] if group_of else None
@@ -169,8 +171,8 @@ class OutOfFold:
         if not find(self.task.kind).one_label:
             return None
         every = list(self.answers("dev").values())
-        scores = np.concatenate([np.array(found.scored, dtype=np.float64) for found in every])
-        gold = np.concatenate([found.gold for found in every])
+        scores = np.concatenate([np.array(predictions.scored, dtype=np.float64) for predictions in every])
+        gold = np.concatenate([predictions.gold for predictions in every])
         if (scores.argmax(axis=1) == gold).all():
             return None
         return fit_temperature(lambda temperature: at_temperature(scores, temperature), gold)

@@ -88,10 +88,10 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
 def _known(path: Path, state: Path, key: str) -> tuple[dict[str, Any], int]:
     """Counts of the lines in ``path``, and how many of its bytes are valid; nothing of another key."""
     try:
-        found = read_json(state)
+        state_before = read_json(state)
     except StoreError:
         return {}, 0
-    if found.get("key") != key or path.stat().st_size < found["bytes"]:
+    if state_before.get("key") != key or path.stat().st_size < state_before["bytes"]:
         print(f"{path}: of another model, file or option; begins anew", file=sys.stderr)
         return {}, 0
-    return dict(found["counted"]), int(found["bytes"])
+    return dict(state_before["counted"]), int(state_before["bytes"])

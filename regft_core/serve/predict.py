@@ -71,10 +71,10 @@ def predict_file(
     how = format_of(data, how, model, columns)
     with open_table(data, how) as table:
         require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], data)
-        own = answer_columns(model, keep, data)
-        with partial_file(out, _key(model, data, how, columns, keep, own)) as partial:
+        names = answer_columns(model, keep, data)
+        with partial_file(out, _key(model, data, how, columns, keep, names)) as partial:
             counted = Counted(**partial.counted)
-            writer = Writer(out.suffix.lower(), partial.file, own, header=not partial.counted)
+            writer = Writer(out.suffix.lower(), partial.file, names, header=not partial.counted)
             if partial.counted:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
@@ -93,12 +93,12 @@ def predict_file(
 
 def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) -> list[str]:
     """The columns of the output. Raises DataError for a kept column with the name of another."""
-    own = columns_of(model)
-    if taken := [name for name in keep if name in ("row", *own)]:
+    names = columns_of(model)
+    if taken := [name for name in keep if name in ("row", *names)]:
         raise DataError(
             "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
         )
-    return ["row", *keep, *own]
+    return ["row", *keep, *names]
 
 
 def kept(row: Row, keep: Sequence[str]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _key(
     how: FileFormat,
     columns: Columns,
     keep: Sequence[str],
-    own: Sequence[str],
+    names: Sequence[str],
 ) -> str:
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
@@ -121,13 +121,13 @@ def _key(
     states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
     return sha256_text(
-        canonical_json([states, machine, asdict(how), columns.text, columns.text_pair, list(keep), list(own)])
+        canonical_json([states, machine, asdict(how), columns.text, columns.text_pair, list(keep), list(names)])
     )
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
 
 
 class Progress:

@@ -45,13 +45,13 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     name = f"{job.method}-{job.task}-{job.size}-seed-{job.seed}"
     folder = out if out is not None else context.root / "submissions" / name
     model = FinishedModel(context)
-    found = []
+    written = []
     for file, split in wanted.files.items():
         examples = unlabelled(context, split)
         lines = submission_lines(wanted, examples, model.answer(examples), context.task)
         write_text(folder / file, "".join(f"{line}\n" for line in lines))
-        found.append((folder / file, len(examples)))
-    return found
+        written.append((folder / file, len(examples)))
+    return written
 
 
 def unlabelled(context: Context, split: str) -> list[Example]:

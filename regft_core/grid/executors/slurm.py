@@ -95,9 +95,9 @@ def _executor(submitit: Any, settings: Mapping[str, Any], threads: int | None) -
     on_cpu = settings.get("device") in ("cpu", "mps")
     gpus = settings.get("gpus")
     local = settings.get("cluster") == "local"
-    given = {"slurm_max_num_timeout": settings.get("requeues", 10)}
+    limits = {"slurm_max_num_timeout": settings.get("requeues", 10)}
     folder = Path(settings.get("shared") or Path.cwd()) / FOLDER / "%j"
-    executor = submitit.AutoExecutor(folder=folder, cluster="local" if local else "slurm", **({} if local else given))
+    executor = submitit.AutoExecutor(folder=folder, cluster="local" if local else "slurm", **({} if local else limits))
     wanted: dict[str, Any] = {
         "name": "regft",
         "timeout_min": settings.get("minutes", 240),

@@ -1,70 +1,43 @@
-"""Compare the presets with what the papers state (published/protocols).
+"""List the tables and figures of the papers, and what makes each of them here.
 
-regft papers              every preset; or name tables and figures: regft papers hype_table1
-regft papers --markdown   docs/papers.md
+regft papers                   every table and figure: what it shows, its presets, what differs from the paper
+regft papers hype_table1       some of them; each setting with its source: published/protocols/hype_table1.yaml
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from regft_core import output
-from regft_core.errors import ConfigError, RegftError
-from regft_core.grid.paper_table import as_markdown, line_of, problems_of, projects_of
-from regft_core.names import plural, suggestion
-from regft_core.settings.papers.protocols import PROTOCOLS, read_protocols
+from regft_core.errors import ConfigError, Problem
+from regft_core.names import suggestion
+from regft_core.settings.papers.protocols import PROTOCOLS, Item, read_protocols
 
-from .common import called_as
+from .common import Argument, run
 
 
-def compare(root: Path, names: Sequence[str]) -> str:
-    """One line on the items that are named, or on all.
-
-    Raises:
-        ConfigError: every setting in which presets and protocols disagree.
-    """
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Print the items of every paper, or the one that is named. `regft preset NAME` runs a preset."""
     papers = read_protocols(root)
-    chosen = [(paper, item) for paper in papers for item in paper.items if not names or item.name in names]
-    problems = [p for paper, item in chosen for p in problems_of(paper, item, projects_of(root, item))]
-    if problems:
-        raise ConfigError(problems)
-    presets = {name for _, item in chosen for name in item.config.presets}
-    return f"{plural(len(presets), 'preset')} of {plural(len(chosen), 'item')} as declared in {PROTOCOLS}"
+    known = [item.name for paper in papers for item in paper.items]
+    if (name := arguments.item) is not None and name not in known:
+        hint = suggestion(name, known, "there are")
+        raise ConfigError([Problem("unknown-item", f"{PROTOCOLS}/{name}.yaml", 0, "", f"unknown item '{name}'", hint)])
+    for paper in papers:
+        items = [item for item in paper.items if name in (None, item.name)]
+        if items:
+            print("\n".join([paper.config.title, *(line for item in items for line in lines(item))]))
 
 
-def page(root: Path) -> str:
-    """``docs/papers.md``."""
-    papers = read_protocols(root)
-    return as_markdown(
-        [(paper, [line_of(root, paper, item, projects_of(root, item)) for item in paper.items]) for paper in papers]
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, or print the page; returns the exit code, 2 where something differs."""
-    output.guard()
-    parser = argparse.ArgumentParser(called_as("python -m stages.papers"), description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("items", nargs="*", help="tables and figures to compare (default: all)")
-    parser.add_argument("--markdown", action="store_true", help="print docs/papers.md")
-    parser.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
-    given = parser.parse_args(arguments)
-    try:
-        known = [item.name for paper in read_protocols(given.root) for item in paper.items]
-        for name in given.items:
-            if name not in known:
-                print(f"regft: unknown item '{name}'\n    -> {suggestion(name, known, 'there are')}", file=sys.stderr)
-                return 2
-        text = page(given.root) if given.markdown else compare(given.root, given.items)
-    except RegftError as error:
-        print(f"regft: {error}", file=sys.stderr)
-        return error.exit_code
-    print(text.rstrip("\n"))
-    return 0
+def lines(item: Item) -> Iterator[str]:
+    """Yield what is said of one table or figure."""
+    config = item.config
+    yield f"  {item.name}: {config.item}, {config.shows}"
+    makers = [*config.presets, *(f"evaluation {name}" for name in config.evaluations)]
+    yield f"    {'made by ' + ', '.join(makers) if makers else 'blocked: ' + config.blocked}"
+    yield from (f"    differs: {text}" for text in config.differs)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main, Argument("item", "a table or figure, such as hype_table1. Without it: all", False, positional=True))

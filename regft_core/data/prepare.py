@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from regft_core.data.checks import oddities, require_contrast
@@ -18,6 +19,7 @@ from regft_core.errors import DataError, together
 from regft_core.io.canonical import sha256_text
 from regft_core.io.files import atomic_directory, write_json
 from regft_core.kinds import find
+from regft_core.rng import derive, shuffled
 from regft_core.schema.tasks import ColumnsConfig, FilesSource, OodConfig, TaskConfig
 
 
@@ -133,12 +135,13 @@ def prepare_dataset(
     out_dir: Path | None = None,
     before_commit: Callable[[Path], None] | None = None,
     place: Callable[[str], str] | None = None,
+    rows: int | None = None,
 ) -> Path:
     """Write train, dev and every OOD set of a task with ``task.json``; returns the directory.
 
     ``out_dir`` is ``work/datasets/<task>`` by default. It appears complete or not at all;
     ``before_commit`` is given the complete folder right before it appears, and may refuse. ``place`` gives the
-    ``file:line`` of a split, for messages.
+    ``file:line`` of a split, for messages. ``rows``: of each set at most so many, drawn at random.
     Raises DataError when anything in a source does not match its declaration.
     """
     out_dir = out_dir or root / "work" / "datasets" / task_name
@@ -158,40 +161,43 @@ def prepare_dataset(
     if isinstance(task.splits.dev, str):
         wanted["dev"] = EvaluationSet(task.source, task.splits.dev, own, None, task_name)
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
-    ood = _read_all(root, task_name, {**wanted, **resolved})
-    rows, dev = ood.pop("train"), ood.pop("dev", None)
-    require_contrast(where("train"), task.kind, task.labels or (), rows)
-    parts = split_dev(where("dev"), task_name, task, rows) if dev is None else [Part("dev", rows, dev)]
+    ood = _read_all(root, task_name, {**wanted, **resolved}, rows)
+    train, dev = ood.pop("train"), ood.pop("dev", None)
+    require_contrast(where("train"), task.kind, task.labels or (), train)
+    parts = split_dev(where("dev"), task_name, task, train) if dev is None else [Part("dev", train, dev)]
     with atomic_directory(out_dir) as directory:
         if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
-            write_jsonl(directory / "train.jsonl", rows.examples)
+            write_jsonl(directory / "train.jsonl", train.examples)
         elif not isinstance(task.splits.dev, str):
-            write_jsonl(directory / WHOLE, rows.examples)
+            write_jsonl(directory / WHOLE, train.examples)
         for part in parts:
             folder = directory / "folds" / part.name if len(parts) > 1 else directory
             write_jsonl(folder / "train.jsonl", part.train.examples)
             write_jsonl(folder / "dev.jsonl", part.dev.examples)
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
-        whole = Part("all", rows, rows) if len(parts) > 1 else parts[0]
+        whole = Part("all", train, train) if len(parts) > 1 else parts[0]
         grouped = {"train": whole.train, "dev": whole.dev, **ood}
         if groups := {name: split.group_of for name, split in grouped.items() if split.groups is not None}:
             write_json(directory / "groups.json", groups)
-        write_json(directory / "task.json", _describe(task_name, task, rows, parts, resolved, ood))
+        write_json(directory / "task.json", _describe(task_name, task, train, parts, resolved, ood))
         if before_commit is not None:
             before_commit(directory)
     return out_dir
 
 
-def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet]) -> dict[str, Split]:
+def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet], rows: int | None) -> dict[str, Split]:
     """Every set; what is wrong with several files is said of all at once."""
     found: dict[str, Split] = {}
     wrong: list[DataError] = []
     for name, entry in wanted.items():
         try:
-            found[name] = read_split(
-                root, entry.task or f"{task_name}, ood.{name}", entry.source, entry.split, entry.declaration
-            )
+            where = entry.task or f"{task_name}, ood.{name}"
+            split = read_split(root, where, entry.source, entry.split, entry.declaration)
+            if rows is not None:
+                drawn = shuffled(range(len(split.examples)), Random(derive(0, "small", where, entry.split)))
+                split = split.take(drawn[:rows])
+            found[name] = split
         except DataError as error:
             if not isinstance(entry.source, FilesSource):
                 raise

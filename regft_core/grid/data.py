@@ -37,6 +37,7 @@ from regft_core.runs.prepared_rows import (
     RowsInMaking,
     dataset_folder,
     rows_key,
+    rows_of_each_set,
     rows_scope,
     source_files,
     subsample_inputs,
@@ -109,6 +110,7 @@ def _dataset(project: Project, task: str) -> None:
         folder,
         _sealing(making),
         lambda split: str(document.place(("splits", split))),
+        rows_of_each_set(project),
     )
     described = read_json(folder / "task.json")
     if line := split_line(described):

@@ -29,12 +29,19 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
     """A task's definition, the sets that judge it, the content of its files, and the code that reads them."""
     config = project.tasks[task]
     judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
+    rows = rows_of_each_set(project)
     return {
+        **({} if rows is None else {"rows": rows}),
         "task": _definition(config),
         "judges": judges,
         "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
         "code": code_of(rows_scope(project, task, "dataset")).sha256,
     }
+
+
+def rows_of_each_set(project: Project) -> int | None:
+    """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
+    return project.params.small_scale.rows if project.params.small_scale is not None else None
 
 
 def task_files(project: Project, task: str) -> set[str]:
@@ -184,7 +191,7 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
         making = RowsInMaking(project, task, scope, inputs, source_files(project, task))
         folder = named(making.key)
         tasks = {task: training_set(project.tasks[task])}
-        prepare_dataset(project.root, task, tasks, folder, before_commit=lambda _: making.check())
+        prepare_dataset(project.root, task, tasks, folder, lambda _: making.check(), rows=rows_of_each_set(project))
     return folder
 
 

@@ -31,7 +31,7 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-Inconsistency = tuple[tuple[str, ...], str]
+Inconsistency = tuple[tuple[str | int, ...], str]
 
 
 class Inconsistent(ValueError):

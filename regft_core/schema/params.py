@@ -33,9 +33,10 @@ class SubsampleConfig(StrictModel):
 
 
 class SmallScale(StrictModel):
-    """What ``--scale small`` changed in a preset: the mark of every result (``config/small.py`` writes it)."""
+    """What ``--scale small`` changed in a preset: the mark of every result (``grid/small.py`` writes it)."""
 
     preset: Name
+    rows: int = Field(ge=2, description="of each set that is read, at most")
     changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
 
     @property

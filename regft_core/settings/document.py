@@ -1,35 +1,39 @@
 """Read one YAML file into plain values that remember their lines.
 
 A safe subset: one mapping per file, no tags, no merge keys, few aliases, bounded size and
-depth, no key twice. The parser is DVC's own (ruamel.yaml on libyaml), so that both see the same values.
-Its events carry the lines; its round-trip loader would take eight times as long.
+depth, no key twice. The parser is DVC's own (ruamel.yaml on libyaml), so that both see the same values: DVC hashes
+those that its parser sees. Its events carry the lines; its round-trip loader would take eight times as long.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, nearest
-from regft_core.settings.scalars import AmbiguousScalar, resolve
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
 #: Aliases of aliases multiply; 16 of them stand for a few hundred nodes at most.
 MAX_ALIASES = 16
+#: Python refuses to write out integers of more than 4,300 digits; no value here needs a tenth of that.
+MAX_DIGITS = 400
 
 KeyPath = tuple[str | int, ...]
 #: Line breaks of YAML 1.1 that YAML 1.2 takes for text, so that two parsers disagree on them.
 _OTHER_BREAKS = {"\x85": "NEL", "\u2028": "line separator", "\u2029": "paragraph separator"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_YAML = YAML(typ="safe", pure=True)
 
 
 class Place(NamedTuple):
@@ -110,29 +114,45 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
         if _SURROGATE.search(row):  # of a command line that was not UTF-8
             hint = "write the character itself"
             raise _error("half-surrogate", file, number, "holds half of a surrogate pair (U+D800 to U+DFFF)", hint)
-    builder = _Builder(file)
+    reader = _Reader(file, YAML(typ="safe").parse(text))
     try:
-        builder.consume(YAML(typ="safe").parse(text))
+        root_value = reader.document()
     except ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
-        raise _error(
-            "control-character", file, line, f"holds the control character U+{error.character:04X}", "remove it"
-        ) from error
+        message = f"holds the control character U+{error.character:04X}"
+        raise _error("control-character", file, line, message, "remove it") from error
     except MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(file, error, text)]) from error
-    if builder.problems:
-        raise ConfigError(builder.problems)
-    if not isinstance(builder.root, dict):
-        given = "is empty" if builder.root is None else "is not a mapping"
-        raise _error(
-            ("empty-file" if builder.root is None else "not-a-mapping"),
-            file,
-            1 if builder.root is not None else 0,
-            given,
-            "write 'key: value' lines",
-        )
-    places = {path: Place(file, line, path) for path, line in builder.lines.items()}
-    return Document(builder.root, places, file)
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    if root_value is None:
+        raise _error("empty-file", file, 0, "is empty", "write 'key: value' lines")
+    if not isinstance(root_value, dict):
+        raise _error("not-a-mapping", file, 1, "is not a mapping", "write 'key: value' lines")
+    return Document(root_value, {path: Place(file, line, path) for path, line in reader.lines.items()}, file)
+
+
+class AmbiguousScalar(ValueError):
+    """An unquoted word that DVC reads as something no value here can be."""
+
+
+@lru_cache(maxsize=4096)
+def resolve(word: str) -> str | int | float | bool | None:
+    """Return what an unquoted ``word`` means in YAML 1.2; raises :class:`AmbiguousScalar` with the reason."""
+    tag = _YAML.resolver.resolve(ScalarNode, word, (True, False))
+    kind = str(tag).rpartition(":")[2]
+    if kind == "timestamp":
+        raise AmbiguousScalar(f"{word} reads as a date")
+    if kind in ("merge", "value"):
+        raise AmbiguousScalar(f"{word} has a special meaning in YAML")
+    try:
+        value: Any = getattr(_YAML.constructor, f"construct_yaml_{kind}")(ScalarNode(tag, word))
+    except (ValueError, IndexError):
+        value = None
+    if (value is None and kind != "null") or (kind == "int" and abs(value) >= 10**MAX_DIGITS):
+        shown = word if len(word) <= 40 else word[:40] + "..."
+        raise AmbiguousScalar(f"{shown} looks like a number and is none that can be read")
+    return value  # type: ignore[no-any-return]
 
 
 def relative_name(path: Path, root: Path) -> str:
@@ -172,6 +192,22 @@ def _read(path: Path, file: str) -> str:
         raise _error("not-utf8", file, line, message, "save it as UTF-8") from error
 
 
+#: What the parser says, its code, and what to do; the first that fits.
+_SYNTAX = (
+    ("escape", "bad-escape", "write the character itself, or put text with backslashes in single quotes"),
+    ("quoted scalar", "open-quotes", "close the quotes that begin on line {begun}"),
+    ("flow", "open-bracket", "close the bracket that begins on line {begun}; commas separate what is in brackets"),
+    ("could not find expected ':'", "colon-missing", "a key needs a ':' after it: check line {begun}"),
+    (
+        "mapping values are not allowed",
+        "colon-in-text",
+        "quote text that holds ': '; else check indentation",
+    ),
+    ("block mapping", "indentation", "keys of one level begin in the same column; check brackets and quotes, too"),
+    ("", "yaml-syntax", "check indentation, brackets and quotes around here"),
+)
+
+
 def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
@@ -187,159 +223,113 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     begun = error.context_mark.line + 1 if error.context_mark is not None else line
     context = f"{error.context} (begun on line {begun})" if error.context and begun != line else error.context
     message = "not valid YAML: " + ", ".join(part for part in (context, error.problem) if part)
-
-    def wrong(code: str, hint: str) -> Problem:
-        return Problem(code, file, line, "", message, hint)
-
-    if "escape" in (error.problem or ""):
-        return wrong("bad-escape", "write the character itself, or put text with backslashes in single quotes")
-    if "quoted scalar" in (context or ""):
-        return wrong("open-quotes", f"close the quotes that begin on line {begun}")
-    if "flow" in (context or ""):
-        hint = f"close the bracket that begins on line {begun}; commas separate what is in brackets"
-        return wrong("open-bracket", hint)
-    if "could not find expected ':'" in (error.problem or ""):
-        hint = f"a key needs a ':' after it: check line {begun}, its indentation, brackets and quotes"
-        return wrong("colon-missing", hint)
-    if "mapping values are not allowed" in (error.problem or ""):
-        hint = "put quotes around text that holds ': '; else check the indentation of this line and the one above"
-        return wrong("colon-in-text", hint)
-    if "block mapping" in (context or ""):
-        hint = "keys of one level begin in the same column; check indentation, brackets and quotes here and above"
-        return wrong("indentation", hint)
-    return wrong("yaml-syntax", "check indentation, brackets and quotes around here")
+    _, code, hint = next(row for row in _SYNTAX if row[0] in message)
+    return Problem(code, file, line, "", message, hint.format(begun=begun))
 
 
-@dataclass
-class _Frame:
-    """A collection under construction."""
+class _Reader:
+    """Turns parser events into values; nesting is bounded, so that it cannot exhaust the stack.
 
-    value: dict[Any, Any] | list[Any]
-    path: KeyPath
-    anchor: str | None
-    key: Any = None
-    has_key: bool = False
+    Attributes:
+        lines: path of a key or of a list's item -> its line.
+        problems: what is valid YAML and refused here.
+    """
 
+    def __init__(self, file: str, stream: Iterator[events.Event]) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
+        self._file = file
+        self._events = iter(stream)
+        self._anchors: dict[str, Any] = {}
+        self._open: list[str | None] = []
+        self._aliases = 0
 
-@dataclass
-class _Builder:
-    """Turns parser events into values without recursion, so that depth cannot exhaust the stack."""
-
-    file: str
-    root: Any = None
-    lines: dict[KeyPath, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    _stack: list[_Frame] = field(default_factory=list)
-    _anchors: dict[str, Any] = field(default_factory=dict)
-    _aliases: int = 0
-    _documents: int = 0
-
-    def consume(self, stream: Iterator[events.Event]) -> None:
-        for event in stream:
+    def document(self) -> Any:
+        """Return the value of the whole file; None where it is empty."""
+        value, documents = None, 0
+        for event in self._events:
             line = event.start_mark.line + 1
             if isinstance(event, events.DocumentStartEvent):
-                self._documents += 1
+                documents += 1
                 if event.version or event.tags:
-                    self._refuse("yaml-directive", line, "a % directive", "remove it: files are read as YAML 1.2")
-                if self._documents > 1:
-                    self._refuse("second-document", line, "a second document in one file", "remove the '---' line")
-                    return
-            elif isinstance(event, events.AliasEvent):
-                self._alias(event.anchor or "", line)
-            elif isinstance(event, events.CollectionStartEvent):
-                self._check_tag(event.tag, line)
-                if len(self._stack) >= MAX_DEPTH:
-                    self._refuse("too-deep", line, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
-                    return
-                value: dict[Any, Any] | list[Any] = {} if isinstance(event, events.MappingStartEvent) else []
-                self._stack.append(_Frame(value, self._next_path(line, value), event.anchor))
-            elif isinstance(event, events.CollectionEndEvent):
-                frame = self._stack.pop()
-                self._place(frame.value, frame.anchor)
-            elif isinstance(event, events.ScalarEvent):
-                self._check_tag(event.tag, line)
-                self._scalar(event, line)
+                    self._refuse("yaml-directive", line, (), "a % directive", "remove it: files are read as YAML 1.2")
+                if documents > 1:
+                    self._refuse("second-document", line, (), "a second document in one file", "remove the '---' line")
+                    break
+            elif isinstance(event, events.NodeEvent):
+                value = self._node(event, ())
+        return value
 
-    def _refuse(self, code: str, line: int, message: str, hint: str) -> None:
-        path = self._stack[-1].path if self._stack else ()
-        self.problems.append(Problem(code, self.file, line, dotted(path), message, hint))
+    def _refuse(self, code: str, line: int, path: KeyPath, message: str, hint: str) -> None:
+        self.problems.append(Problem(code, self._file, line, dotted(path[:-1]), message, hint))
 
-    def _check_tag(self, tag: str | None, line: int) -> None:
-        if tag is not None:
-            self._refuse("yaml-tag", line, f"a YAML tag ({tag})", "write the plain value; put text in quotes")
+    def _node(self, event: Any, path: KeyPath) -> Any:
+        line = event.start_mark.line + 1
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event.anchor or "", line, path)
+        if event.tag is not None:
+            hint = "write the plain value; put text in quotes"
+            self._refuse("yaml-tag", line, path, f"a YAML tag ({event.tag})", hint)
+        if isinstance(event, events.ScalarEvent):
+            value = self._scalar(event, line, path)
+        else:
+            if len(path) >= MAX_DEPTH:
+                self._refuse("too-deep", line, path, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
+                raise ConfigError(self.problems)
+            self._open.append(event.anchor)
+            value = self._mapping(path) if isinstance(event, events.MappingStartEvent) else self._list(path)
+            self._open.pop()
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+        return value
 
-    def _alias(self, anchor: str, line: int) -> None:
+    def _list(self, path: KeyPath) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), events.CollectionEndEvent):
+            at = (*path, len(items))
+            self.lines[at] = event.start_mark.line + 1
+            items.append(self._node(event, at))
+        return items
+
+    def _mapping(self, path: KeyPath) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        while not isinstance(event := next(self._events), events.CollectionEndEvent):
+            line = event.start_mark.line + 1
+            key = self._node(event, (*path, ""))
+            at = (*path, key)
+            if key is None or not isinstance(key, Hashable):
+                hint, at = "keys are single words", (*path, "(no key)")
+                self._refuse("bad-key", self.lines.get(path, 0), at, "a key that is empty or a collection", hint)
+            elif key in values:
+                hint = f"the first is on line {self.lines[at]}; keep one"
+                self._refuse("duplicate-key", line, at, f"key '{key}' is there twice", hint)
+            self.lines.setdefault(at, line)
+            values.setdefault(at[-1], self._node(next(self._events), at))
+        return values
+
+    def _alias(self, anchor: str, line: int, path: KeyPath) -> Any:
         self._aliases += 1
         if self._aliases == MAX_ALIASES + 1:
-            self._refuse("too-many-aliases", line, f"more than {MAX_ALIASES} aliases (*name)", "write the values out")
+            message = f"more than {MAX_ALIASES} aliases (*name)"
+            self._refuse("too-many-aliases", line, path, message, "write the values out")
         if anchor not in self._anchors:
-            unfinished = any(frame.anchor == anchor for frame in self._stack)
-            message = f"alias '*{anchor}' refers to " + ("itself" if unfinished else "no anchor above it")
-            self._refuse("unknown-alias", line, message, f"define it before with '&{anchor}', or write the value out")
-        value = self._anchors.get(anchor)
-        self._next_path(line, value)
-        self._place(value, None)
+            message = f"alias '*{anchor}' refers to " + ("itself" if anchor in self._open else "no anchor above it")
+            hint = f"define it before with '&{anchor}', or write the value out"
+            self._refuse("unknown-alias", line, path, message, hint)
+        return self._anchors.get(anchor)
 
-    def _scalar(self, event: events.ScalarEvent, line: int) -> None:
-        value: Any = event.value
-        if "\0" in value:
-            self._refuse(
-                "nul-character",
-                line,
-                "a NUL character (\\0 in double quotes)",
-                "remove it: no name, path or text holds one",
-            )
-        if event.implicit[0]:
-            try:
-                value = resolve(event.value)
-            except AmbiguousScalar as error:
-                if event.value == "<<":
-                    self._refuse("merge-key", line, "a merge key (<<)", "write the keys out")
-                else:
-                    self._refuse("ambiguous-scalar", line, str(error), f"put quotes around it: '{event.value[:40]}'")
-        self._next_path(line, value)
-        self._place(value, event.anchor)
-
-    def _next_path(self, line: int, value: Any) -> KeyPath:
-        """The path of the node that starts here; its line is noted once, at the key if it has one."""
-        if not self._stack:
-            return ()
-        frame = self._stack[-1]
-        if isinstance(frame.value, list):
-            path = (*frame.path, len(frame.value))
-        elif frame.has_key:
-            return (*frame.path, frame.key)
-        elif isinstance(value, dict | list):
-            return frame.path
-        else:
-            path = (*frame.path, value)
-        if path not in self.lines:
-            self.lines[path] = line
-        elif not isinstance(frame.value, list) and value in frame.value:
-            self._refuse(
-                "duplicate-key",
-                line,
-                f"key '{value}' is there twice",
-                f"the first is on line {self.lines[path]}; keep one",
-            )
-        return path
-
-    def _place(self, value: Any, anchor: str | None) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = value
-        if not self._stack:
-            self.root = value
-            return
-        frame = self._stack[-1]
-        if isinstance(frame.value, list):
-            frame.value.append(value)
-        elif frame.has_key:
-            if frame.key not in frame.value:
-                frame.value[frame.key] = value
-            frame.has_key = False
-        else:
-            if value is None or not isinstance(value, Hashable):
-                line = self.lines.get(frame.path, 0)
-                self._refuse("bad-key", line, "a key that is empty or a collection", "keys are single words")
-                value = "(no key)"
-            frame.key, frame.has_key = value, True
+    def _scalar(self, event: events.ScalarEvent, line: int, path: KeyPath) -> Any:
+        if "\0" in event.value:
+            hint = "remove it: no name, path or text holds one"
+            self._refuse("nul-character", line, path, "a NUL character (\\0 in double quotes)", hint)
+        if not event.implicit[0]:
+            return event.value
+        try:
+            return resolve(event.value)
+        except AmbiguousScalar as error:
+            if event.value == "<<":
+                self._refuse("merge-key", line, path, "a merge key (<<)", "write the keys out")
+            else:
+                hint = f"put quotes around it: '{event.value[:40]}'"
+                self._refuse("ambiguous-scalar", line, path, str(error), hint)
+        return event.value

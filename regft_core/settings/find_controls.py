@@ -65,29 +65,24 @@ class Controls:
 
 def find_controls(builder: MethodBuilder, listed: Mapping[str, Method]) -> Controls:
     """Find the controls of ``listed`` methods, and of those controls in turn."""
-    controls = Controls()
-    equal = _Equal(builder, listed)
-    seen = set(listed)
+    controls, arms = Controls(), _Arms(builder, listed)
     queue = list(listed)
-    while queue:
-        name = queue.pop(0)
+    seen = set(queue)
+    for name in queue:
         names = _controls_of(builder, listed, name)
         if not names and name in listed and _needs_control(listed[name], builder.registry):
             controls.without.append(name)
         for control in names:
-            twin = control if control in listed else equal.listed(control)
-            if twin is not None:
-                if twin != name and (name, twin) not in controls.present:
-                    controls.present.append((name, twin))
-                    other = equal.method(control)
-                    if twin != control and other is not None:
-                        controls.twins[name, twin] = other.config.differs_by
-            elif control not in seen:
-                other = equal.method(control)
-                if other is None and builder.derivation(control) is not None:
+            method, twin = arms.method(control), arms.listed_as(control)
+            if twin is not None and twin != name and (name, twin) not in controls.present:
+                controls.present.append((name, twin))
+                if twin != control and method is not None:
+                    controls.twins[name, twin] = method.config.differs_by
+            elif twin is None and control not in seen:
+                if method is None and builder.derivation(control) is not None:
                     continue  # there is none under these settings: no factor of the compute, for instance
                 seen.add(control)
-                differs = other.config.differs_by if other is not None else ""
+                differs = method.config.differs_by if method is not None else ""
                 controls.missing.append(Control(control, name, differs, in_turn=name not in listed))
                 queue.append(control)
     return controls
@@ -111,29 +106,16 @@ def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str
     return [control for control in controls if control != name and is_name(control)]
 
 
-class _Equal:
-    """Arms that are not listed, and the listed arms that train the same."""
+class _Arms:
+    """Arms, listed or not, and the listed arms that train the same."""
 
     def __init__(self, builder: MethodBuilder, listed: Mapping[str, Method]) -> None:
         self._builder = builder
-        self._known: dict[str, str] = {}
-        with builder.silent():
-            self._known = {self._same(method): name for name, method in reversed(list(listed.items()))}
         self._methods: dict[str, Method | None] = dict(listed)
-        self._equal: dict[str, str | None] = {}
-
-    def _same(self, method: Method) -> str:
-        """Equal for arms that train the same, on every task."""
-        builder, settings = self._builder, self._builder.settings
-        found: list[Any] = [trials_of(settings.tuning, method)]
-        every = [method]
-        for task, own in settings.task_settings.items():
-            if own.methods:
-                document = builder.document(method.name, task)
-                on_task = builder.build(method.name, document, task) if document is not None else None
-                every += [on_task] if on_task is not None else []
-        found += [sorted(builder.settings_of(one, acting=True).items()) for one in every]
-        return repr(found)
+        self._listed: dict[str, str] = {}
+        with builder.silent():
+            self._listed = {self._training(method): name for name, method in reversed(list(listed.items()))}
+        self._names = {name: name for name in listed}
 
     def method(self, name: str) -> Method | None:
         """The arm ``name``; None where it is wrong: then what is wrong is told when it is listed."""
@@ -144,13 +126,22 @@ class _Equal:
                 self._methods[name] = self._builder.build(name, document) if document else None
         return self._methods[name]
 
-    def listed(self, name: str) -> str | None:
-        """The listed arm that trains the same as ``name``."""
-        if name not in self._equal:
-            method, self._equal[name] = self.method(name), None
+    def listed_as(self, name: str) -> str | None:
+        """The listed arm of this name, else one that trains the same."""
+        if name not in self._names and (method := self.method(name)) is not None:
             with self._builder.silent():
-                self._equal[name] = self._known.get(self._same(method)) if method is not None else None
-        return self._equal[name]
+                self._names[name] = self._listed.get(self._training(method), "")
+        return self._names.get(name) or None
+
+    def _training(self, method: Method) -> str:
+        """Equal for arms that train the same, on every task."""
+        builder, settings = self._builder, self._builder.settings
+        every: list[Method | None] = [method]
+        for task, own in settings.task_settings.items():
+            if own.methods and (document := builder.document(method.name, task)) is not None:
+                every.append(builder.build(method.name, document, task))
+        trained = [sorted(builder.settings_of(one, acting=True).items()) for one in every if one is not None]
+        return repr([trials_of(settings.tuning, method), *trained])
 
 
 def with_twins(methods: Mapping[str, Method], controls: Controls) -> dict[str, Method]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from pydantic_core import to_jsonable_python
 
@@ -20,7 +20,7 @@ from regft_core.settings.phases import phase_path
 
 
 class Described(Protocol):
-    """What is asked of a method; ``config.method.Method`` answers it."""
+    """What is asked of a method: ``Method`` answers it, and what a report keeps of one."""
 
     @property
     def config(self) -> MethodConfig:
@@ -29,12 +29,6 @@ class Described(Protocol):
     @property
     def phases(self) -> Sequence[Any]:
         """Its phases, with validated options."""
-
-
-class Sourced(Protocol):
-    """What is asked of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
-
-    sources: ClassVar[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class Setting:
     own: bool
 
 
-def settings(method: Described, registry: Mapping[str, type[Sourced]]) -> list[Setting]:
+def settings(method: Described, registry: Mapping[str, Any]) -> list[Setting]:
     """The settings of a method: its options phase by phase, defaults included, then what else its file sets."""
     config = method.config
     data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))

@@ -19,7 +19,7 @@ from regft_core.settings.checks.builtin_tasks import check_sizes
 from regft_core.settings.checks.compositions import check_compositions
 from regft_core.settings.checks.evaluations import check_evaluations, named_tasks
 from regft_core.settings.checks.folds import check_folds
-from regft_core.settings.checks.params import check_params
+from regft_core.settings.checks.params import check_params, check_version
 from regft_core.settings.checks.report_sets import check_averages, check_decide_by
 from regft_core.settings.checks.scales import odd_methods
 from regft_core.settings.checks.settings import check_layers, check_lengths
@@ -34,7 +34,6 @@ from regft_core.settings.read_tasks import TaskReader
 from regft_core.settings.reading import Reading
 from regft_core.settings.trial_values import check_tuning
 from regft_core.settings.validate import validate
-from regft_core.settings.version import check_version
 
 
 def load_project(

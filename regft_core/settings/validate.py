@@ -12,8 +12,7 @@ from regft_core.errors import Problem
 from regft_core.names import listing, nearest, suggestion
 from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
 from regft_core.schema.tasks import HUB_ID_PATTERN
-from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.scalars import AmbiguousScalar, resolve
+from regft_core.settings.document import AmbiguousScalar, Document, KeyPath, resolve
 
 Model = TypeVar("Model", bound=BaseModel)
 #: Mistakes of one part of a file that are told one by one; the others are counted.

@@ -2,116 +2,83 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from regft_core.grid.fetch import rows_needed
+from regft_core.errors import ConfigError
+from regft_core.grid import small
+from regft_core.grid.data import prepare
 from regft_core.grid.small import lay_out_small
+from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.settings import small
 from regft_core.settings.cost import optimiser_steps
-from regft_core.settings.preset import preset_file
+from tests.errors import raises_code
+from tests.presets.generated import ROWS, fetch_generated
 from tests.presets.miniature import project
-from tests.small_project import write_csv
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with two presets; RTE reads its own files, nothing else is on this disk."""
-    root = project(tmp_path_factory.mktemp("small"), "pats_table3", "hype_table18", "hype_figure3")
-    rows = [(f"premise {n}", f"hypothesis {n}", n % 2) for n in range(100)]
-    for split in ("train", "dev"):
-        write_csv(root / "data" / "rte" / f"{split}.csv", [("sentence1", "sentence2", "label"), *rows])
-    path = root / "pipelines" / "tasks" / "rte.yaml"
-    task = yaml.safe_load(path.read_text())
-    task |= {"source": {"kind": "files"}, "splits": {"train": "rte/train.csv", "dev": "rte/dev.csv"}, "override": True}
-    path.write_text(yaml.dump(task, sort_keys=False))
-    return root
+    return project(tmp_path_factory.mktemp("small"), "pats_table3", "hype_table18")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_real_rows_keep_their_name_and_generated_ones_are_called_stand_ins(root: Path) -> None:
-    folder = lay_out_small(root, "pats_table3", ["ood=all"])
+def test_the_grid_the_encoder_and_the_rows_are_cut_and_it_is_said(root: Path) -> None:
+    changes = ["grid.tasks=[rte]", "report.averages={}", "ood=all"]
+    folder = lay_out_small(root, "pats_table3", changes)
     found = open_project(folder)
-    grid = found.params.grid
+    fetch_generated(root, found)
     assert folder == root / "presets" / "pats_table3.small"
-    assert grid.tasks == ("cola_standin", "mrpc_standin", "rte")
-    assert (grid.sizes, list(grid.seeds)) == ((small.TRAIN_ROWS,), small.SEEDS)
+    assert (found.params.grid.sizes, list(found.params.grid.seeds)) == ((small.ROWS,), small.SEEDS)
     assert found.params.model.name == small.ENCODER
-    train = lines(folder / "data" / "rte" / "train.jsonl")
-    assert len(train) == small.TRAIN_ROWS
-    assert all(row["text"].startswith("premise") for row in train)
-    assert {row["label"] for row in train} == {"entailment", "not_entailment"}
-    assert list(found.tasks["rte"].ood) == ["hans_standin", "scitail_standin", "advglue_rte_standin"]
-    assert found.tasks["rte"].ood["hans_standin"].label_map["not_entailment"] == "non-entailment"
-    hans = lines(folder / "data" / "rte" / "ood-hans_standin.jsonl")
-    assert {row["label"] for row in hans} == {"entailment", "non-entailment"}
-    mark = found.params.small_scale.mark
+    mark = found.params.small_scale.mark if found.params.small_scale else ""
     assert mark.startswith("Not the paper's experiment: preset pats_table3 at small scale. Encoder minilm in place of")
-    assert "not on this disk: cola; mrpc, judged by qqp; hans, scitail, advglue_rte of rte. Real" in mark
-    assert "Real rows, a few of each: rte." in mark
-    assert "Left out: paws_qqp of mrpc." in mark
+    assert "2 seeds (the preset: 5 seeds)" in mark
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    lay_out_small(root, "pats_table3", changes)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    prepare(found)
+    counts = read_json(folder / "work" / "datasets" / "rte" / "task.json")["counts"]
+    assert {"train", "dev", "hans"} <= set(counts)
+    assert set(counts.values()) == {small.ROWS}
+    assert small.ROWS < ROWS
 
 
-def test_changes_win_over_the_cuts_and_say_which_rows(root: Path) -> None:
+def test_changes_win_over_the_cuts(root: Path) -> None:
     changes = ["grid.seeds=[7]", "grid.tasks=[rte]", "ood=[hans]", "training.epochs=2", "report.averages={}"]
-    changes.append("task_settings={}")
-    found = open_project(lay_out_small(root, "pats_table3", changes))
-    assert found.params.grid.tasks == ("rte",)
-    assert found.params.grid.seeds == (7,)
+    found = open_project(lay_out_small(root, "pats_table3", [*changes, "task_settings={}"]))
+    assert (found.params.grid.tasks, found.params.grid.seeds) == (("rte",), (7,))
     assert found.params.training.epochs == 2
-    assert list(found.tasks["rte"].ood) == ["hans_standin"]
-    assert "Left out: scitail, advglue_rte of rte." in found.params.small_scale.mark
-    assert "1 seed (the preset: 5 seeds)" in found.params.small_scale.mark
+    assert list(found.tasks["rte"].ood) == ["hans"]
 
 
-def test_layers_are_those_of_the_encoder(root: Path) -> None:
-    folder = lay_out_small(root, "hype_table18")
+@pytest.mark.parametrize("changes", [[], ["model.name=minilm"]])
+def test_layers_are_those_of_the_encoder(root: Path, changes: list[str]) -> None:
+    folder = lay_out_small(root, "hype_table18", changes)
     settings = yaml.safe_load((folder / "params.yaml").read_text())["method_settings"]
     assert settings["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
     assert settings["hype_n_higher_12"]["regularisers"]["hype"]["layers"] == [3, 4, 5]
     open_project(folder)
 
 
-def test_layers_follow_the_presets_own_encoder_when_another_is_given(root: Path) -> None:
-    folder = lay_out_small(root, "hype_table18", ["model.name=minilm"])
-    settings = yaml.safe_load((folder / "params.yaml").read_text())["method_settings"]
-    assert settings["hype_n_higher_12"]["regularisers"]["hype"]["layers"] == [3, 4, 5]
+def test_an_encoder_that_is_not_on_this_disk_is_refused(root: Path) -> None:
+    with raises_code(ConfigError, "model-missing", "FacebookAI/roberta-base"):
+        lay_out_small(root, "hype_table18", ["model.name=FacebookAI/roberta-base", f"model.revision={'a' * 40}"])
 
 
-def test_tasks_that_an_evaluation_reads_are_small_too(root: Path) -> None:
-    folder = lay_out_small(root, "hype_figure3")
-    tasks = yaml.safe_load((folder / "params.yaml").read_text())["evaluations"]["layer_probes"]["tasks"]
-    assert tasks == ["mrpc_standin", "stsb_standin", "rte", "cola_standin"]
-    assert {row.source.kind for row in rows_needed(open_project(folder))} == {"files"}
-    read = {name for row in rows_needed(open_project(root, preset_file(root, "hype_figure3"))) for name in row.used}
-    assert {"mrpc", "stsb", "rte", "cola"} <= read
-
-
-def test_trials_are_two() -> None:
+def test_trials_are_two_and_windows_fit_into_the_smaller_length() -> None:
     tuning = {"values": {"a": [1, 2, 3], "b": [1, 2]}, "methods": {"m": [{"a": 1}, {"a": 2}, {"a": 3}]}}
-    data = {"model": {"name": "x-large"}, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}
-    cut = small.shrunk(data, 6, of="x-large")
-    assert cut["tuning"]["values"] == {"a": [1, 2], "b": [1]}
-    assert cut["tuning"]["methods"] == {"m": [{"a": 1}, {"a": 2}]}
-    assert cut["grid"]["sizes"] == [small.TRAIN_ROWS // 2, small.TRAIN_ROWS]
+    model = {"name": "x", "revision": "main", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
+    cut = small.shrunk({"model": model, "grid": {"sizes": [300, 500, 1000], "tasks": ["t"]}, "tuning": tuning}, 0.25)
+    assert cut["tuning"] == {"values": {"a": [1, 2], "b": [1]}, "methods": {"m": [{"a": 1}, {"a": 2}]}}
+    assert cut["grid"]["sizes"] == [small.ROWS // 2, small.ROWS]
+    found = EncoderConfig.model_validate(cut["model"])
+    assert (found.max_length, found.windows, found.stride, found.revision) == (64, 2, 16, None)
 
 
-def test_windows_still_fit_into_the_smaller_length() -> None:
-    model = {"name": "x", "pooling": "mean", "max_length": 256, "windows": 4, "stride": 100}
-    found = EncoderConfig.model_validate(small.shrunk({"model": model}, 6, of="x")["model"])
-    assert (found.max_length, found.windows, found.stride) == (64, 2, 16)
-
-
-@pytest.mark.parametrize("name", ["weight_mixup_table10", "weight_mixup_table1", "mask_tuning_table1", "tdt_table1"])
+@pytest.mark.parametrize("name", ["weight_mixup_table10", "mask_tuning_table1", "tdt_table1"])
 def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
     """The mark promises an epoch at most, whoever says how many there are; matched compute is a factor of that."""
     found = open_project(lay_out_small(project(tmp_path, name), name))
@@ -119,13 +86,14 @@ def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
     phases = [
         phase for task in found.params.grid.tasks for method in free for phase in found.method(method, task).phases
     ]
-    steps = [optimiser_steps(phase.training, small.TRAIN_ROWS) or 0 for phase in phases]
-    assert max(steps) <= small.CAPS["max_steps"] == small.TRAIN_ROWS / small.CAPS["batch_size"]
+    steps = [optimiser_steps(phase.training, small.ROWS) or 0 for phase in phases]
+    assert max(steps) <= small.CAPS["max_steps"] == small.ROWS / small.CAPS["batch_size"]
     assert max(phase.members for phase in phases) <= small.CAPS["times"]
 
 
 def test_what_a_preset_sets_of_a_method_stands_over_its_file() -> None:
     assert small.over({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
     method = {"training": {"epochs": 3, "learning_rate": 0.1}, "phases": {"search": {"repeat": {"times": 5}}}}
-    assert small.cuts(method, 6, "base") == {"training": {"epochs": 1}, "phases": {"search": {"repeat": {"times": 2}}}}
-    assert small.cuts({"training": {"epochs": 1}, "description": "x"}, 6, "base") == {}
+    cut = {"training": {"epochs": 1}, "phases": {"search": {"repeat": {"times": 2}}}}
+    assert small.changes_of(method, small.capped(method, 1.0)) == cut
+    assert small.changes_of({"training": {"epochs": 1}}, small.capped({"training": {"epochs": 1}}, 1.0)) == {}

@@ -18,15 +18,15 @@ from regft_core.errors import RegftError
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
-from regft_core.grid.paper_table import MINIATURES, miniature_state, settings_hash
-from regft_core.grid.small import lay_out_small
+from regft_core.grid.small import capped, lay_out_small
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.report import Inputs, Report, write_report
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
-from regft_core.settings.small import capped
+from tests.papers.page import MINIATURES, miniature_state, settings_hash
+from tests.presets.generated import fetch_generated
 from tests.small_project import REPOSITORY
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
 
@@ -69,7 +69,7 @@ def build(root: Path, name: str) -> Path:
     encoder = tiny_model_dir(root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES, layers=LAYERS)
     shutil.copytree(encoder, project(root, name) / "models" / "tiny")
     last = params["grid"]["tasks"][-1]
-    own = {task: capped(settings) for task, settings in params.get("task_settings", {}).items() if task == last}
+    own = {task: capped(own, 1.0) for task, own in params.get("task_settings", {}).items() if task == last}
     changes = {
         "model.name": "models/tiny",
         "model.max_length": 24,
@@ -81,7 +81,9 @@ def build(root: Path, name: str) -> Path:
         "report.averages": {},
         "report.bootstrap_samples": 100,
     }
-    return lay_out_small(root, name, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    folder = lay_out_small(root, name, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+    fetch_generated(root, open_project(folder))
+    return folder
 
 
 def run(root: Path) -> Report:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import stat
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
-from regft_core.runs.project import open_project
 from regft_core.settings.controls import with_controls, write_controls
-from regft_core.settings.find_controls import Control, lacking
+from regft_core.settings.find_controls import Control
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code
 from tests.settings.conftest import MASK, NOISE, PARAMS, VANILLA
@@ -125,21 +123,6 @@ def test_a_variant_has_the_controls_of_its_family(build: Any, registry: dict[str
     assert found.without == ["mask"]
 
 
-def test_a_combination_needs_its_ingredients(build: Any, registry: dict[str, Any]) -> None:
-    both = "combines: [noise, mask]\nregularisers:\n  noise: {scale: 1e-3}\n"
-    params = PARAMS.replace("  - noise  # plain\n", "  - both\n")
-    root = build({"pipelines/methods/both.yaml": both, "params.yaml": params})
-    found = load_project(root, registry).controls
-    assert [(c.name, c.control_for) for c in found.missing] == [("noise", "both")]
-    assert found.present == [("both", "mask")]
-
-
-def test_a_method_without_any_control_is_said_so(build: Any, registry: dict[str, Any]) -> None:
-    found = load_project(build({}), registry).controls
-    assert found.without == ["noise", "mask"]
-    assert found.missing == []
-
-
 def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_path: Any) -> None:
     root = build({})
     real = tmp_path / "shared.yaml"
@@ -155,49 +138,3 @@ def test_writing_keeps_mode_and_link_and_leaves_nothing_behind(build: Any, tmp_p
     assert b"  - mask\n  - quiet\n" in real.read_bytes()
     assert sorted(p.name for p in root.iterdir()) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["project", "shared.yaml"]
-
-
-SHIPPED = """\
-model: {name: minilm}
-grid:
-  tasks: [cue_pair]
-  sizes: [128]
-  seeds: [0, 1]
-methods: [
-    vanilla, r4f,   # the head
-    uniform_soup,
-    greedy_soup, wise_ft,
-    lp_ft]          # the last one
-training: {epochs: 4}
-subsample: {}
-report: {}
-"""
-
-
-def test_controls_of_shipped_methods_go_into_a_list_over_several_lines() -> None:
-    root = Path(__file__).resolve().parents[2]
-
-    def missing(text: str) -> list[Control]:
-        return open_project(root, params_text=text, check_composition=False).controls.missing
-
-    controls = missing(SHIPPED)
-    found = {control.name for control in controls}
-    assert found == {
-        *("r4f_no_noise", "seed_soup", "uniform_soup_matched_compute", "greedy_soup_uniform"),
-        *("greedy_soup_matched_compute", "lp_ft_permuted"),
-    }
-    written = with_controls(SHIPPED, controls)
-    assert missing(written) == []
-    assert written.splitlines()[:9] == SHIPPED.splitlines()[:9]
-    assert written.splitlines()[10:] == SHIPPED.splitlines()[10:]
-    assert written.splitlines()[9].startswith("    lp_ft, ")
-    assert written.splitlines()[9].endswith("]          # the last one")
-
-
-def test_missing_controls_are_one_warning() -> None:
-    missing = [Control("a_off", "a", ""), Control("a_flat", "a", ""), Control("b_off", "b", "")]
-    missing.append(Control("c", "a_off", "", in_turn=True))
-    (text,) = lacking(missing)
-    assert text.startswith("a, b have no control, or not all of them, in the grid, so a gain")
-    assert "`regft controls` lists 4 controls; `regft controls --write` adds them." in text
-    assert lacking([]) == []

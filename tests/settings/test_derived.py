@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from regft_core.errors import ConfigError
 from regft_core.hooks.says import Flip
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import trials_of
-from tests.errors import raises_code
 from tests.settings.conftest import PARAMS, Noise
 
 NOISE = "pipelines/methods/noise.yaml"
@@ -47,11 +45,6 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
     assert [one.name for one in project.controls.missing] == ["noise_still"]
 
 
-def test_an_unknown_end_is_an_unknown_method(build: Any, flips: dict[str, Any]) -> None:
-    with raises_code(ConfigError, "unknown-method", "noise_flatt", "did you mean 'noise_flat'?"):
-        load_project(build({"params.yaml": listing("noise_flatt")}), flips)
-
-
 def test_what_is_flipped_already_has_no_control(build: Any, flips: dict[str, Any]) -> None:
     project = load_project(build({NOISE: FLAT}), flips)
     assert project.controls.missing == []
@@ -71,13 +64,6 @@ task_settings:
     assert control.training.epochs == 7
     assert project.method("noise_flat", "opinions").training.epochs == 9
     assert project.method("noise_flat", "opinions").config.differs_by == control.config.differs_by
-
-
-def test_an_arm_with_a_base_has_the_controls_of_its_ingredients(build: Any, flips: dict[str, Any]) -> None:
-    more = "method_settings:\n  loud: {base: noise, regularisers: {noise: {scale: 0.9}}}\n"
-    project = load_project(build({"params.yaml": listing("loud", "loud_flat", more=more)}), flips)
-    assert project.methods["loud_flat"].config.control_for == ("loud",)
-    assert dict(project.methods["loud_flat"].finetune.regularisers)["noise"].scale == 0.9  # type: ignore[attr-defined]
 
 
 def test_own_settings_of_a_control_are_laid_over_and_warned_of(build: Any, flips: dict[str, Any]) -> None:
@@ -154,19 +140,3 @@ def test_a_hand_written_control_that_drifts_is_warned_of(build: Any, flips: dict
     assert warning.startswith("pipelines/methods/quiet.yaml:2: the control 'quiet' differs from 'noise' in more than")
     assert "training.epochs" in warning
     assert "training.epochs is 1 instead of" in project.methods["quiet"].config.differs_by
-
-
-def test_the_sentence_cannot_be_written_by_hand(build: Any, flips: dict[str, Any]) -> None:
-    text = "control_for: noise\ndiffers_in: [regularisers]\ndiffers_by: one thing\n"
-    files = {"pipelines/methods/quiet.yaml": text, "params.yaml": listing("quiet")}
-    with raises_code(ConfigError, "invalid-value", "differs_by", "differs_in"):
-        load_project(build(files), flips)
-
-
-def test_a_control_that_flips_all_that_its_arm_tunes_has_the_values_for_every_arm(
-    build: Any, flips: dict[str, Any]
-) -> None:
-    more = TUNED.replace(", regularisers.noise.scale: [0.1, 0.2, 0.3]", "")
-    project = load_project(build({"params.yaml": listing("noise_flat", more=more)}), flips)
-    trials = trials_of(project.params.tuning, project.methods["noise_flat"])
-    assert trials == [{"training.learning_rate": 1e-5}, {"training.learning_rate": 2e-5}]

@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from regft_core.settings.papers.encoders import (
-    KNOWN,
-    TUNED,
     UNNAMED,
     between_phases,
-    facts,
     in_directory,
     named,
-    shape_of,
 )
 
 LARGE = named("FacebookAI/roberta-large")
@@ -37,16 +33,6 @@ def test_another_encoder_is_another_encoder(name: str) -> None:
 def test_aliases_stand_for_their_hub_ids() -> None:
     assert named("minilm").same(named("sentence-transformers/all-MiniLM-L6-v2"))
     assert named("mpnet").same(named("all-mpnet-base-v2"))
-
-
-def test_unknown_names_are_compared_as_they_are() -> None:
-    assert named("someone/new").same(named("new"))
-    assert not named("someone/new").same(named("other/new"))
-
-
-def test_known_names_are_each_their_own_encoder() -> None:
-    for name in (*KNOWN, *TUNED):
-        assert [other for other in (*KNOWN, *TUNED) if named(other).same(named(name))] == [name]
 
 
 def test_a_tuned_checkpoint_is_its_start_after_the_task() -> None:
@@ -92,23 +78,6 @@ def test_tuned_directories() -> None:
     assert found.same(named("roberta-large-mnli"))
     found = in_directory("m", CONFIG | {"architectures": ["RobertaForSequenceClassification"]})
     assert found.trained_on == (UNNAMED,)
-
-
-def test_two_encoders_of_one_shape_are_not_told_by_it() -> None:
-    config = {"model_type": "bert", "num_hidden_layers": 24, "hidden_size": 1024, "vocab_size": 21128}
-    assert in_directory("m", config).by == "nothing"
-    assert not in_directory("m", config).same(in_directory("m", config))
-    assert in_directory("m", config | {"_name_or_path": "hfl/chinese-macbert-large"}).same(
-        named("chinese-macbert-large")
-    )
-
-
-def test_shapes_under_the_names_of_the_families() -> None:
-    xlnet = {"model_type": "xlnet", "n_layer": 24, "d_model": 1024, "vocab_size": 32000, "summary_type": "last"}
-    assert shape_of(xlnet) == KNOWN["xlnet/xlnet-large-cased"]
-    assert shape_of({}) is None
-    assert "summary_type" not in facts(xlnet)
-    assert in_directory("m", facts(xlnet)) == in_directory("m", xlnet)
 
 
 @pytest.mark.parametrize(

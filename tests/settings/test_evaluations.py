@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from regft_core.errors import ConfigError
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
@@ -36,35 +34,6 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
     assert load(tmp_path, "evaluations: []").params.evaluations == {}
     given = load(tmp_path, "evaluations:\n  calibration: {bins: 10}").params.evaluations
     assert given == {"calibration": {"bins": 10}}
-
-
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ("evaluations: [calibraton]", ("unknown-evaluation", "params.yaml:16: evaluations[0]:", "'calibration'?")),
-        ("evaluations:\n  speeed: {}", ("unknown-evaluation", "params.yaml:17: evaluations.speeed:", "'speed'?")),
-        ("evaluations: [speed, speed]", ("listed-twice", "params.yaml:16: evaluations[1]: speed")),
-        (
-            "evaluations:\n  calibration: {bin: 3}",
-            ("unknown-key", "yaml:17: evaluations.calibration.bin:", "'bins'?"),
-        ),
-        (
-            "evaluations:\n  calibration: {bins: 1}",
-            ("invalid-value", "evaluations.calibration.bins: is 1 ", "least 2"),
-        ),
-        ("evaluations: [1]", ("invalid-value", "params.yaml:16: ", "lists 1; list names, or write a mapping")),
-        ("evaluations: calibration", ("invalid-value", "params.yaml:16: evaluations: is 'calibration' (text)")),
-        (
-            "evaluations:\n  calibration:",
-            ("invalid-value", "yaml:17: evaluations.calibration: is nothing", "write {}"),
-        ),
-        ("evaluation: [speed]", ("unknown-key", "params.yaml:16: evaluation:", "'evaluations'?")),
-    ],
-)
-def test_mistakes_are_said_with_place_and_remedy(tmp_path: Path, section: str, said: tuple[str, ...]) -> None:
-    with raises_code(ConfigError, *said) as caught:
-        load(tmp_path, section)
-    assert len(caught.value.problems) == 1, caught.value
 
 
 def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path, monkeypatch: Any) -> None:

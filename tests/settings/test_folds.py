@@ -31,33 +31,6 @@ def test_folds_and_shares_are_read(build: Build, registry: dict[str, Any]) -> No
     assert found.tasks["opinions"].splits.dev == 0.25
 
 
-@pytest.mark.parametrize(
-    ("dev", "code", "shown"),
-    [
-        ("{folds: 1}", "invalid-value", "at least 2"),
-        ("{folds: 5, group: product}", "unknown-key", "group"),
-        ("{repeats: 2}", "key-missing", "folds"),
-        ("1.5", "invalid-value", "below 1"),
-        ("0", "invalid-value", "above 0"),
-    ],
-)
-def test_what_is_no_draw_is_refused(failures: Failures, dev: str, code: str, shown: str) -> None:
-    problems = [problem for problem in failures(task(dev)) if problem.file == OPINIONS]
-    assert [(problem.code, problem.line) for problem in problems] == [(code, 2)]
-    assert shown in str(problems[0])
-
-
-def test_a_column_of_groups_must_be_there(failures: Failures) -> None:
-    (problem,) = failures(task("{folds: 5}", "{text: sentence, group: product}") | grid("[0, 1, 2, 3, 4]"))
-    assert (problem.code, problem.file, problem.line) == ("column-missing", OPINIONS, 3)
-    assert "'product'" in problem.message
-
-
-def test_dev_needs_rows_to_be_drawn_from(failures: Failures) -> None:
-    without = {OPINIONS: TASK.replace("{train: opinions/train.csv, dev: opinions/dev.csv}", "{dev: 0.25}")}
-    assert "inconsistent" in [problem.code for problem in failures(without)]
-
-
 def test_every_seed_has_a_fold(failures: Failures) -> None:
     (problem,) = failures(task("{folds: 3, repeats: 2}") | grid("[0, 5, 6]"))
     assert (problem.code, problem.key) == ("no-such-fold", "grid.seeds[2]")

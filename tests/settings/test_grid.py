@@ -43,16 +43,6 @@ def test_names_that_could_be_paths_or_shell_words_are_refused(name: str) -> None
         Cell("method", name, 10)
 
 
-@pytest.mark.parametrize("text", ["", "1", "0", "-5", "010", "1e3", "ful", "10 ", "٣٠", True, "2.0"])
-def test_sizes_that_are_none(text: Any) -> None:
-    with pytest.raises(ValueError, match="neither 'full' nor a whole number"):
-        parse_size(text)
-
-
 @given(st.integers(min_value=2, max_value=10**9))
 def test_sizes_read_back(size: int) -> None:
     assert parse_size(str(size)) == parse_size(size) == size
-
-
-def test_the_full_size() -> None:
-    assert parse_size("full") == "full"

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.data.prepare import resolve_ood
-from regft_core.data.sources import read_split
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from regft_core.settings.project import Project
@@ -58,39 +56,6 @@ def test_paws_and_bustm_judge_without_an_edit_once_their_files_are_there(project
     assert "paws_qqp" in there.tasks["mrpc"].ood
     assert set(there.tasks["afqmc"].ood) == {"bustm"}
     assert not [text for text in there.warnings if "is left out" in text]
-
-
-def test_the_contrast_sets_of_imdb_are_read_as_their_authors_wrote_them(project: Path) -> None:
-    params = yaml.safe_load((project / "params.yaml").read_text())
-    params["grid"]["tasks"] = ["sst2"]
-    (project / "params.yaml").write_text(yaml.dump(params))
-    assert set(load(project).tasks["sst2"].ood) == {"imdb_cad", "advglue_sst2"}
-    put(project, "imdb_contrast/test_contrast.tsv", 'Sentiment\tText\nNegative\t"A ""good"" film."\n')
-    tasks = load(project).tasks
-    found = resolve_ood("sst2", "imdb_contrast", tasks)
-    rows = read_split(project, "imdb_contrast", found.source, found.split, found.declaration).examples
-    assert [(row.text, row.label) for row in rows] == [('A "good" film.', 0)]
-
-
-def test_a_file_that_must_be_there_is_named_with_where_it_can_be_had(project: Path) -> None:
-    path = project / "pipelines" / "tasks" / "sst2.yaml"
-    path.write_text(path.read_text().replace("imdb_contrast: {if_present: true}", "imdb_contrast: {}"))
-    params = yaml.safe_load((project / "params.yaml").read_text())
-    params["grid"]["tasks"] = ["sst2"]
-    (project / "params.yaml").write_text(yaml.dump(params))
-    with raises_code(
-        ConfigError,
-        "file-missing",
-        "data/imdb_contrast/test_contrast.tsv",
-        "put the file there: it is IMDb/data/test_contrast.tsv of github.com/allenai/contrast-sets",
-    ):
-        load(project)
-
-
-def test_a_file_that_is_there_is_checked_as_any_other(project: Path) -> None:
-    put(project, "paws_qqp/dev_and_test.tsv", "id\tfirst\tsecond\tlabel\n1\ta b\tb a\t0\n")
-    with raises_code(ConfigError, "column-missing", "sentence1", "data/paws_qqp/dev_and_test.tsv"):
-        load(project)
 
 
 def test_it_is_for_files_and_says_nothing_in_facts(project: Path) -> None:

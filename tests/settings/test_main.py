@@ -38,44 +38,6 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *code.split("\0")], capture_output=True, text=True, env=environment)
 
 
-def test_a_valid_project(build: Any, capsys: Any) -> None:
-    assert main.main(["--root", str(build(REAL))]) == 0
-    output = capsys.readouterr()
-    assert "configuration is valid: 2 methods x 1 task x 1 size = 2 cells, 4 runs (2 seeds)" in output.out
-    assert "warning: params.yaml:2: 2 seeds" in output.err
-
-
-def test_a_wrong_project_exits_with_2_and_no_traceback(build: Any, capsys: Any) -> None:
-    root = build({**REAL, "pipelines/methods/noise.yaml": "description: x\ntrainin: {}\n"})
-    for command in ([], ["validate"], ["plan"], ["controls"], ["controls", "--write"]):
-        assert main.main([*command, "--root", str(root)]) == 2
-        output = capsys.readouterr()
-        assert output.out == ""
-        assert "regft: configuration: 1 problem" in output.err
-        assert "pipelines/methods/noise.yaml:2: trainin: unknown key 'trainin'" in output.err
-        assert "Traceback" not in output.err
-
-
-def test_options_of_builtin_tasks_are_checked(build: Any, capsys: Any) -> None:
-    task = """\
-source: {kind: builtin, generator: cue_sentence, options: {agreemen: 0.5}}
-splits: {train: train, dev: dev}
-columns: {text: text}
-labels: [negative, positive]
-metrics: [accuracy]
-primary: accuracy
-"""
-    assert main.main(["--root", str(build({**REAL, "pipelines/tasks/opinions.yaml": task}))]) == 2
-    assert "source.options.agreemen: unknown key" in capsys.readouterr().err
-
-
-def test_the_plan(build: Any, capsys: Any) -> None:
-    assert main.main(["plan", "--root", str(build(REAL))]) == 0
-    output = capsys.readouterr().out
-    assert "vanilla-opinions-100" in output
-    assert "4 of 4 runs to train, about 70 plain steps" in output
-
-
 def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
     control = "training: {epochs: 1}\ncontrol_for: noise\ndiffers_in: [regularisers, training]\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
@@ -113,20 +75,3 @@ def test_nothing_imports_torch(build: Any, command: str) -> None:
     )
     done = python(f"-c\0{code}")
     assert done.returncode == 0, done.stderr
-
-
-def test_validation_imports_no_package_that_computes(build: Any) -> None:
-    methods = {f"pipelines/methods/m{i}.yaml": "training: {}\n" for i in range(25)}
-    params = REAL["params.yaml"].replace("noise]", "noise, " + ", ".join(f"m{i}" for i in range(25)) + "]")
-    root = build({**REAL, **methods, "params.yaml": params})
-    done = python(f"-X\0importtime\0-m\0stages.config\0--root\0{root}")
-    assert done.returncode == 0, done.stderr
-    assert "27 methods" in done.stdout
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "pydantic" in imported
-    assert not imported & {"torch", "numpy", "scipy", "transformers", "datasets", "mlflow", "dvc"}
-
-
-def test_the_plan_says_what_to_run_first_where_no_spread_was_seen(build: Any, capsys: Any) -> None:
-    assert main.main(["plan", "--detect", "1.0", "--root", str(build(REAL))]) == 0
-    assert "no spread seen yet for noise - vanilla on opinions-100" in capsys.readouterr().out

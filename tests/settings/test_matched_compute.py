@@ -43,11 +43,6 @@ def test_a_fit_is_matched_by_epochs(build: Any, registry: dict[str, Any]) -> Non
     assert project.methods["noise"].training.epochs == 2 + 3 * 4 // 2
 
 
-def test_what_is_fitted_for_nothing_changes_no_factor(build: Any, registry: dict[str, Any]) -> None:
-    project = load_project(build(files("epochs: 2", mask=FITTED, noise=MATCHED)), registry)
-    assert project.methods["noise"].training.epochs == 2
-
-
 SOUP = (
     "phases:\n  members: {data: {split: SPLIT}, repeat: {times: 5, vary: [order]}}\n"
     "  finetune: {training: {epochs: 0}}\n"

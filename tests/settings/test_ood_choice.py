@@ -32,14 +32,6 @@ def load(root: Path, **changes: Any) -> Project:
     return load_project(root, discover())
 
 
-def test_all_declared_sets_judge_by_default(root: Path) -> None:
-    project = load(root)
-    assert list(project.tasks["rte"].ood) == ["hans", "scitail", "advglue_rte"]
-    absent = "data/imdb_contrast/test_contrast.tsv"
-    assert project.left_out == {"sst2": {"imdb_contrast": LeftOut(f"there is no file {absent}", absent)}}
-    assert load(root, ood="all").tasks == project.tasks
-
-
 def test_none_leaves_all_out_and_reads_none_of_their_files(root: Path) -> None:
     (root / "pipelines" / "tasks" / "hans.yaml").unlink()
     project = load(root, ood="none")
@@ -60,10 +52,3 @@ def test_a_name_that_no_task_declares_is_an_error(root: Path) -> None:
         load(root, ood=["hanns"])
     with raises_code(ConfigError, "invalid-value", "'all' or 'none'"):
         load(root, ood="nothing")
-
-
-def test_an_average_over_a_set_that_is_left_out_is_said(root: Path) -> None:
-    project = load(root, ood="none", report={"averages": {"both": ["rte", "rte/hans"]}})
-    assert [text for text in project.warnings if "the average 'both' has no value: 'rte/hans' is left out" in text]
-    with raises_code(ConfigError, "unknown-set", "'hans'"):
-        load(root, ood="none", report={"averages": {"both": ["sst2/hans"]}})

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from regft_core.grid.time import gpu_line
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.schema.method import Cost
@@ -59,13 +58,6 @@ def test_a_public_set_counts_with_its_published_rows_until_it_is_prepared(build:
     write(root / "work/datasets/rte/task.json", {"counts": {"train": 33}})
     (prepared, *_) = [row for row in plan_rows(load_project(root, registry), registry) if row.cell.size == "full"]
     assert (prepared.rows, prepared.published) == (33, False)
-
-
-def test_gpu_hours_of_unknown_length_are_not_none(build: Any, registry: dict[str, Any]) -> None:
-    project = load_project(build({}), registry)
-    rows = plan_rows(project, registry)
-    assert "GPU hours: not known; 18 runs" in gpu_line(project, [row for row in rows if row.rows is None])
-    assert "not known for 18 runs of unknown length; for the others" in gpu_line(project, rows)
 
 
 def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> None:

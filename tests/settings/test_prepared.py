@@ -73,16 +73,3 @@ def test_a_rare_class_is_said_where_accuracy_ranks_methods(prepared: Path, capsy
     # Of many classes a fair share is below a fifth.
     assert rows_of(prepared, **dict.fromkeys("abcdefgh", 2)) == []
     assert "'a' 3%" in rows_of(prepared, a=1, **dict.fromkeys("bcdefgh", 5))[0]
-
-
-def test_what_the_remedy_already_does_is_not_advised(prepared: Path) -> None:
-    file = prepared / "params.yaml"
-    config = yaml.safe_load(file.read_text())
-    config["training"]["class_weights"] = "balanced"
-    file.write_text(yaml.safe_dump(config))
-    assert "class_weights" not in rows_of(prepared, bad=3, good=17)[0]
-    task = prepared / "pipelines" / "tasks" / "reviews.yaml"
-    task.write_text(
-        yaml.safe_dump({**yaml.safe_load(task.read_text()), "metrics": ["f1_macro"], "primary": "f1_macro"})
-    )
-    assert rows_of(prepared, bad=3, good=17) == []

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError
-from regft_core.grid.rates import encoder_weights
 from regft_core.settings.preset import lay_out, preset_text
 from tests.settings.conftest import PARAMS, Build
 
@@ -86,11 +85,3 @@ def test_what_is_refused(root: Path, name: str, change: str, message: str, hint:
     assert message in str(caught.value)
     assert hint in str(caught.value)
     assert not (root / "presets").exists()
-
-
-def test_weights_of_an_encoder(root: Path) -> None:
-    config = '{"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 32}'
-    (root / "models" / "own" / "config.json").write_text(config)
-    assert encoder_weights("models/own", root) == 2 * (4 * 64 + 2 * 8 * 32)
-    assert encoder_weights("FacebookAI/roberta-large", root) == pytest.approx(3.02e8)
-    assert encoder_weights("some/encoder", root) is None

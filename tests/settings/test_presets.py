@@ -12,10 +12,6 @@ from regft_core.settings.project import Project
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_shipped_params_are_valid() -> None:
-    assert open_project(ROOT).params.model.name == "minilm"
-
-
 #: For tasks that ask how alike two texts are; refused on others.
 FOR_VALUES_ALONE = {"zero_shot_similarity"}
 #: For tasks whose rows have several labels, of which none is shipped (tests/kinds/test_multi_label_project.py).

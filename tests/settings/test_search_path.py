@@ -9,8 +9,8 @@ import pytest
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
-from regft_core.settings.files import METHODS, PRESETS, TASKS, find, names, read
-from regft_core.settings.preset import lay_out, preset_data
+from regft_core.settings.files import METHODS, PRESETS, read
+from regft_core.settings.preset import lay_out
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code
 from tests.settings.conftest import TASK, Noise
@@ -82,13 +82,6 @@ def test_an_override_of_nothing_is_refused(package: Path, tmp_path: Path) -> Non
         read(tmp_path, METHODS, "calm")
 
 
-def test_suggestions_cover_both(package: Path, tmp_path: Path) -> None:
-    write(tmp_path, METHODS, "mine", "")
-    assert names(tmp_path, METHODS) == ["calm", "mine", "vanilla"]
-    with raises_code(ConfigError, "unknown-preset", "did you mean 'table'?"):
-        preset_data(tmp_path, "tabel")
-
-
 def test_a_shipped_preset_runs_in_the_project(package: Path, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("store: {path: own}\n")
     folder = lay_out(tmp_path, "table")
@@ -96,13 +89,3 @@ def test_a_shipped_preset_runs_in_the_project(package: Path, tmp_path: Path) -> 
     text = (folder / "params.yaml").read_text()
     assert str(package / PRESETS / "table.yaml") in text.splitlines()[0]
     assert "../../own" in text
-
-
-def test_the_repository_is_an_ordinary_project_over_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own files are those that are shipped, so nothing is there twice."""
-    monkeypatch.setattr(shipped, "FOLDER", Path(shipped.__file__).parent)
-    for folder in (TASKS, METHODS, PRESETS):
-        assert names(ROOT, folder) == sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
-    path = find(ROOT, METHODS, "vanilla")
-    assert path == ROOT / METHODS / "vanilla.yaml"
-    assert read(ROOT, METHODS, "vanilla") is not None

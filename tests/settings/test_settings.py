@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
 from regft_core.settings.read_project import load_project
-from tests.settings.conftest import PARAMS, TASK, Build, Failures
+from tests.settings.conftest import PARAMS, TASK, Build
 
 Load = Callable[..., Project]
 
@@ -155,125 +154,3 @@ method_settings:
         f"  noise on opinions: training.batch_size 8 (params.yaml:{start + 4})",
     ]
     assert settings_lines(load()) == []
-
-
-@pytest.mark.parametrize(
-    ("block", "key", "message", "hint"),
-    [
-        ("task_settings: {opinion: {}}", "task_settings.opinion", "not in grid.tasks", "opinions"),
-        ("method_settings: {nose: {}}", "method_settings.nose", "not listed under methods", "noise"),
-        (
-            "task_settings: {opinions: {methods: {nose: {}}}}",
-            "task_settings.opinions.methods.nose",
-            "not listed",
-            "noise",
-        ),
-        (
-            "task_settings: {opinions: {training: {steps_factor: 2}}}",
-            "task_settings.opinions.training.steps_factor",
-            "unknown key",
-            "allowed here",
-        ),
-        (
-            "task_settings: {opinions: {training: {epochs: 0}}}",
-            "task_settings.opinions.training.epochs",
-            "is 0",
-            "",
-        ),
-        (
-            "method_settings: {noise: {regularisers: {nose: {}}}}",
-            "method_settings.noise.regularisers.nose",
-            "no regulariser 'nose'",
-            "noise",
-        ),
-        (
-            "method_settings: {noise: {regularisers: {noise: {scale: -1}}}}",
-            "method_settings.noise.regularisers.noise.scale",
-            "is -1",
-            "",
-        ),
-        (
-            "task_settings: {opinions: {methods: {noise: {regularisers: {noise: {scall: 1}}}}}}",
-            "task_settings.opinions.methods.noise.regularisers.noise.scall",
-            "unknown key",
-            "scale",
-        ),
-        (
-            "method_settings: {mask: {training: {epochs: 3}}}",
-            "method_settings.mask.training",
-            "has phases",
-            "phases",
-        ),
-        (
-            "method_settings: {mask: {phases: {serch: {}}}}",
-            "method_settings.mask.phases.serch",
-            "no phase 'serch'",
-            "search",
-        ),
-        (
-            "method_settings: {noise: {phases: {finetune: {}}}}",
-            "method_settings.noise.phases",
-            "has no phases",
-            "directly",
-        ),
-        (
-            "method_settings: {noise: {base: vanilla}}",
-            "method_settings.noise.base",
-            "a file of its own",
-            "another name",
-        ),
-    ],
-)
-def test_what_is_refused_and_where(failures: Failures, block: str, key: str, message: str, hint: str) -> None:
-    problems = failures({"params.yaml": PARAMS + block + "\n"})
-    found = [problem for problem in problems if problem.key == key]
-    assert found, problems
-    assert message in found[0].message
-    assert hint in found[0].hint
-    assert (found[0].file, found[0].line) == ("params.yaml", len(PARAMS.splitlines()) + 1)
-
-
-def test_an_unknown_base_is_refused(failures: Failures) -> None:
-    params = PARAMS.replace("  - mask\n", "  - louder\n") + "method_settings: {louder: {base: nose}}\n"
-    (problem,) = failures({"params.yaml": params})
-    assert problem.key == "method_settings.louder.base"
-    assert "nose" in problem.message
-    assert "noise" in problem.hint
-
-
-def test_what_stands_in_a_tasks_file_is_checked_there(failures: Failures, tmp_path: Path) -> None:
-    (problem,) = failures({"pipelines/tasks/opinions.yaml": TASK + "training: {epochz: 3}\n"})
-    assert (problem.file, problem.key) == ("pipelines/tasks/opinions.yaml", "training.epochz")
-    assert "epochs" in problem.hint
-
-
-@pytest.mark.parametrize(
-    ("params", "task", "keys"),
-    [
-        ("task_settings: {opinions: {model: {max_length: 3}}}\n", "", ["task_settings.opinions.model.max_length"]),
-        ("task_settings: {opinions: {model: 7}}\n", "", ["task_settings.opinions.model"]),
-        ("task_settings: {opinions: {training: {dropout: 7}}}\n", "", ["task_settings.opinions.training.dropout"]),
-        ("", "model: {max_length: 3}\n", ["model.max_length"]),
-        ("", "model: 7\n", ["model"]),
-        ("", "training: {dropout: 7}\n", ["training.dropout"]),
-    ],
-)
-def test_a_wrong_value_of_a_task_is_told_in_its_file(
-    failures: Failures, params: str, task: str, keys: list[str]
-) -> None:
-    problems = failures({"params.yaml": PARAMS + params, "pipelines/tasks/opinions.yaml": TASK + task})
-    assert list(dict.fromkeys(problem.key for problem in problems)) == keys
-
-
-@pytest.mark.parametrize(
-    ("averages", "key", "hint"),
-    [
-        ("{x: [opinion]}", "report.averages.x[0]", "opinions"),
-        ("{x: [[opinions, opinions/film]]}", "report.averages.x[0][1]", "dev"),
-        ("{x: []}", "report.averages.x", ""),
-    ],
-)
-def test_parts_of_an_average_are_there(failures: Failures, averages: str, key: str, hint: str) -> None:
-    (problem,) = failures({"params.yaml": PARAMS.replace("report: {}", f"report: {{averages: {averages}}}")})
-    assert problem.key == key
-    assert hint in problem.hint

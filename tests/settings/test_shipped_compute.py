@@ -83,11 +83,3 @@ def test_searches_that_count_epochs_are_not_matched_in_steps() -> None:
 
     with raises_code(ConfigError, "match-incomparable", "weight_mixup' under max_steps", "'search' counts epochs"):
         listed({"max_steps": 50}, "weight_mixup_matched_compute")
-
-
-def test_arms_of_a_length_of_their_own_have_it_under_every_protocol() -> None:
-    for training in SHARED:
-        found = listed(training, "long_training", "setfit", "weight_mixup")
-        assert optimiser_steps(found["long_training"].training, ROWS) == 20 * ROWS // training.get("batch_size", 16)
-        assert found["setfit"].phases[0].training.max_steps is None
-        assert found["weight_mixup"].phases[0].training.max_steps is None

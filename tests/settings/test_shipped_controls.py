@@ -100,11 +100,6 @@ def test_every_arm_of_a_preset(name: str) -> None:
         check(project, task)
 
 
-def test_a_preset_warns_of_no_control_that_drifts() -> None:
-    for name in PRESETS:
-        assert not [text for text in preset(name).warnings if "in more than" in text], name
-
-
 def test_what_is_matched_is_the_arms_own_compute() -> None:
     """They had the compute of the method that they were written for: 3.0 for a first-order search of 1.8."""
     project = shipped()
@@ -119,13 +114,3 @@ def test_what_is_matched_is_the_arms_own_compute() -> None:
         "weight_mixup_joint": 4,
         "tdt_without_ranking": 8,
     }
-
-
-def test_a_soup_fine_tunes_as_its_method_does() -> None:
-    project = preset("weight_mixup_table2")
-    method, soup = (built(project, name, None) for name in ("weight_mixup_released", "weight_mixup_released_soup"))
-    assert method is not None
-    assert soup is not None
-    assert [phase.training for phase in soup.phases] == [phase.training for phase in method.phases]
-    assert [phase.members for phase in soup.phases] == [5, 1]
-    assert not any(phase.regularisers for phase in soup.phases)

@@ -11,7 +11,6 @@ from regft_core.errors import ConfigError
 from regft_core.schema.params import Params
 from regft_core.settings.read_project import load_project
 from regft_core.settings.store_path import project_root, store_path
-from tests.errors import raises_code
 
 PARAMS = "params.yaml"
 
@@ -38,26 +37,17 @@ def _outside_of_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("data", "lies in data/"),
         ("data/runs", "changed data"),
         ("./data/../data/runs", "lies in data/"),
-        ("regft_core/x", "changed code"),
-        ("stages", "changed code"),
         ("pipelines/x", "configurations only"),
         ("work/runs", "DVC deletes"),
-        ("reports/runs", "DVC deletes"),
         (".git/x", "belongs to git"),
-        (".dvc/x", "belongs to DVC"),
         (".", "is the project itself"),
-        ("data/..", "is the project itself"),
         ("..", "contains the project"),
-        ("/", "contains the project"),
-        ("params.yaml", "is a file, not a directory"),
         ("params.yaml/x", "which is a file, not a directory"),
         ("~nobody_here/x", "not a known home directory"),
         ("link", "lies in work/"),
         ('"a\\0b"', "NUL character"),
-        ("a" * 300, "unreadable (File name too long)"),
     ],
 )
 def test_a_store_in_a_place_of_others_is_refused(
@@ -81,14 +71,6 @@ def test_places_of_its_own_are_fine(
         load_project(root, registry)
 
 
-def test_the_path_is_expanded_and_taken_from_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    root = tmp_path / "project"
-    assert store_path(root, with_store(".regft")) == root / ".regft"
-    assert store_path(root, with_store("/shared/runs")) == Path("/shared/runs")
-    assert store_path(root, with_store("~/runs")) == tmp_path / "home" / "runs"
-
-
 def test_a_copy_below_dvc_tmp_uses_the_store_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "project"
     copy = project / ".dvc" / "tmp" / "exps" / "tmp1234"
@@ -103,29 +85,3 @@ def test_a_copy_below_dvc_tmp_uses_the_store_of_the_project(tmp_path: Path, monk
     assert store_path(tmp_path / "other", with_store(".regft")) == tmp_path / "other" / ".regft"
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "absent"))
     assert store_path(copy, with_store(".regft")) == copy / ".regft"
-
-
-def test_a_copy_may_not_put_the_store_into_the_project_either(
-    build: Any, registry: dict[str, Any], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    params = files[PARAMS] + "store: {path: work/x}\n"
-    project = build({})
-    copy = project / ".dvc" / "tmp" / "exps" / "tmp1234"
-    for name, content in {**files, PARAMS: params}.items():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_text(content)
-    monkeypatch.setenv("DVC_ROOT", str(project))
-    with raises_code(ConfigError, "store-in-folder-of-others", "store.path: 'work/x", "work"):
-        load_project(copy, registry)
-    (copy / PARAMS).write_text(files[PARAMS])
-    load_project(copy, registry)
-
-
-def test_runs_are_kept_where_the_helper_says(
-    build: Any, registry: dict[str, Any], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from regft_core.runs.context import project_store
-
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    root = build({PARAMS: files[PARAMS] + "store: {path: ~/runs}\n"})
-    assert project_store(load_project(root, registry)).path == tmp_path / "home" / "runs"

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import ConfigError
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import budget_lines
-from tests.settings.conftest import PARAMS, Build, Failures
+from tests.settings.conftest import PARAMS, Build
 
 RATES = "values: {training.learning_rate: [1.0e-5, 2.0e-5]}"
 
@@ -45,19 +44,6 @@ methods:
     assert "optimistic" in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("folds: 3\n  split: 0.5\n  ", "split beside folds"),
-        ("folds: 3\n  selection: dev_as_published\n  ", "folds with selection: dev_as_published"),
-    ],
-)
-def test_folds_beside_another_rule_are_refused(build: Build, registry: dict[str, Any], given: str, said: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load(build, registry, given + RATES)
-    assert said in str(error.value)
-
-
 def test_folds_count_in_the_cost(build: Build, registry: dict[str, Any]) -> None:
     def cost(project: Project) -> float:
         return next(row.cost or 0.0 for row in plan_rows(project, registry) if row.cell.method == "vanilla")
@@ -88,61 +74,6 @@ def test_the_plan_counts_trials(build: Build, registry: dict[str, Any]) -> None:
     assert plain is not None
     assert tuned == plain * (2 * 0.5 + 1)
     assert published == plain * 2
-
-
-@pytest.mark.parametrize(
-    ("tuning", "key", "message", "hint"),
-    [
-        ("{}", "tuning", "no values", ""),
-        ("{values: {training.learning_rat: [1.0e-5]}}", "tuning.values", "unknown key 'learning_rat'", "learning_rate"),
-        ("{values: {training.learning_rate: [-1]}}", "tuning.values", "is -1", ""),
-        (
-            "{values: {learning_rate: [1.0e-5]}}",
-            "tuning.values.learning_rate",
-            "not a setting of a run",
-            "training.<key>",
-        ),
-        (
-            "{values: {regularisers.noise.scale: [1]}}",
-            "tuning.values.regularisers.noise.scale",
-            "no regulariser 'noise'",
-            "",
-        ),
-        ("{methods: {nose: {training.epochs: [1]}}}", "tuning.methods.nose", "not listed", ""),
-        (
-            "{values: {training.epochs: [1, 3]}, methods: {noise: {regularisers.noise.scale: [1, 2]}}}",
-            "tuning",
-            "different numbers of trials (vanilla 2, noise 4, mask 2)",
-            "trials: 2",
-        ),
-        (
-            "{values: {training.epochs: [1, 3]}, trials: 3}",
-            "tuning.trials",
-            "'vanilla' has 2 combinations",
-            "lower trials",
-        ),
-        (
-            "{methods: {mask: {phases.serch.training.epochs: [1, 2]}}}",
-            "tuning.methods.mask.phases.serch.training.epochs",
-            "no such phase",
-            "",
-        ),
-        (
-            "{methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}",
-            "tuning.methods.noise",
-            "the same run",
-            "keep one",
-        ),
-        ("{selection: dev_as_published, per: seed, values: {training.epochs: [1, 3]}}", "tuning.per", "per: cell", ""),
-    ],
-)
-def test_what_is_refused(failures: Failures, tuning: str, key: str, message: str, hint: str) -> None:
-    problems = failures({"params.yaml": PARAMS + f"tuning: {tuning}\n"})
-    found = [problem for problem in problems if problem.key == key]
-    assert found, problems
-    assert message in found[0].message
-    assert hint in found[0].hint
-    assert found[0].file == "params.yaml"
 
 
 def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: dict[str, Any]) -> None:

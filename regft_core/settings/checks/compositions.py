@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from regft_core.errors import Problem
@@ -23,14 +23,14 @@ def check_compositions(
     registry: Mapping[str, Any],
     method: Method,
     changed: Mapping[str, Method],
-    trials: Iterable[Method],
+    trials: Collection[Method],
     grid: Mapping[str, TaskConfig],
     tasks: Mapping[str, TaskConfig],
     params: Params,
     sections: Mapping[str, Sections],
     document: Document,
 ) -> list[Problem]:
-    """Return the errors of a method on each task of the grid; tasks with the same errors are asked together.
+    """Return the errors of a method on the tasks of the grid, each once with the tasks that have it.
 
     Args:
         method: under the shared protocol.
@@ -42,42 +42,26 @@ def check_compositions(
         document: the method's file.
     """
 
-    def check(method: Method, on: Mapping[str, TaskConfig], shared: Sections) -> list[Problem]:
-        training, model = shared
+    def errors(method: Method, task: TaskConfig | None, training: TrainingConfig, model: EncoderConfig) -> list[str]:
+        own = params.model_copy(update={"training": training, "model": model})
+        return composition_errors(registry, method, task, own, tasks)
 
-        def errors(task: TaskConfig | None) -> list[str]:
-            own = params.model_copy(update={"training": training, "model": model})
-            return composition_errors(registry, method, task, own, tasks)
-
-        anywhere = dict.fromkeys(errors(None))
-        where: dict[str, list[str]] = {message: list(on) for message in anywhere}
-        for name, task in on.items():
-            for message in dict.fromkeys(errors(task)):
-                if message not in anywhere:
-                    where.setdefault(message, []).append(name)
-        path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
-        problems = []
-        for message, names in where.items():
-            everywhere = message in anywhere or (len(names) == len(on) and len(on) > 1)
-            prefix = "" if everywhere else f"on task {listing(names)}: "
-            problems.append(document.problem("bad-composition", path, prefix + message))
-        return problems
-
-    problems: list[Problem] = []
-    same = {task: config for task, config in grid.items() if task not in changed}
-    alike: dict[str, dict[str, TaskConfig]] = {}
-    for task, config in same.items():
-        alike.setdefault(sections[task][1].model_dump_json(), {})[task] = config
-    for on in alike.values():
-        problems += check(method, on, (params.training, sections[next(iter(on))][1]))
-    if not grid:  # errors that need no task
-        problems += check(method, {}, (params.training, params.model))
-    for task, other in changed.items():
-        if task in grid:
-            problems += check(other, {task: grid[task]}, sections[task])
-    # Where a task changes the method, its trials are laid over that: they are other methods than these.
-    for trial in trials:
-        problems += check(trial, same, (params.training, params.model))
+    anywhere = errors(method, None, params.training, params.model)
+    found: dict[str, list[str]] = {} if changed.keys() >= grid.keys() and grid else {text: [] for text in anywhere}
+    for name, task in grid.items():
+        training = sections[name][0] if name in changed else params.training
+        messages = errors(changed.get(name, method), task, training, sections[name][1])
+        # Where a task changes the method, its trials are laid over that: they are other methods than these.
+        for trial in () if name in changed else trials:
+            messages += errors(trial, task, params.training, sections[name][1])
+        for message in dict.fromkeys(messages):
+            found.setdefault(message, []).append(name)
+    path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
+    problems = []
+    for message, names in found.items():
+        everywhere = message in anywhere or len(names) == len(grid) > 1
+        prefix = "" if everywhere else f"on task {listing(names)}: "
+        problems.append(document.problem("bad-composition", path, prefix + message))
     return problems
 
 

@@ -6,6 +6,7 @@ import re
 from itertools import product
 from pathlib import Path
 
+from regft_core import __version__
 from regft_core.catalogue import EXECUTORS, shown
 from regft_core.errors import ConfigError, Problem
 from regft_core.io.paths import expand, what_is
@@ -13,7 +14,7 @@ from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import nearest, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.params import Params
+from regft_core.schema.params import PATTERN, Params
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
@@ -44,6 +45,22 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
             f"with fewer than {MIN_SEEDS} only large differences between methods can be shown"
         )
     return problems, warnings
+
+
+def check_version(document: Document, ours: str = __version__) -> list[str]:
+    """Return the warning of a file that was written for an earlier version of regft (``regft: 0.1.0``).
+
+    Raises ConfigError for one of a later version: further problems would only be its consequences.
+    """
+    written = document.data.get("regft")
+    if not isinstance(written, str) or not re.match(PATTERN, written) or written == ours:
+        return []  # absent, or a problem that the schema names
+    place = document.place(("regft",))
+    if [*map(int, written.split("."))] < [*map(int, ours.split("."))]:
+        return [f"{place}: written for regft {written}, this is regft {ours}; CHANGELOG.md says what changed"]
+    message = f"was written for regft {written}, and this is regft {ours}"
+    hint = f"install that one (pip install 'regft>={written}'), or write regft: {ours} to read it as this one does"
+    raise ConfigError([document.problem("newer-version", ("regft",), message, hint)])
 
 
 def revision_problem(revision: str) -> str:

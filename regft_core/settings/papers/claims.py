@@ -6,16 +6,13 @@ each encoder and at each training size whose rows have them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regft_core.errors import Problem
-from regft_core.names import suggestion
 from regft_core.schema import Name, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.report import PartName
-from regft_core.settings.document import Document
 
 if TYPE_CHECKING:
     from regft_core.settings.papers.published import PublishedConfig, PublishedRow
@@ -42,6 +39,30 @@ class Claim(StrictModel):
         "mean", description="deviation: the claim is a smaller standard deviation over seeds"
     )
 
+    def problems(self, config: PublishedConfig) -> Iterator[tuple[str, str]]:
+        """Yield (field, message) for arms, columns, encoders and sizes that the table does not have."""
+        arms = {row.arm for row in config.rows}
+        named: dict[str, tuple[Iterable[str], Collection[str | None]]] = {
+            "arm": ((self.arm,) if config.rows else (), arms),
+            "over": (self.over if config.rows else (), arms),
+            "columns": (
+                (key for key in self.columns if key != ALL),
+                [k for k, c in config.columns.items() if not c.unit],
+            ),
+            "encoders": (self.encoders, config.encoders),
+            "sizes": (map(str, self.sizes) if config.rows else (), {str(row.size) for row in config.rows}),
+        }
+        wrong = [(field, name) for field, (given, known) in named.items() for name in given if name not in known]
+        yield from ((field, f"the claim is about '{name}', which the table does not have") for field, name in wrong)
+        means = [key for key in self.columns if key in config.columns and config.columns[key].mean_of is not None]
+        if self.measure == "deviation" and means:
+            yield (
+                "columns",
+                f"'{means[0]}' is a mean, whose deviation papers form in several ways; give tasks or '{ALL}'",
+            )
+        elif not wrong and not self.settings(config):
+            yield "", "no encoder and size of the table has rows of all methods of the claim"
+
     def settings(self, config: PublishedConfig) -> list[tuple[str, str]]:
         """(encoder, size) of the table's rows that the claim is about; of a table without rows its encoders."""
         if not config.rows:
@@ -62,38 +83,3 @@ def row_of(config: PublishedConfig, arm: str, encoder: str, size: str) -> Publis
     """The row of a method, the paper's own before a copied one; None without one."""
     found = [row for row in config.rows if (row.arm, row.encoder, str(row.size)) == (arm, encoder, size)]
     return next((row for row in found if row.copied_from is None), found[0] if found else None)
-
-
-def check_claims(config: PublishedConfig, methods: Sequence[str], document: Document) -> Iterator[Problem]:
-    """Claims of methods, columns, encoders or sizes that the table does not have."""
-    arms = list(dict.fromkeys(row.arm for row in config.rows if row.arm)) if config.rows else list(methods)
-    sizes = list(dict.fromkeys(str(row.size) for row in config.rows))
-    known: Mapping[str, Sequence[str]] = {
-        "column": [key for key, column in config.columns.items() if column.unit is None],
-        "encoder": list(config.encoders),
-        "size": sizes,
-    }
-    for i, claim in enumerate(config.claims):
-        wrong = False
-        given = {
-            "method": ([("arm", claim.arm), *(("over", name) for name in claim.over)], arms),
-            "column": ([("columns", key) for key in claim.columns if key != ALL], known["column"]),
-            "encoder": ([("encoders", name) for name in claim.encoders], known["encoder"]),
-            "size": ([("sizes", str(size)) for size in claim.sizes] if config.rows else [], known["size"]),
-        }
-        for what, (values, allowed) in given.items():
-            for field, value in values:
-                if value not in allowed:
-                    wrong = True
-                    message = f"the claim is about {what} '{value}', which the table does not have"
-                    hint = suggestion(value, allowed, f"{what}s of the table")
-                    yield document.problem("unknown-in-claim", ("claims", i, field), message, hint)
-        means = [key for key in claim.columns if key in config.columns and config.columns[key].mean_of is not None]
-        if claim.measure == "deviation" and means:
-            wrong = True
-            message = f"'{means[0]}' is a mean of columns, whose deviation papers form in several ways"
-            hint = f"give columns of tasks, or '{ALL}'"
-            yield document.problem("deviation-of-mean", ("claims", i, "columns"), message, hint)
-        if not wrong and not claim.settings(config):
-            message = "no encoder and size of the table has rows of all methods of the claim"
-            yield document.problem("claim-without-rows", ("claims", i), message, "name methods that share rows")

@@ -1,14 +1,14 @@
 """What the papers state of every table and figure: ``published/protocols``, one file per paper and one per item.
 
-``<paper>.yaml`` holds what the paper says of all its items, ``<paper>_<item>.yaml`` what it says of one. Keys are
-settings of the resolved preset (``resolved.py``). Each value says whether the paper states it and where, or why it is
-ours. ``resolved.py`` compares them with what a preset runs.
+``<paper>.yaml`` holds what the paper says of all its items, ``<paper>_<item>.yaml`` what it says of one. ``values`` are
+settings of the resolved preset, each with where the paper states it, or why it is ours; ``tests/papers`` compares them
+with what the presets run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,50 +16,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, StrictModel
-from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import PRESETS, PUBLISHED, names, read, ships
-from regft_core.settings.preset import preset_names
+from regft_core.settings.document import Document
+from regft_core.settings.files import PUBLISHED, names, read
 from regft_core.settings.validate import validate
 
 PROTOCOLS = f"{PUBLISHED}/protocols"
-#: Where a value is from: the keys of which a value has exactly one.
-ORIGINS = ("stated", "not_stated", "differs")
 Text = Annotated[str, Field(min_length=1)]
-
-
-class Value(ConsistentModel):
-    """One setting: what runs, and where it is from."""
-
-    value: Any = Field(None, description="on every task that 'on' does not name")
-    on: dict[Name, Any] = Field({}, description="task -> value")
-    stated: str = Field("", description="where the paper says so: section, table or caption")
-    not_stated: str = Field("", description="why we chose it: the paper does not say")
-    differs: str = Field("", description="what the paper says and where, and why another value runs")
-
-    def inconsistencies(self) -> Iterator[Inconsistency]:
-        """No value; no origin, or several."""
-        if not self.on and "value" not in self.model_fields_set:
-            yield (), "a setting has 'value', 'on' (task -> value), or both"
-        if sum(bool(getattr(self, name)) for name in ORIGINS) != 1:
-            yield (), "a setting has exactly one of 'stated', 'not_stated' and 'differs'"
-
-    def names(self, task: str) -> bool:
-        """Whether it has a value on ``task`` (empty: a setting of the whole preset)."""
-        return task in self.on or "value" in self.model_fields_set
-
-    def of(self, task: str) -> Any:
-        """The value on ``task``."""
-        return self.on.get(task, self.value)
-
-    @property
-    def origin(self) -> str:
-        """Its one of ``ORIGINS``."""
-        return next(name for name in ORIGINS if getattr(self, name))
-
-
-Values = dict[str, Value]
+#: Setting, or pattern with ``*``, -> its value and origin.
+Values = dict[str, dict[str, Any]]
 
 
 class PaperConfig(StrictModel):
@@ -96,7 +61,6 @@ class Item:
     """One table or figure with its file."""
 
     name: str
-    paper: str
     config: ItemConfig
     document: Document
 
@@ -116,86 +80,26 @@ class Paper:
     document: Document
     items: tuple[Item, ...]
 
-    def value(self, item: Item, preset: str, path: str, task: str = "") -> tuple[Value, Document, KeyPath] | None:
-        """What is said of a setting, and where: the preset's own, then the item's, then the paper's.
-
-        In each of them what is said of one task (``tasks.<task>.<path>``) comes first, a pattern last.
-        """
-        own: KeyPath = ("per_preset", preset)
-        layers: tuple[tuple[Mapping[str, Value], Document, KeyPath], ...] = (
-            (item.config.per_preset.get(preset, {}), item.document, own),
-            (item.config.values, item.document, ("values",)),
-            (self.config.values, self.document, ("values",)),
-        )
-        for values, document, at in layers:
-            for key in _keys(values, path, task):
-                if values[key].names(task):
-                    return values[key], document, (*at, key)
-        return None
-
-
-def _keys(values: Collection[str], path: str, task: str) -> Iterator[str]:
-    named = [f"tasks.{task}.{path}", path] if task else [path]
-    yield from (name for name in named if name in values)
-    yield from (key for name in named for key in values if "*" in key and _fits(key, name))
-
-
-def _fits(pattern: str, path: str) -> bool:
-    """Whether a pattern means a path; ``*`` stands for a part of one key."""
-    return re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]*"), path) is not None
-
-
-def matches(key: str, path: str, tasks: Collection[str]) -> bool:
-    """Whether what is said under ``key`` is said of the setting ``path``."""
-    return any(_fits(key, name) for name in (path, *(f"tasks.{task}.{path}" for task in tasks if task)))
-
 
 def read_protocols(root: Path) -> tuple[Paper, ...]:
-    """All papers, sorted by name.
-
-    Raises:
-        ConfigError: every problem of every file; presets that are not there, and those that no item names.
-    """
-    problems = list[Problem]()
-    documents = dict[str, Document]()
+    """Read all papers, sorted by name. Raises ConfigError with every problem of every file."""
+    problems: list[Problem] = []
+    papers: dict[str, tuple[PaperConfig, Document]] = {}
+    items: list[Item] = []
     for name in names(root, PROTOCOLS):
-        try:
-            if (own := read(root, PROTOCOLS, name)) is not None:
-                documents[name] = own
-        except ConfigError as error:
-            problems += error.problems
-    papers, items = dict[str, PaperConfig](), list[Item]()
-    for name, document in documents.items():
+        document = read(root, PROTOCOLS, name)
+        assert document is not None
         if "title" in document.data:
-            paper, found = validate(PaperConfig, document)
-            papers |= {name: paper} if paper else {}
+            paper, wrong = validate(PaperConfig, document)
+            papers |= {name: (paper, document)} if paper else {}
         else:
-            item, found = validate(ItemConfig, document)
-            of = max((one for one in documents if name.startswith(f"{one}_")), key=len, default="")
-            items += [Item(name, of, item, document)] if item else []
-            if not of:
-                message = f"'{name}' begins with no paper's name"
-                found.append(document.problem("unknown-paper", (), message, suggestion(name, papers, "papers")))
-        problems += found
-    problems = problems or list(_wrong_presets(root, items))
+            item, wrong = validate(ItemConfig, document)
+            items += [Item(name, item, document)] if item else []
+        problems += wrong
     if problems:
         raise ConfigError(problems)
-    ordered = sorted(items, key=lambda item: item.order)
+    items.sort(key=lambda item: item.order)
     return tuple(
-        Paper(name, papers[name], documents[name], tuple(item for item in ordered if item.paper == name))
+        Paper(name, *papers[name], tuple(item for item in items if item.name.startswith(f"{name}_")))
         for name in sorted(papers)
     )
-
-
-def _wrong_presets(root: Path, items: Collection[Item]) -> Iterator[Problem]:
-    presets = preset_names(root)
-    for item in items:
-        for i, name in enumerate(item.config.presets):
-            if name not in presets:
-                hint = suggestion(name, presets, "presets there")
-                yield item.document.problem("unknown-preset", ("presets", i), f"no preset is called '{name}'", hint)
-    named = {name for item in items for name in item.config.presets}
-    for name in presets:  # a project's own preset needs no paper
-        if name not in named and ships(PRESETS, name):
-            message = f"no item of {PROTOCOLS} names the preset '{name}'"
-            yield Problem("undeclared-preset", PROTOCOLS, 0, "presets", message, "add it to its table or figure")

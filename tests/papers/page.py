@@ -1,4 +1,7 @@
-"""``docs/papers.md``: every table and figure of the papers, what makes it here, and how far that is the paper's."""
+"""``docs/papers.md``: every table and figure of the papers, what makes it here, and how far that is the paper's.
+
+python -m tests.papers.page > docs/papers.md
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from pathlib import Path
 
 import yaml
 
-from regft_core.errors import Problem
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json, sha256_text
@@ -16,11 +18,13 @@ from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from regft_core.settings.checks.params import moves
 from regft_core.settings.cost import plan_rows
-from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper
+from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from regft_core.settings.papers.published import read_published
-from regft_core.settings.papers.resolved import check_preset, origins, unknown_settings
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project
+from tests.papers.declared import Declared
+from tests.papers.resolved import origins
+from tests.small_project import REPOSITORY
 
 PAGE = "docs/papers.md"
 #: Preset -> hash of its settings when its miniature last finished (``python -m tests.presets.miniature``).
@@ -30,7 +34,7 @@ COLUMNS = (
     *("stated / ours / differs", "what differs", "GPU hours", "miniature"),
 )
 HEAD = f"""\
-<!-- made by regft papers --markdown from {PROTOCOLS}; tested -->
+<!-- made by python -m tests.papers.page from {PROTOCOLS}; tested -->
 # Tables and figures of the five papers
 
 `regft preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
@@ -64,15 +68,9 @@ def projects_of(root: Path, item: Item) -> dict[str, Project]:
     return {name: open_project(root, preset_file(root, name)) for name in item.config.presets}
 
 
-def problems_of(paper: Paper, item: Item, projects: Mapping[str, Project]) -> list[Problem]:
-    """Where the presets of an item and its protocol disagree."""
-    found = [problem for name, project in projects.items() for problem in check_preset(paper, item, name, project)]
-    return found + unknown_settings(paper, item, projects)
-
-
 def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project]) -> Line:
     """What the page says of an item."""
-    settings = origins(paper, item, projects)
+    settings = origins(Declared(paper, item), projects)
     differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
     revisions = {name: project.params.model.revision for name, project in projects.items()}
     loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
@@ -118,10 +116,11 @@ def miniature_state(root: Path, preset: str) -> str:
     return "finished" if recorded[preset] == settings_hash(root, preset) else "changed since"
 
 
-def as_markdown(papers: Sequence[tuple[Paper, Sequence[Line]]]) -> str:
+def page(root: Path) -> str:
     """The page."""
     text = HEAD.splitlines()
-    for paper, lines in papers:
+    for paper in read_protocols(root):
+        lines = [line_of(root, paper, item, projects_of(root, item)) for item in paper.items]
         text += ["", f"## {paper.config.title}", ""]
         text += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
         text += [f"| {' | '.join(_cells(line))} |" for line in lines]
@@ -135,3 +134,7 @@ def _cells(line: Line) -> list[str]:
     link = f"[{config.item}](../{PROTOCOLS}/{line.item.name}.yaml)"
     made = ", ".join(makers) or "blocked"
     return [link, config.shows, made, line.compared or "-", counts, line.differs or "-", line.cost, line.miniature]
+
+
+if __name__ == "__main__":
+    print(page(REPOSITORY), end="")

@@ -1,4 +1,4 @@
-"""What a preset runs, setting by setting, and where that is not what its protocol says (``protocols.py``).
+"""What a preset runs, setting by setting, and where that is not what its protocol says.
 
 Settings are those of the resolved preset: a dotted path, and a value for each task.
 
@@ -20,16 +20,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from regft_core.errors import Problem
-from regft_core.names import suggestion
 from regft_core.schema.method import Method
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import ONLY_STEPS_READ, TrainingConfig
 from regft_core.settings.difference import settings_of
-from regft_core.settings.papers.protocols import ORIGINS, Item, Paper, Value, matches
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project
 from regft_core.settings.trial_values import trials_of
+from tests.papers.declared import ORIGINS, Declared, matches
 
 #: Path -> task -> value; the task is empty for a setting of the whole preset.
 Settings = dict[str, dict[str, Any]]
@@ -164,74 +162,46 @@ def _own_protocol(project: Project, settings: Settings) -> Iterator[str]:
                 yield f"methods.{name}.{key}"
 
 
-def check_preset(paper: Paper, item: Item, preset: str, project: Project) -> list[Problem]:
+def check_preset(declared: Declared, preset: str, project: Project) -> list[str]:
     """Settings of a preset that its protocol leaves out or says otherwise, and settings that change nothing."""
     settings = resolved(project)
-    document = project.documents[preset_file(project.root, preset)]
-    problems = []
-    own = named(document.data)
-    changed = set(_own_protocol(project, settings))
-    for path in sorted(own - set(settings)):
-        message = f"'{path}' has no effect in this preset: another setting replaces it for every method and task"
-        problems.append(document.problem("no-effect", (), message, "remove it"))
-    options = f".regularisers.{paper.config.method}."
+    own = named(project.documents[preset_file(project.root, preset)].data)
+    problems = [f"{preset}: {path} has no effect" for path in sorted(own - set(settings))]
+    demanded = {*own, *REQUIRED, *_own_protocol(project, settings)}
+    options = f".regularisers.{declared.paper.config.method}."
     for path, values in settings.items():
-        demanded = (
-            path in own
-            or path in REQUIRED
-            or path.startswith(("tuning.", "evaluations."))
-            or options in path
-            or path in changed
-        )
-        silent = [task for task in values if paper.value(item, preset, path, task) is None]
-        if silent and demanded:
-            runs = {task: values[task] for task in silent} if any(silent) else values[""]
-            message = f"the preset '{preset}' runs {path} = {runs!r}, and its protocol says nothing of it"
-            hint = f"add '{path}' with its value and stated, not_stated or differs"
-            problems.append(item.document.problem("undeclared-setting", ("values",), message, hint))
-        for task in values:
-            found = paper.value(item, preset, path, task)
-            if found is not None and not _same(found[0].of(task), values[task]):
-                value, place, at = found
-                on = f" on {task}" if task else ""
-                message = f"is {value.of(task)!r} here, but the preset '{preset}' runs {path} = {values[task]!r}{on}"
-                problems.append(place.problem("other-value", at, message, "correct the preset or the protocol"))
+        for task, value in values.items():
+            said = declared.value(preset, path, task)
+            if said is not None and not _same(said.of(task), value):
+                problems.append(f"{preset}: {path} = {value!r} on {task}, declared {said.of(task)!r}")
+            elif said is None and (path in demanded or path.startswith(("tuning.", "evaluations.")) or options in path):
+                problems.append(f"{preset}: {path} = {value!r} on {task}, undeclared")
     return problems
 
 
-def origins(paper: Paper, item: Item, projects: Mapping[str, Project]) -> dict[str, list[str]]:
+def origins(declared: Declared, projects: Mapping[str, Project]) -> dict[str, list[str]]:
     """Paths of the item's settings by where they are from: ``stated``, ``not_stated``, ``differs``."""
     found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
     for preset, project in projects.items():
         for path, values in resolved(project).items():
             for task in values:
-                if (said := paper.value(item, preset, path, task)) is not None:
-                    found[said[0].origin][path] = None
+                if (said := declared.value(preset, path, task)) is not None:
+                    found[said.origin][path] = None
     return {origin: list(paths) for origin, paths in found.items()}
 
 
-def unknown_settings(paper: Paper, item: Item, projects: Mapping[str, Project]) -> list[Problem]:
-    """Settings of an item's file that none of its presets has."""
+def unknown_settings(declared: Declared, projects: Mapping[str, Project]) -> list[str]:
+    """Settings and tasks of an item's file that none of its presets has."""
     known = {preset: resolved(project) for preset, project in projects.items()}
     problems = []
-    parts: list[tuple[tuple[str, ...], Mapping[str, Value], list[str]]] = [
-        (("values",), item.config.values, list(known)),
-        *((("per_preset", one), values, [one]) for one, values in item.config.per_preset.items()),
-    ]
-    for at, values, presets in parts:
+    parts = [(declared.of_item, list(known)), *((values, [one]) for one, values in declared.of_presets.items())]
+    for values, presets in parts:
         paths = {path for preset in presets for path in known[preset]}
         tasks = {task for preset in presets for own in known[preset].values() for task in own}
-        for key, value in values.items():
-            if not any(matches(key, path, tasks) for path in paths):
-                hint = suggestion(key, sorted(paths), "settings")
-                problems.append(
-                    item.document.problem("unknown-setting", (*at, key), "no preset has this setting", hint)
-                )
-            for task in value.on:
-                if task not in tasks:
-                    message = f"no preset of the item has the task '{task}'"
-                    hint = suggestion(task, sorted(tasks), "tasks")
-                    problems.append(item.document.problem("unknown-task", (*at, key, "on", task), message, hint))
+        problems += [f"no preset has {key}" for key in values if not any(matches(key, path, tasks) for path in paths)]
+        problems += [
+            f"{key}: no task {task}" for key, value in values.items() for task in value.on if task not in tasks
+        ]
     return problems
 
 

@@ -1,0 +1,40 @@
+"""docs/papers.md is what the protocols, the presets and the plan say, and leaves no preset and no table out."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from regft_core.errors import ConfigError
+from regft_core.settings.papers.protocols import read_protocols
+from regft_core.settings.papers.published import published_names
+from regft_core.settings.preset import preset_names
+from stages.papers import main
+from tests.papers.page import MINIATURES, PAGE, page
+from tests.small_project import REPOSITORY
+
+
+def test_the_page_is_generated_and_has_every_preset_and_every_table() -> None:
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    assert text == page(REPOSITORY), f"run `python -m tests.papers.page > {PAGE}`"
+    assert [name for name in preset_names(REPOSITORY) if f"`{name}`" not in text] == []
+    for paper in read_protocols(REPOSITORY):
+        titles = [item.config.item.split("Fig")[0] for item in paper.items if item.config.item.startswith("Table")]
+        numbers = {number for title in titles for number in re.findall(r"\d+", title)}
+        tables = [name for name in published_names(REPOSITORY) if name.startswith(f"{paper.name}_table")]
+        assert {name.rsplit("table", 1)[1] for name in tables} == numbers, paper.name
+
+
+def test_the_recorded_miniatures_are_presets() -> None:
+    assert set(json.loads((REPOSITORY / MINIATURES).read_text())) <= set(preset_names(REPOSITORY))
+
+
+def test_the_command_lists_an_item(capsys: pytest.CaptureFixture[str]) -> None:
+    from argparse import Namespace
+
+    main(REPOSITORY, Namespace(item="tdt_figure3"))
+    assert "made by tdt_figure3" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="tdt_figure3"):
+        main(REPOSITORY, Namespace(item="tdt_figure33"))

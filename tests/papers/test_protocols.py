@@ -1,0 +1,77 @@
+"""What the papers state is what the presets run, setting by setting, and nothing that runs is undeclared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from regft_core.catalogue import EVALUATIONS
+from regft_core.runs.project import open_project
+from regft_core.settings.papers.protocols import read_protocols
+from regft_core.settings.preset import preset_names
+from regft_core.settings.project import Project
+from tests.papers.declared import Declared, matches
+from tests.papers.resolved import check_preset, resolved, unknown_settings
+from tests.small_project import REPOSITORY
+
+PAPERS = read_protocols(REPOSITORY)
+DECLARED = [Declared(paper, item) for paper in PAPERS for item in paper.items]
+
+
+@cache
+def opened(preset: str) -> Project:
+    return open_project(REPOSITORY, f"pipelines/presets/{preset}.yaml")
+
+
+def problems(declared: Declared) -> list[str]:
+    projects = {preset: opened(preset) for preset in declared.item.config.presets}
+    found = [problem for name, project in projects.items() for problem in check_preset(declared, name, project)]
+    return found + unknown_settings(declared, projects)
+
+
+@pytest.mark.parametrize("declared", [pytest.param(one, id=one.item.name) for one in DECLARED])
+def test_presets_run_what_the_paper_says(declared: Declared) -> None:
+    assert problems(declared) == []
+
+
+@pytest.mark.parametrize("paper", [pytest.param(paper, id=paper.name) for paper in PAPERS])
+def test_what_a_paper_says_of_all_its_items_is_of_use(paper: Any) -> None:
+    settings = [resolved(opened(preset)) for item in paper.items for preset in item.config.presets]
+    paths = {path for own in settings for path in own}
+    tasks = {task for own in settings for values in own.values() for task in values}
+    assert [key for key in paper.config.values if not any(matches(key, path, tasks) for path in paths)] == []
+
+
+def test_every_preset_has_a_protocol_and_every_item_what_makes_it() -> None:
+    made = {name for one in DECLARED for name in one.item.config.presets}
+    assert sorted(made) == preset_names(REPOSITORY)
+    assert all(opened(name).params.report.reference in opened(name).methods for name in made)
+    assert {name for one in DECLARED for name in one.item.config.evaluations} <= set(EVALUATIONS.names())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (
+            "training.batch_size",
+            {"value": 32, "stated": "x"},
+            "training.batch_size = 16 on cola, declared 32",
+        ),
+        ("grid.seeds", None, "grid.seeds = [0, 1, 2] on , undeclared"),
+        ("training.max_step", {"value": 1, "stated": "x"}, "no preset has training.max_step"),
+        ("training.epochs", {"value": 10, "on": {"snli": 3}, "stated": "x"}, "training.epochs: no task snli"),
+    ],
+)
+def test_a_difference_is_told(key: str, value: dict[str, Any] | None, said: str) -> None:
+    paper = next(paper for paper in PAPERS if paper.name == "hype")
+    item = next(item for item in paper.items if item.name == "hype_table1")
+
+    def changed(config: Any) -> Any:
+        values = {name: own for name, own in config.values.items() if name != key}
+        return config.model_copy(update={"values": values | ({key: value} if value else {})})
+
+    paper = replace(paper, config=changed(paper.config) if value is None else paper.config)
+    assert any(said in problem for problem in problems(Declared(paper, replace(item, config=changed(item.config)))))

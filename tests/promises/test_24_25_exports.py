@@ -163,6 +163,8 @@ def test_http_answers_and_has_limits(port: int) -> None:
     assert asked(port, json.dumps({"rows": [{"review": "a"}] * 4}).encode())[0] == 413
     assert asked(port, json.dumps({"rows": [{"other": "a"}]}).encode())[0] == 422
     assert asked(port, json.dumps({"rows": [{"review": "good film"}]}).encode())[0] == 200
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
+        pass
 
 
 def test_rows_worth_labelling_are_picked(trained: Path, model: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
+@pytest.mark.slow
 def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "gpu.md"
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--shape", "tiny"]

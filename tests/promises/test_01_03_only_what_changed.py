@@ -216,7 +216,7 @@ def test_a_cell_that_fails_stops_no_other_and_is_tried_again(project: Path) -> N
     assert "fits" in shown(project)["dev"]
 
 
-@pytest.mark.parametrize("seconds", [3.0, 8.0])
+@pytest.mark.parametrize("seconds", [pytest.param(3.0, marks=pytest.mark.slow), 8.0])
 def test_a_killed_repro_goes_on_and_leaves_no_process(project: Path, seconds: float) -> None:
     change(project, grid={"seeds": [0, 1, 2]}, training={"epochs": 4})
     command = [sys.executable, "-m", "dvc", "repro"]

@@ -24,6 +24,7 @@ from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
 from regft_core.errors import ConfigError, RegftError
 from regft_core.io.reading import read_json
+from regft_core.models.served import Served
 from regft_core.runs.project import open_project
 from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
@@ -208,15 +209,17 @@ ODD: dict[str, Odd] = {
 class Model:
     """Answers each text with the same probabilities."""
 
-    kind, labels, text, text_pair, pairs = "classification", ("bad", "good"), "text", None, False
-    abstain = temperature = directory = max_length = None
-    precision, device, file_format = "fp32", "cpu", UNSAID
+    served = Served(text="text", kind="classification", max_length=None)
+    labels, pairs, directory, precision, device = ("bad", "good"), False, Path("nowhere"), "fp32", "cpu"
 
     def scores(self, examples: Sequence[Any]) -> Any:
         return np.full((len(examples), 2), 0.5)
 
     def cut(self, examples: Sequence[Any]) -> int:
         return 0
+
+    def unknown(self, examples: Sequence[Any]) -> tuple[int, int]:
+        return 0, 0
 
 
 @pytest.fixture(params=list(ODD))
@@ -307,7 +310,8 @@ def test_predict_says_the_same(odd: Odd, tmp_path: Path) -> None:
 def test_an_export_remembers_how_its_file_was_read(tmp_path: Path) -> None:
     """A new file is read as UTF-8 where it is that, else as the training file was."""
     model = Model()
-    model.file_format = FileFormat(encoding="cp1252", sheet="answers", delimiter=";")
+    told = {"encoding": "cp1252", "sheet": "answers", "delimiter": ";"}
+    model.served = model.served.model_copy(update={"file_format": told})
     for name, content in {
         "western.csv": "text;a, b\nschön;x\n".encode("cp1252"),
         "utf.csv": "text\nschön\n".encode(),

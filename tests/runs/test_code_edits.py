@@ -77,7 +77,7 @@ REPORTING: list[tuple[str, str, str]] = [
 TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     # What computes: those that can compute with its file.
     ("training/loop.py", "", "\nUNUSED = 1\n", METHODS, set()),
-    ("methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20", {"pats"}, set()),
+    ("methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24", {"pats"}, set()),
     ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype_n"}, set()),
     ("methods/masked_lm.py", "0.15, gt=0", "0.2, gt=0", {"posttrained"}, set()),
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
@@ -153,7 +153,7 @@ def test_the_code_of_a_regulariser_counts_again_when_a_method_lists_it_again(cop
     text = (copied / yaml_file).read_text()
     with_pats = text.replace("regularisers:\n", "regularisers:\n  pats: {}\n")
     assert with_pats != text
-    pats = ("regft_core/methods/pats.py", "LOG_EVERY = 10", "LOG_EVERY = 20")
+    pats = ("regft_core/methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24")
     plain, edited = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))
     (copied / yaml_file).write_text(with_pats)
     first, second = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))

@@ -124,14 +124,12 @@ def test_a_temperature_is_in_the_weights(pooling, load, tmp_path):
 
 
 READINGS = [Reading("", 3, 4), Reading("query: ", 1, 0), Reading("query: ", 2, 3)]
-
-
+#: Windows average pooled vectors.
 POOLED = [("bert", "mean", 0), ("roberta", "unit_mean", 2), ("xlnet", "cls", 0), ("qwen3", "last", 0)]
 
 
 @pytest.mark.parametrize(
     ("architecture", "pooling", "rows", "reading"),
-    # Windows average pooled vectors.
     [*((*pooled, reading) for pooled in POOLED for reading in READINGS), ("bert", "head", 0, READINGS[1])],
 )
 def test_windows_and_an_instruction_are_read_as_in_training(architecture, pooling, rows, reading, load, tmp_path):

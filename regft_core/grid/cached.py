@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from regft_core.errors import DataError
 from regft_core.grid.jobs import jobs_of
-from regft_core.grid.keys import cell_keys
+from regft_core.grid.keys import run_key
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.runs.context import Context
@@ -29,17 +30,13 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
     """
     if not encoder_present(project.params.model, project.root):
         return set()
-    try:
-        planned = cell_keys(project, cell)["finetune"]["runs"]
-    except DataError:
-        return set()  # not even the rows are there yet
     written: Any = keys_of(project.root / "work" / "finetune" / cell.directory) or {}
-    there = written.get("runs", {})
-    return {
-        job.seed
-        for job in jobs_of(project, cell)
-        if there.get(str(job.seed)) == planned[str(job.seed)] or _in_store(project, job)
-    }
+    there, seeds = written.get("runs", {}), set[int]()
+    for job in jobs_of(project, cell):
+        with suppress(DataError):  # its rows are not drawn yet
+            if there.get(str(job.seed)) == run_key(Context(job, project=project)) or _in_store(project, job):
+                seeds.add(job.seed)
+    return seeds
 
 
 def _in_store(project: Project, job: Job) -> bool:

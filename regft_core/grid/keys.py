@@ -106,7 +106,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
         keys["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
-    runs = {str(one.job.seed): _tuned(one) if tuned else one.keys.of(FINETUNE) for one in contexts}
+    runs = {str(one.job.seed): run_key(one) for one in contexts}
     keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
@@ -117,6 +117,11 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     ]
     keys["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
     return keys
+
+
+def run_key(context: Context) -> str:
+    """The key of a run as the plan has it. Raises DataError where its rows are not drawn yet."""
+    return _tuned(context) if context.project.trials(context.job.method) else context.keys.of(FINETUNE)
 
 
 def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, list[str]]:

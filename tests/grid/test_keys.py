@@ -160,5 +160,7 @@ def test_the_plan_asks_the_run_store_and_work(project: Path) -> None:
     loaded = open_project(project)
     found = {method: cached_seeds(loaded, Cell(method, TASK, 24)) for method in METHODS}
     assert found == {"vanilla": {1}, "hype_n": set(), "weight_mixup": {0}}
+    change(project, grid={"seeds": [0, 1, 5]})  # a seed without rows hides no other
+    assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == {1}
     change(project, training={"learning_rate": 2e-3})
     assert cached_seeds(open_project(project), Cell("vanilla", TASK, 24)) == set()

@@ -108,7 +108,7 @@ def tokens(rows: int, length: int) -> Encoded:
 
 
 class Tokenizer:
-    """What methods and the collation ask a tokenizer for."""
+    """A tokenizer with the attributes that methods and the collation read."""
 
     mask_token_id, pad_token_id, pad_token_type_id = 103, 0, 0
     mask_token, padding_side = "[MASK]", "right"

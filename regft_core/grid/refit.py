@@ -1,7 +1,7 @@
 """The final model: a method trained on all labelled rows, with the settings of the runs that were judged.
 
 It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. Nothing
-judges it; what is said of its score comes from the judged runs (``exporting/out_of_fold.py``).
+judges it; what is said of its score comes from the judged runs (``serve/out_of_fold.py``).
 
 Tuned values are those of the trial with the best mean score over all judged seeds. Each seed's trials read training
 rows of that seed only, so the mean reads every labelled row without another search.

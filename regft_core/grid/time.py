@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from regft_core.errors import RegftError
 from regft_core.grid.cached import cached_seeds, grid_rows
 from regft_core.grid.executors import is_remote, visible_devices
+from regft_core.grid.lengths import known_lengths
 from regft_core.grid.rates import (
     SPEED,
     RatesOf,
@@ -23,7 +24,7 @@ from regft_core.grid.rates import (
     trains_on_cpu,
 )
 from regft_core.models.devices import cores
-from regft_core.names import duration, plural
+from regft_core.names import duration, listing, plural
 from regft_core.runs.code import one_moment
 from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES
@@ -43,6 +44,7 @@ class Estimate:
         unknown: runs of unknown length, which are not counted.
         missing: why nothing was measured, with the remedy; the rates are then assumed. Empty where it was.
         parallel: runs at a time.
+        unprepared: tasks whose rows are not counted yet: each row is taken as ``max_length`` tokens, none is evaluated.
     """
 
     stages: Mapping[str, float]
@@ -51,6 +53,7 @@ class Estimate:
     unknown: int
     missing: str
     parallel: int
+    unprepared: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -68,6 +71,11 @@ class Estimate:
         text = f"{duration(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
         # A part is never printed as the whole.
         known = f"not known: {unknown}, and for the others " if self.unknown else ""
+        if self.unprepared:
+            why += (
+                f"\n  rows of {listing(self.unprepared)} are not prepared: each counts as max_length tokens, and "
+                "evaluation is left out\n    -> dvc repro subsample, then ask again"
+            )
         return f"time: {known}about {text}{why}"
 
 
@@ -85,7 +93,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortes
     if trains_on_cpu(project) and rough.cells and not rough.unknown and rough.seconds < shortest:
         return replace(rough, missing=f"too short (under {duration(shortest)})")
     try:
-        return spend(project, rows, measured(project))
+        unprepared = sorted({row.cell.task for row in rows if known_lengths(project, row.cell.task) is None})
+        return replace(spend(project, rows, measured(project)), unprepared=tuple(unprepared))
     except RegftError as error:
         return replace(rough, missing=str(error))
 

@@ -99,7 +99,7 @@ class Served(BaseModel):
         instruction: stands before every text (``model.prompt``).
         windows, stride: rows of a text beyond ``max_length`` at most, and the tokens that neighbours share.
         prompt: of a model that answers at a mask.
-        answered_by: what answers where there is no model (scoring/answers.py).
+        answered_by: what answers where there is no model (evaluate/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
         temperature: what ``regft predict`` divides logits by, where a temperature could not go into a head's weights.
         file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).

@@ -216,7 +216,7 @@ def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) 
 
 
 def _instead(found: Decision, constant: Collection[str]) -> list[str]:
-    """What the frozen encoder (or the reference) would cost; else the next best method, never a constant answer."""
+    """The cost of taking the frozen encoder (or the reference) instead, else the next best that is no constant."""
     assert found.pick is not None
     others = [c for c in found.choices if c is not found.pick and c.method not in constant]
     other = next((c for c in others if found.baseline in (c.method, *c.same)), others[0] if others else None)

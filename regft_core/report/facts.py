@@ -17,7 +17,7 @@ from regft_core.statistics.learning_curve import expected_max_curve
 
 
 def diagnostics(block: BlockData) -> Iterator[dict[str, Any]]:
-    """What each method logged, per phase: the last value (mean over seeds), the smallest and the largest."""
+    """The values that each method logged, per phase: the last value (mean over seeds), the smallest and the largest."""
     for cell in block.cells.values():
         series: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = {}
         for seed, phase, step, name, value in cell.diagnostics:

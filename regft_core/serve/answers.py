@@ -75,10 +75,10 @@ def answers(
     present = [example for example in examples if example is not None]
     if scores is None:
         scores = model.scores(present).tolist() if present else []
+        unknown, tokens = model.unknown(present)
+        counted.unknown, counted.tokens = counted.unknown + unknown, counted.tokens + tokens
     rows = iter(scores)
     counted.cut += model.cut(present) if present else 0
-    unknown, tokens = model.unknown(present)
-    counted.unknown, counted.tokens = counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
     counted.words_for_none += sum(means_none(example.text) for example in present)
     kind = find(model.served.kind)

@@ -1,7 +1,7 @@
 """An exported directory, loaded.
 
-A transformers classifier, an encoder with pooling and head (models/layout.py), or what a run without a model kept
-(scoring/answers.py).
+A transformers classifier, an encoder with pooling and head (models/folder.py), or what a run without a model kept
+(evaluate/answers.py).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/data": (3811, 23),
     "regft_core/evaluate": (2522, 22),
     "regft_core/fit": (1142, 7),
-    "regft_core/grid": (3579, 26),
+    "regft_core/grid": (3588, 26),
     "regft_core/hooks": (1578, 9),
     "regft_core/io": (661, 7),
     "regft_core/kinds": (1034, 9),

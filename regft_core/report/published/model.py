@@ -21,7 +21,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class PrintedCell:
-    """What the paper prints for one column, and ours."""
+    """A number that the paper prints for one column, and ours."""
 
     key: str
     #: None where the paper prints no mean here.

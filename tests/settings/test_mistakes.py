@@ -35,7 +35,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "epochs: 2", "optimizer: adamv", 12, "invalid-value"),
     (PARAMS, "model: {name: minilm}", "model: minilm", 2, "invalid-value"),
     (PARAMS, "training:\n  epochs: 2\n  learning_rate: 2e-5\n", "", 0, "key-missing"),
-    (PARAMS, "minilm", '"mini\\0lm"', 2, "nul-character"),
+    (PARAMS, "minilm", '"mini\\0lm"', 2, "bad-character"),
     (PARAMS, "minilm", '"mini\\ud800lm"', 2, "bad-escape"),
     (PARAMS, "[opinions]", "[opinions, opinions]", 4, "listed-twice"),
     (PARAMS, "- mask", "- noise", 10, "listed-twice"),

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regft_core.errors import ConfigError
-from regft_core.settings.document import MAX_ALIASES, MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
+from regft_core.settings.document import MAX_BYTES, MAX_DEPTH, Document, dotted, load_yaml
 from tests.errors import raises_code
 
 FILE = Path("/project/params.yaml")
@@ -150,12 +150,10 @@ def test_lines_of_keys_and_items() -> None:
     assert dotted(("grid", "sizes", 1, "x")) == "grid.sizes[1].x"
 
 
-def test_aliases_are_read_and_counted() -> None:
+def test_aliases_are_read_and_may_not_multiply() -> None:
     assert load("a: &x [1, 2]\nb: *x\n").data == {"a": [1, 2], "b": [1, 2]}
-    few = "a: &x 1\n" + "".join(f"b{i}: *x\n" for i in range(MAX_ALIASES))
-    assert len(load(few).data) == MAX_ALIASES + 1
-    problem = refusal(few + "c: *x\n")[0]
-    assert (problem.code, problem.line) == ("too-many-aliases", MAX_ALIASES + 2)
+    bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 19))
+    assert refusal(bomb)[0].code == "too-deep"
 
 
 @pytest.mark.parametrize(
@@ -165,10 +163,9 @@ def test_aliases_are_read_and_counted() -> None:
         ("x:\n  a: 1\n  'a': 2\n", 3, "duplicate-key", ("line 2", "'a'")),
         ("a: {1: x, 1.0: y}\n", 1, "duplicate-key", ()),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "yaml-tag", ()),
-        ("a: 1\nb: !!str 1\n", 2, "yaml-tag", ()),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "merge-key", ()),
-        ("a: &x [*x]\n", 1, "unknown-alias", ()),
-        ("a: *x\n", 1, "unknown-alias", ("&x",)),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "ambiguous-scalar", ()),
+        ("a: &x [*x]\n", 1, "too-deep", ()),
+        ("a: *x\n", 1, "unknown-alias", ()),
         ("a:\n\tb: 1\n", 2, "tab", ()),
         ("a: [1, 2\nb: 3\n", 2, "open-bracket", ()),
         ('a: 1\nb: "x\nc: 2\n', 4, "open-quotes", ("line 2", "begun on line 2")),
@@ -186,20 +183,20 @@ def test_aliases_are_read_and_counted() -> None:
         ("%YAML 1.1\n---\na: no\n", 1, "yaml-directive", ()),
         ("a: 2024-01-01\n", 1, "ambiguous-scalar", ("'2024-01-01'",)),
         ("a: [x:]\n", 1, "colon-in-brackets", ()),
-        ("a: {x: http://y}\n", 1, "colon-in-brackets", ("'http://y'",)),
+        ("a: {x: http://y}\n", 1, "colon-in-brackets", ()),
         ("a: {x:, y: 1}\n", 1, "colon-in-brackets", ()),
         ("a: =\n", 1, "ambiguous-scalar", ("'='",)),
         ("a: -_\n", 1, "ambiguous-scalar", ()),
         ("a: " + "9" * 5000 + "\n", 1, "ambiguous-scalar", ()),
-        ("? [a]\n: 1\n", 0, "bad-key", ()),
-        ("a:\n  ~: 1\n", 1, "bad-key", ()),
-        ("a: é\nb: x\ud800y\n", 2, "half-surrogate", ()),
+        ("? [a]\n: 1\n", 1, "bad-key", ()),
+        ("a:\n  ~: 1\n", 2, "bad-key", ()),
+        ("a: é\nb: x\ud800y\n", 2, "bad-character", ()),
         ("a: é\nb: @x\n", 2, "yaml-syntax", ()),
-        ("a: é\nb: x\x07y\n", 2, "control-character", ("U+0007",)),
-        ("a: x\x07y\n", 1, "control-character", ("U+0007",)),
-        ("a: 1\nb: x\u2028y\n", 2, "line-break", ("U+2028",)),
-        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, 1, "too-deep", ()),
-        ("a: " + "[" * 5000, 1, "too-deep", ()),
+        ("a: é\nb: x\x07y\n", 2, "bad-character", ("U+0007",)),
+        ("a: 1\nb: x\u2028y\n", 2, "bad-character", ("U+2028",)),
+        ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 1, "too-deep", ()),
+        ("a: " + "[" * 50_000, 1, "too-deep", ()),
+        ("a: !!set {b}\n", 1, "yaml-tag", ()),
     ],
 )
 def test_refused_documents_name_the_line_and_the_remedy(
@@ -218,8 +215,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
     for name, code, shown in (
         ("params", "not-utf8", ("params.yaml:2", "0xff")),
         ("parms", "file-missing", ("parms.yaml", "'params.yaml'?")),
-        ("big", "file-too-large", (f"{MAX_BYTES // 1024} KiB",)),
-        ("folder", "not-a-file", ("folder.yaml",)),
+        ("big", "file-too-large", ()),
+        ("folder", "cannot-read", ("folder.yaml",)),
     ):
         with raises_code(ConfigError, code, *shown):
             load_yaml(tmp_path / f"{name}.yaml", tmp_path)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from regft_core.data import builtin_words as words
 from regft_core.data.examples import Example
@@ -58,30 +58,12 @@ class BuiltinOptions(StrictModel):
     )
 
 
-def parse_options(options: Mapping[str, Any]) -> BuiltinOptions:
-    """Check ``source.options``; raises DataError that names every wrong key or value."""
-    try:
-        return BuiltinOptions.model_validate(dict(options))
-    except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        allowed = f"rows ({', '.join(SPLITS)}), agreement (0 to 1), label_noise (0 to 0.5), difficulty (easy, hard)"
-        raise DataError(
-            "invalid-value", f"built-in task, source.options: {found}\n    -> options are {allowed}"
-        ) from error
-
-
 def generate(generator: str, split: str, options: Mapping[str, Any]) -> list[Example]:
-    """All rows of one split. Raises DataError for an unknown split or option."""
-    if generator not in GENERATORS:
-        raise DataError(
-            "unknown-generator",
-            f"built-in task: no generator '{generator}'\n    -> generators are {', '.join(GENERATORS)}",
-        )
+    """Return all rows of one split. Raises DataError for an unknown split, pydantic's error for wrong options."""
     if split not in SPLITS:
-        raise DataError(
-            "unknown-split", f"built-in task '{generator}': no split '{split}'\n    -> splits are {', '.join(SPLITS)}"
-        )
-    parsed = parse_options(options)
+        hint = f"splits are {', '.join(SPLITS)}"
+        raise DataError("unknown-split", f"built-in task '{generator}': no split '{split}'\n    -> {hint}")
+    parsed = BuiltinOptions.model_validate(dict(options))
     return [_example(generator, split, number, parsed) for number in range(getattr(parsed.rows, split))]
 
 

@@ -17,16 +17,24 @@ from regft_core.names import plural
 
 #: Characters of a text that a warning shows, and texts of one warning.
 WIDTH, SHOWN = 70, 3
+#: Warnings of texts by their key in ``task.json``.
+_WARNINGS = {
+    "contradictions": "{rows} have a text that has another label elsewhere, for instance {texts}. Correct the labels, "
+    "or remove the rows.",
+    "wordless": "{rows} have a text without a letter or digit, for instance {texts}. Remove such rows if they say "
+    "nothing.",
+    "none": "the text of {rows} is {texts}, which programs write for a missing one. Empty these cells and set "
+    "drop_empty: true to leave the rows out.",
+}
 
 
 def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split]) -> dict[str, Any]:
     """Count what is odd about the training and validation sets; only what occurs.
 
     ``contradictions``: rows whose text has another label elsewhere (not of values, which are rarely equal);
-    ``wordless``: rows whose text has no letter and no digit; ``none``: rows whose text is a word for a missing one;
-    ``foreign_digits``: rows whose label is a number in other digits than 0 to 9. Each has ``rows``, and the first
-    ``examples``. ``spellings``: [[label, rows], ...] of labels that are probably one; ``none_labels``: of labels that
-    are words for a missing one.
+    ``wordless``: rows whose text has no letter and no digit; ``none``: rows whose text is a word for a missing one.
+    Each has ``rows``, and the first ``examples``. ``spellings``: [[label, rows], ...] of labels that are probably one;
+    ``none_labels``: of labels that are words for a missing one.
     """
     rows = [row for split in splits.values() for row in split.examples]
     labels_of = defaultdict(set)
@@ -34,18 +42,25 @@ def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split
         labels_of[text_key(row)].add(row.label)
     odd = {
         "contradictions": [row for row in rows if len(labels_of[text_key(row)]) > 1 and find(kind).has_labels],
-        "wordless": [row for row in rows if not _has_words(row)],
+        "wordless": [row for row in rows if _wordless(row.text) or _wordless(row.text_pair)],
         "none": [row for row in rows if means_none(row.text)],
     }
     found: dict[str, Any] = {name: {"rows": len(of), "examples": _texts(of)} for name, of in odd.items() if of}
-    if foreign := sum(split.foreign_digits for split in splits.values()):
-        found["foreign_digits"] = {"rows": foreign}
     counts = find(kind).label_counts([row.label for row in rows], labels or ()) or {}
     if spellings := same_labels(counts):
         found["spellings"] = spellings
     if words := [[name, count] for name, count in counts.items() if means_none(name) and count]:
         found["none_labels"] = words
     return found
+
+
+def _wordless(text: str | None) -> bool:
+    return text is not None and not any(c.isalnum() for c in text)
+
+
+def _texts(rows: Sequence[Example]) -> list[str]:
+    texts = dict.fromkeys(" | ".join(part for part in (row.text, row.text_pair) if part) for row in rows)
+    return [text if len(text) <= WIDTH else text[:WIDTH] + "..." for text in list(texts)[:SHOWN]]
 
 
 def same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
@@ -65,26 +80,10 @@ def same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
 def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
     """Yield a warning for each oddity that ``task.json`` counts, with examples and the remedy."""
     found, counts = described.get("oddities") or {}, described["counts"]
-    if one := found.get("contradictions"):
-        yield (
-            f"{task}: {plural(one['rows'], 'row')} have a text that has another label elsewhere, for instance "
-            f"{_listed(one)}. Correct the labels, or remove the rows."
-        )
-    if one := found.get("wordless"):
-        yield (
-            f"{task}: {plural(one['rows'], 'row')} have a text without a letter or digit, for instance "
-            f"{_listed(one)}. Remove such rows if they say nothing."
-        )
-    if one := found.get("none"):
-        yield (
-            f"{task}: the text of {plural(one['rows'], 'row')} is {_listed(one)}, which programs write for a missing "
-            "one. Empty these cells and set drop_empty: true to leave the rows out."
-        )
-    if one := found.get("foreign_digits"):
-        yield (
-            f"{task}: {plural(one['rows'], 'row')} have a label in other digits than 0 to 9, read as a number. "
-            "List them under label_values if they mean something else."
-        )
+    for key, warning in _WARNINGS.items():
+        if odd := found.get(key):
+            texts = ", ".join(f"'{text}'" for text in odd["examples"])
+            yield f"{task}: " + warning.format(rows=plural(odd["rows"], "row"), texts=texts)
     for name, rows in found.get("none_labels", ()):
         yield (
             f"{task}: {plural(rows, 'row')} have the label '{name}', which programs write for a missing one. It is a "
@@ -129,16 +128,3 @@ def require_contrast(where: str, kind: str, names: Sequence[str], rows: Split) -
     shown = find(kind).shown(label, names)
     named = f"the label '{shown}'" if isinstance(shown, str) else f"the value {shown:g}"
     raise DataError("one-class", f"{where}: {what} {named}, so there is nothing to learn\n    -> {remedy}")
-
-
-def _has_words(row: Example) -> bool:
-    return all(any(c.isalnum() for c in text) for text in (row.text, row.text_pair) if text is not None)
-
-
-def _texts(rows: Sequence[Example]) -> list[str]:
-    texts = dict.fromkeys(" | ".join(part for part in (row.text, row.text_pair) if part) for row in rows)
-    return [text if len(text) <= WIDTH else text[:WIDTH] + "..." for text in list(texts)[:SHOWN]]
-
-
-def _listed(one: Mapping[str, Any]) -> str:
-    return ", ".join(f"'{text}'" for text in one["examples"])

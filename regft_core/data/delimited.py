@@ -7,7 +7,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Literal, TextIO
 
@@ -41,79 +40,70 @@ def delimited(stream: TextIO, suffix: str, how: FileFormat = UNSAID, start: str 
     """
     csv.field_size_limit(2**31 - 1)
     first = stream.readline()
-    said = re.fullmatch(r"\ufeff?\"?sep=(.)\"?\r?\n?", first)
-    skipped = 1 if said else 0
-    lines = stream if said else chain([first], stream)
-    delimiter = how.delimiter or (said[1] if said else _delimiter(start, suffix, how.quoted))
+    named = re.fullmatch(r"\ufeff?\"?sep=(.)\"?\r?\n?", first)
+    skipped = 1 if named else 0
+    delimiter = how.delimiter or (named[1] if named else _delimiter(start, suffix, how.quoted))
     quoting = _quoting(suffix, delimiter, how.quoted)
+    lines = stream if named else chain([first], stream)
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
 
-    def torn(error: csv.Error, line: int) -> WrongFile:
-        hint = f"check the quotes from line {line} on: each one that opens a field has to be closed"
-        return WrongFile("csv-syntax", f"cannot be split into rows: that of line {line}: {error}", hint)
+    def records() -> Iterator[tuple[int, list[str]]]:
+        """Yield line and fields of each row; a blank line is none."""
+        line = 1 + skipped
+        try:
+            for values in reader:
+                if values or line == 1 + skipped:
+                    yield line, values
+                line = reader.line_num + skipped + 1
+        except csv.Error as error:
+            hint = f"check the quotes from line {line} on: each one that opens a field has to be closed"
+            message = f"cannot be split into rows: that of line {line}: {error}"
+            raise WrongFile("csv-syntax", message, hint) from error
 
-    try:
-        header = next(reader, None)
-    except csv.Error as error:
-        raise torn(error, 1 + skipped) from error
+    every = records()
+    header = next(every, (0, []))[1]
     if not header:
         raise WrongFile("empty-file", "has an empty first line", NAMES_COLUMNS)
     check_names(header)
 
     def rows() -> Iterator[Row]:
-        count, line = 0, reader.line_num + skipped + 1
         quoted = _QuotedRows(delimiter, len(header))
-        try:
-            for values in reader:
-                if values:  # a blank line is no row
-                    count += 1
-                    position = f"row {count} (line {line})"
-                    if len(values) != len(header):
-                        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
-                        raise WrongFile(
-                            "field-count",
-                            f"{position} has {fields}, and the header (line {1 + skipped}) {len(header)}: "
-                            f"{_excerpt(values)}",
-                            f"{title_hint(header)}quote fields that hold the delimiter or a line break, or use .jsonl",
-                        )
-                    if values == header and len(header) > 1:
-                        message = f"repeats its header in {position}: {_excerpt(values)}"
-                        raise WrongFile("header-repeated", message, "remove that line: it is no row")
-                    if quoting == csv.QUOTE_MINIMAL and len(header) > 1:
-                        quoted.look(position, values)
-                    yield Row(position, dict(zip(header, values, strict=True)))
-                line = reader.line_num + skipped + 1
-        except csv.Error as error:
-            raise torn(error, line) from error
+        for count, (line, values) in enumerate(every, start=1):
+            position = f"row {count} (line {line})"
+            if len(values) != len(header):
+                fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
+                message = f"{position} has {fields}, and the header (line {1 + skipped}) {len(header)}"
+                hint = f"{title_hint(header)}quote fields that hold the delimiter or a line break, or use .jsonl"
+                raise WrongFile("field-count", f"{message}: {repr(values)[:100]}", hint)
+            if values == header and len(header) > 1:
+                message = f"repeats its header in {position}: {repr(values)[:100]}"
+                raise WrongFile("header-repeated", message, "remove that line: it is no row")
+            if quoting == csv.QUOTE_MINIMAL and len(header) > 1:
+                quoted.look(position, values)
+            yield Row(position, dict(zip(header, values, strict=True)))
         quoted.check()
 
-    return Table(header, rows(), header=f"line {1 + skipped}", line_with=lambda wanted: _line_with(start or "", wanted))
-
-
-def _line_with(start: str, wanted: Sequence[str]) -> int | None:
-    """Return the number of a line among the first that names the columns, whatever the delimiter."""
-    for number, line in enumerate(islice(io.StringIO(start, newline=""), TITLES), start=1):
-        for mark in DELIMITERS:
-            if set(wanted) <= {cell.strip().strip('"') for cell in line.strip().split(mark)}:
-                return number
-    return None
+    top = [
+        (number, {cell.strip().strip('"') for cell in line.strip().split(mark)})
+        for number, line in enumerate(islice(io.StringIO(start or "", newline=""), TITLES), start=1)
+        for mark in DELIMITERS
+    ]
+    return Table(header, rows(), header=f"line {1 + skipped}", top=top)
 
 
 def _delimiter(start: str | None, suffix: str, quoted: bool) -> str:
     """Return the format's own (a comma, of .tsv a tab) where the header has it, else the one of most columns."""
-    own = "\t" if suffix == ".tsv" else ","
-    if start is None:
-        return own
+    usual = "\t" if suffix == ".tsv" else ","
     counts = {}
-    for mark in (own, *DELIMITERS):
+    for mark in (usual, *DELIMITERS):
         quoting = _quoting(suffix, mark, quoted)
-        reader = csv.reader(io.StringIO(start, newline=""), delimiter=mark, quoting=quoting, strict=True)
+        reader = csv.reader(io.StringIO(start or "", newline=""), delimiter=mark, quoting=quoting, strict=True)
         try:
             counts[mark] = len(next(reader, ()))
         except csv.Error:
             counts[mark] = 0
     best = max(counts, key=lambda mark: counts[mark])  # the first of equals
-    return own if counts[own] > 1 or counts[best] < 2 else best
+    return usual if counts[usual] > 1 or counts[best] < 2 else best
 
 
 def _quoting(suffix: str, delimiter: str, quoted: bool) -> Literal[0, 3]:
@@ -122,12 +112,6 @@ def _quoting(suffix: str, delimiter: str, quoted: bool) -> Literal[0, 3]:
     return csv.QUOTE_NONE if suffix == ".tsv" and delimiter == "\t" and not quoted else csv.QUOTE_MINIMAL
 
 
-def _excerpt(values: Sequence[str]) -> str:
-    text = repr(values)
-    return text if len(text) <= 100 else text[:100] + "..."
-
-
-@dataclass
 class _QuotedRows:
     """Recognises rows that a stray quote has swallowed: lines within a cell that are rows, or ends of rows.
 
@@ -136,29 +120,25 @@ class _QuotedRows:
     count by numbers alone only where there are several.
     """
 
-    delimiter: str
-    width: int
-    values: list[Counter[str]] = field(init=False)
-    #: (position of the row, column -> value of whole fields of a line within quotes).
-    inside: list[tuple[str, dict[int, str]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.values = [Counter() for _ in range(self.width)]
+    def __init__(self, delimiter: str, width: int) -> None:
+        self.delimiter, self.width = delimiter, width
+        self.values: list[Counter[str]] = [Counter() for _ in range(width)]
+        #: (position of the row, column -> value of whole fields of a line within quotes).
+        self.inside: list[tuple[str, dict[int, str]]] = []
 
     def look(self, position: str, cells: Sequence[str]) -> None:
         """Remember the values of a row, and the lines within its cells that have as many fields as a row."""
-        for counter, cell in zip(self.values, cells):
+        for column, (counter, cell) in enumerate(zip(self.values, cells)):
             if len(cell) <= 100 and (len(counter) < REMEMBERED or cell in counter):
                 counter[cell] += 1
-        for column, cell in enumerate(cells):
             if "\n" not in cell:
                 continue
             first, *between, last = (line.rstrip("\r").split(self.delimiter) for line in cell.split("\n"))
             # The first line ends a row whose fields from ``column`` on it holds, the last one begins a row.
-            ends = [(column + 1, first[1:])] if len(first) == self.width - column > 1 else []
-            ends += [(0, last[:-1])] if len(last) == column + 1 > 1 else []
-            for start, parts in [*ends, *((0, line) for line in between if len(line) == self.width)]:
-                self.inside.append((position, dict(enumerate(parts, start=start))))
+            lines = [(0, line) for line in between if len(line) == self.width]
+            lines += [(column + 1, first[1:])] if len(first) == self.width - column > 1 else []
+            lines += [(0, last[:-1])] if len(last) == column + 1 > 1 else []
+            self.inside += [(position, dict(enumerate(parts, start=begin))) for begin, parts in lines]
 
     def check(self) -> None:
         """Raise WrongFile where lines within quotes are rows."""

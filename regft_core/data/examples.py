@@ -18,7 +18,6 @@ from regft_core.kinds._reading import is_nan
 
 #: What programs write for a missing text, in lower case.
 WORDS_FOR_NONE = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")
-_KEYS = frozenset({"idx", "text", "text_pair", "label"})
 
 
 @dataclass(frozen=True)
@@ -111,25 +110,14 @@ def read_hashed(path: Path) -> tuple[str, list[Example]]:
 def _parse(line: str, path: Path, number: int) -> Example:
     try:
         row: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        example = Example(**row)
+        texts = [example.idx, example.text, "" if example.text_pair is None else example.text_pair]
+        if not (all(isinstance(text, str) for text in texts) and type(example.label) in (int, float)):
+            raise TypeError("a value has the wrong type")
+        if not math.isfinite(example.label):
+            raise ValueError("the label is no number")
+    except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            "not-json", f"{path}:{number}: not JSON ({error}); run the stage that writes it again"
+            "damaged-rows", f"{path}:{number}: not a row ({error}); run the stage that writes it again"
         ) from error
-    if not isinstance(row, dict) or set(row) != _KEYS:
-        raise DataError(
-            "damaged-rows", f"{path}:{number}: a row has the keys {sorted(_KEYS)}; run the stage that writes it again"
-        )
-    idx, text, pair, label = row["idx"], row["text"], row["text_pair"], row["label"]
-    valid = (
-        isinstance(idx, str)
-        and isinstance(text, str)
-        and (pair is None or isinstance(pair, str))
-        and isinstance(label, int | float)
-        and not isinstance(label, bool)
-        and math.isfinite(label)
-    )
-    if not valid:
-        raise DataError(
-            "damaged-rows", f"{path}:{number}: a value has the wrong type; run the stage that writes it again"
-        )
-    return Example(idx, text, pair, label)
+    return example

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,6 @@ NAMES_COLUMNS = "its first line names the columns"
 ONE_OBJECT = "write one JSON object {column: value} on each line"
 #: Delimiters that are looked for in a header, with their names.
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-#: What may name the two texts of a pair: keys and options.
-_PAIRS = {("text", "text_pair"), ("columns.text", "columns.text_pair"), ("--text", "--pair"), ("--text", "--text-pair")}
 #: Lines in which a header below a title is looked for.
 TITLES = 30
 
@@ -49,18 +47,18 @@ class Table:
     """A file that is being read.
 
     Attributes:
-        names: its columns; of JSON lines the keys of the first row.
+        names: its columns; of JSON lines the keys of the first rows.
         rows: to be read once.
         done: share of the file that was read.
         header: where the names stand, for messages.
-        line_with: number of the line among the first that holds some names, None when there is none.
+        top: numbers and cells of the first lines, among which the names may stand below a title.
     """
 
     names: list[str]
     rows: Iterator[Row]
     done: Callable[[], float] = lambda: 0.0
     header: str = "line 1"
-    line_with: Callable[[Sequence[str]], int | None] = lambda wanted: None
+    top: Sequence[tuple[int, Collection[str]]] = ()
 
 
 def suffix_of(path: Path) -> str:
@@ -104,6 +102,8 @@ def column_problems(
 ) -> list[tuple[str, str, str]]:
     """Return (what names it, message, hint) for each wanted column that a table lacks.
 
+    A header that is wrong as a whole (another delimiter, a title above it) is one problem.
+
     Args:
         wanted: pairs of the option or key that names a column, and the column.
     """
@@ -112,24 +112,19 @@ def column_problems(
     if not missing:
         return []
     shown = listing(repr(name[:60]) for name in table.names)
-    columns = [name for _, name in missing]
+    key, first = missing[0]
     for mark, word in DELIMITERS.items():
         parts = {part.strip().strip('"') for name in table.names if mark in name for part in name.split(mark)}
-        if not (parts - present).isdisjoint(columns):
-            key, name = missing[0]
+        if not (parts - present).isdisjoint(name for _, name in missing):
             hint = f"{word} seem to separate its columns: {advised('delimiter', mark, advice)}"
-            return [(key, f"no column '{name}'", hint)]  # no column is right then
-    if (line := table.line_with([name for _, name in wanted])) is not None:
-        key, name = missing[0]
-        hint = f"remove the lines above line {line}: the first line names the columns"
-        return [(key, f"no column '{name}'; {table.header} was taken for their names: {shown}", hint)]
-    nears = [nearest(name, table.names) for name in columns]
-    if tuple(key for key, _ in missing) in _PAIRS and None not in nears and nears[0] != nears[1]:
-        # Names that differ in a letter (text_a, text_b) are equally near: a pair is rather in the order of the file.
-        nears.sort(key=lambda near: table.names.index(str(near)))
-    found = []
-    for (key, name), near in zip(missing, nears, strict=True):
-        outer = name.partition(".")[0]
+            return [(key, f"no column '{first}'", hint)]
+    for line, cells in table.top:
+        if all(name in cells for _, name in wanted):
+            hint = f"remove the lines above line {line}: the first line names the columns"
+            return [(key, f"no column '{first}'; {table.header} was taken for their names: {shown}", hint)]
+    problems = []
+    for key, name in missing:
+        outer, near = name.partition(".")[0], nearest(name, table.names)
         if "." in name and outer in present:
             message, hint = f"no column '{name}', and fields within '{outer}' are not read", "write them on one level"
         else:
@@ -137,5 +132,5 @@ def column_problems(
             hint = f"did you mean '{near}'? " if near else ""
             hint += f"{table.header} names the columns: {shown}"
             hint += "" if near or table.header != "line 1" else "; if that is a row, write the names above it"
-        found.append((key, message, hint))
-    return found
+        problems.append((key, message, hint))
+    return problems

@@ -32,7 +32,7 @@ SHINGLE = 5
 READ = 1_000
 #: Bands of a signature and hashes of a band: a pair at ``NEAR`` is found with probability 1 - (1 - 0.8**4)**16 > 0.999.
 BANDS, HASHES = 16, 4
-#: Rows of a bucket that a row may be compared with in vain, and examples that are shown.
+#: Rows of a bucket that a row is compared with, and examples that are shown.
 UNLIKE, SHOWN = 20, 3
 #: Characters of a text that a warning shows.
 WIDTH = 70
@@ -124,32 +124,21 @@ def _near(rows: Sequence[Example], units: Sequence[str], evaluated: Sequence[boo
             return False
         return len(shingles(one) & shingles(other)) >= NEAR * len(shingles(one) | shingles(other))
 
-    # (band, its hashes) -> unit -> evaluated rows that have met no training row yet.
-    waiting: dict[tuple[int, bytes], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, unit in enumerate(units):
-        if evaluated is None or evaluated[index]:
-            for band in enumerate(keys[index].tolist()):
-                waiting[band][unit].append(index)
     met: dict[int, int] = {}
-    for beside, unit in enumerate(units):
-        if evaluated is not None and evaluated[beside]:
-            continue
-        for band in enumerate(keys[beside].tolist()):
-            bucket = waiting.get(band, {})
-            unlike = 0
-            for other in [other for other in islice(bucket, UNLIKE + 1) if other != unit]:
-                rest = []
-                for index in bucket[other]:
-                    if index in met:
-                        continue
-                    if unlike < UNLIKE and alike(index, beside):
-                        met[index] = beside
-                    else:
-                        unlike += 1
-                        rest.append(index)
-                bucket[other] = rest
-                if not rest:
-                    del bucket[other]
+    for band in range(BANDS):
+        # hashes -> unit -> training rows
+        buckets: dict[bytes, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        column = keys[:, band].tolist()
+        for index, unit in enumerate(units):
+            if evaluated is None or not evaluated[index]:
+                buckets[column[index]][unit].append(index)
+        for index, unit in enumerate(units):
+            if index in met or column[index] not in buckets or (evaluated is not None and not evaluated[index]):
+                continue
+            others = (row for name, rows in buckets[column[index]].items() if name != unit for row in rows)
+            beside = next((row for row in islice(others, UNLIKE) if alike(index, row)), None)
+            if beside is not None:
+                met[index] = beside
     return met
 
 

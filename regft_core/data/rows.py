@@ -52,8 +52,6 @@ class Split:
     dropped: dict[str, int] = field(default_factory=dict)
     #: The group of each example; None where the set names no column of groups.
     groups: list[str] | None = None
-    #: Rows whose label is a number in other digits than 0 to 9.
-    foreign_digits: int = 0
 
     @property
     def group_of(self) -> dict[str, str]:
@@ -91,7 +89,6 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
     examples: list[Example] = []
     groups: list[str] = []
     seen: dict[str, str] = {}
-    foreign = 0
     for number, row in enumerate(rows):
         try:
             example = _to_example(row, number, declaration, dropped)
@@ -103,7 +100,6 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
             if declaration.columns.group is not None:
                 groups.append(_named(row.values.get(declaration.columns.group), declaration.columns.group, "group"))
             examples.append(example)
-            foreign += declaration.labelled and _has_foreign_digits(row, declaration)
         except (WrongText, WrongLabel) as bad:
             problems.append(f"{row.position}: {bad}")
     if problems:
@@ -111,26 +107,28 @@ def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Sp
         tail = [f"... and {more} more"] if more > 0 else []
         count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
         spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + tail)
-        raise DataError("rows-do-not-match", f"{where}: {count}\n{spelled}\n    -> {_remedy(declaration)}")
+        keys = f"{find(declaration.kind).label_keys}'drop_labels' (by label) and 'drop_empty' leave rows out"
+        hint = f"correct the rows, or the task's YAML: {keys}"
+        raise DataError("rows-do-not-match", f"{where}: {count}\n{spelled}\n    -> {hint}")
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
         raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
     grouped = groups if declaration.columns.group is not None else None
-    return Split(examples, dict(sorted(dropped.items())), grouped, foreign)
-
-
-def _remedy(declaration: Declaration) -> str:
-    """What to do about rows that do not match: the keys of the task's YAML that settle such rows."""
-    keys = f"{find(declaration.kind).label_keys}'drop_labels' (by label) and 'drop_empty' leave rows out"
-    return f"correct the rows, or the task's YAML: {keys}"
+    return Split(examples, dict(sorted(dropped.items())), grouped)
 
 
 def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
     columns, values = declaration.columns, row.values
+
+    def example(texts: Sequence[str | None], label: int | float) -> Example:
+        idx = str(number) if columns.id is None else _named(values.get(columns.id), columns.id, "identifier")
+        return Example(idx, texts[0] or "", (texts[1] or "") if len(texts) > 1 else None, label)
+
     if not declaration.labelled:
         # A missing text is an empty one, for every row needs its prediction.
-        return _example(row, number, columns, [text_of(values.get(name), name) or "" for name in columns.texts], 0)
-    raw_label = _raw_label(row, columns)
+        return example([text_of(values.get(name), name) for name in columns.texts], 0)
+    names = columns.labels
+    raw_label = values.get(columns.label) if names is None else {name: values.get(name) for name in names}
     label_text = as_text(raw_label) or ""
     if label_text in declaration.drop_labels:
         dropped[f"label {label_text}"] += 1
@@ -146,26 +144,7 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
     label = find(declaration.kind).read_label(raw_label, declaration)
     if isinstance(label, bool) or not isinstance(label, int | float):
         raise WrongLabel(f"kind '{declaration.kind}' reads label {given(raw_label)} as {given(label)}, not as a number")
-    return _example(row, number, columns, [text or "" for text in texts.values()], label)
-
-
-def _example(row: Row, number: int, columns: ColumnsConfig, texts: Sequence[str], label: int | float) -> Example:
-    idx = str(number) if columns.id is None else _named(row.values.get(columns.id), columns.id, "identifier")
-    return Example(idx, texts[0], texts[1] if len(texts) > 1 else None, label)
-
-
-def _raw_label(row: Row, columns: ColumnsConfig) -> Any:
-    """What the file has for the label; of several columns all of them."""
-    if columns.labels is not None:
-        return {name: row.values.get(name) for name in columns.labels}
-    return row.values.get(columns.label)
-
-
-def _has_foreign_digits(row: Row, declaration: Declaration) -> bool:
-    """Whether the label is written in digits of another script, which count as numbers, and is no declared name."""
-    text = as_text(_raw_label(row, declaration.columns)) or ""
-    named = {*(declaration.labels or ()), *(declaration.label_values or ())}
-    return text not in named and any(c.isdecimal() and not c.isascii() for c in text)
+    return example(list(texts.values()), label)
 
 
 def _named(value: Any, column: str, what: str) -> str:

@@ -10,6 +10,7 @@ import codecs
 import gzip
 import io
 import json
+import re
 import shutil
 import tempfile
 import zlib
@@ -75,14 +76,7 @@ def open_table(
     Raises:
         DataError: here or while rows are read: no such file, unknown format, empty, damaged, not as ``how`` says.
     """
-    where = where or str(path)
-    if not is_known(path):
-        raise DataError("unknown-format", f"{where}: unknown format\n    -> {NAMED}")
-    if not path.is_file():
-        if (kind := what_is(path)) is None:
-            raise DataError("file-missing", f"{where}: no such file\n    -> give the path of a data file")
-        raise DataError("not-a-file", f"{where}: is {kind}, not a file\n    -> give the path of a data file")
-    with explained_as(where), opened(path, how, advice) as table:
+    with explained_as(where or str(path)), opened(path, how, advice) as table:
         yield table
 
 
@@ -100,6 +94,11 @@ def explained_as(where: str) -> Iterator[None]:
 def opened(path: Path, how: FileFormat = UNSAID, advice: Advice = "key") -> Iterator[Table]:
     """Open a file as ``open_table`` does. Raises WrongFile."""
     suffix, packed = suffix_of(path), path.name.lower().endswith(".gz")
+    if not is_known(path):
+        raise WrongFile("unknown-format", "has an unknown format", NAMED)
+    if (kind := what_is(path)) != "a file":
+        code, message = ("not-a-file", f"is {kind}, not a file") if kind else ("file-missing", "there is no such file")
+        raise WrongFile(code, message, "give the path of a data file")
     try:
         raw, size = path.open("rb"), path.stat().st_size
     except OSError as error:
@@ -124,7 +123,7 @@ def opened(path: Path, how: FileFormat = UNSAID, advice: Advice = "key") -> Iter
                     _text(path, plain, how, advice), done=lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)
                 )
     except UnicodeDecodeError as error:
-        raise _not_text(path, packed, how, error, advice) from error
+        raise _not_text(path, packed, how, advice) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged("gzip", error) from error
 
@@ -155,23 +154,19 @@ def _encoding(start: bytes, how: FileFormat) -> str:
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8-sig")
 
 
-def _not_text(path: Path, packed: bool, how: FileFormat, error: UnicodeDecodeError, advice: Advice) -> WrongFile:
+def _not_text(path: Path, packed: bool, how: FileFormat, advice: Advice) -> WrongFile:
     """Return the first byte that the encoding has not, by its line: the file is read once more up to it."""
-    line = 1
+    place = ""
     with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as stream:
-        decoder = None
-        while part := stream.read(_START):
-            decoder = decoder or codecs.getincrementaldecoder(_encoding(part, how))()
-            try:
-                decoder.decode(part)
-            except UnicodeDecodeError as exact:
-                error = exact
+        encoding = _encoding(stream.read(4), how)
+        stream.seek(0)
+        for number, line in enumerate(io.TextIOWrapper(stream, encoding, "surrogateescape", newline="\n"), start=1):
+            if wrong := re.search("[\udc80-\udcff]", line):
+                place = f" (line {number}, byte {ord(wrong[0]) - 0xDC00:#04x})"
                 break
-            line += part.count(b"\n")
-    line += error.object[: error.start].count(b"\n")
     hint = f"save the file as UTF-8, or {advised('encoding', 'cp1252', advice)} (Windows, Western Europe), or its own"
     code, name = ("not-utf8", "UTF-8") if how.encoding is None else ("not-its-encoding", how.encoding)
-    return WrongFile(code, f"is not {name} text (line {line}, byte {error.object[error.start]:#04x})", hint)
+    return WrongFile(code, f"is not {name} text{place}", hint)
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import IO, Any
@@ -33,17 +33,16 @@ def open_sheet(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator[
         raise damaged("workbook", error) from error
     try:
         sheet = _chosen(book, wanted, advice)
-        total = max(1, (sheet.max_row or 0) - 1)
+        total, count = max(1, (sheet.max_row or 0) - 1), 0
         sheet.reset_dimensions()  # some programs write wrong ones
         lines = _lines(sheet)
         top = list(islice(lines, TITLES))
-        names = [] if not top else [name.strip() for name in top[0][1]]
+        names = [name.strip() for name in top[0][1]] if top else []
         while names and not names[-1]:
             names.pop()
         if not names:
             raise WrongFile("empty-file", "is empty", "the first line of the sheet names the columns")
         check_names(names)
-        count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
@@ -58,10 +57,7 @@ def open_sheet(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator[
                     raise WrongFile("header-repeated", message, "remove that line: it is no row")
                 yield Row(f"row {count} (line {line})", dict(zip(names, cells)))
 
-        def line_with(columns: Sequence[str]) -> int | None:
-            return next((line for line, cells in top if set(columns) <= set(cells)), None)
-
-        yield Table(names, rows(), lambda: min(1.0, count / total), f"line {top[0][0]}", line_with)
+        yield Table(names, rows(), lambda: min(1.0, count / total), f"line {top[0][0]}", top)
     finally:
         book.close()
 
@@ -69,16 +65,16 @@ def open_sheet(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator[
 def _chosen(book: Any, wanted: str | None, advice: Advice) -> Any:
     sheets = {sheet.title: sheet for sheet in book.worksheets}
     shown = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"] or list(sheets)
-    if wanted in sheets:
-        return sheets[wanted]
     if wanted is None and len(shown) == 1:
         return sheets[shown[0]]
     if wanted is None:
         message = f"has the sheets {listing(repr(name) for name in shown)}"
         raise WrongFile("sheet-missing", message, advised("sheet", shown[0], advice) if shown else "add one")
-    near = nearest(wanted, shown)
-    similar = f"did you mean '{near}'? " if near else ""
-    raise WrongFile("sheet-missing", f"has no sheet '{wanted}'", f"{similar}its sheets: {', '.join(shown)}")
+    if wanted not in sheets:
+        near = nearest(wanted, shown)
+        similar = f"did you mean '{near}'? " if near else ""
+        raise WrongFile("sheet-missing", f"has no sheet '{wanted}'", f"{similar}its sheets: {', '.join(shown)}")
+    return sheets[wanted]
 
 
 def _lines(sheet: Any) -> Iterator[tuple[int, list[str]]]:
@@ -91,18 +87,16 @@ def _lines(sheet: Any) -> Iterator[tuple[int, list[str]]]:
             values = [_as_shown(cell.value) for cell in cells]
             if any(values):
                 yield line, values
+    except WrongFile:
+        raise
     except _DAMAGED as error:
-        if isinstance(error, WrongFile):
-            raise
         raise damaged("workbook", error) from error
 
 
 def _as_shown(value: Any) -> str:
     """Return a cell as Excel writes it into a CSV file."""
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return "" if value is None else str(value)

@@ -16,14 +16,9 @@ from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_
 from regft_core.data.builtin import GENERATORS, generate
 from regft_core.data.encode import Encoded, Tokens, encode
 from regft_core.data.examples import Example
-from regft_core.data.rows import Declaration
-from regft_core.data.sources import read_split
-from regft_core.data.subsample import draw
 from regft_core.errors import ModelError
-from regft_core.schema.tasks import ColumnsConfig, FilesSource
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
-from tests.shared_data import require_shared_data
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
 
@@ -77,11 +72,6 @@ def test_the_short_batch_holds_the_longest_texts_and_comes_at_any_time() -> None
     assert {batches.index([32, 33, 34]) for batches in found} == set(range(5))
 
 
-def test_impossible_sizes() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        epoch_batches([1], seed_value=0, epoch=0, batch_size=0, bucket_batches=1)
-
-
 def rows_of_lengths(lengths: list[int]) -> Encoded:
     rows = [[1] * length for length in lengths]
     return Encoded(rows, None, [0] * len(rows), [str(i) for i in range(len(rows))], rows, rows)
@@ -109,23 +99,6 @@ def real_share(encoded: Encoded, pad: Padding) -> float:
             real += batch.real_tokens
             padded += batch.padded_tokens
     return real / padded
-
-
-@pytest.mark.parametrize("name", ["sst2", "mrpc", "stsb"])
-def test_nine_of_ten_tokens_are_real_on_public_data(name: str, minilm: Any, tmp_path: Path) -> None:
-    folder = require_shared_data() / name
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.jsonl.gz").write_bytes((folder / "train.jsonl.gz").read_bytes())
-    columns = {"text": "sentence"} if name == "sst2" else {"text": "sentence1", "text_pair": "sentence2"}
-    declaration = Declaration("regression", ColumnsConfig.model_validate(columns))  # labels play no part here
-    rows = read_split(tmp_path, name, FilesSource(kind="files"), "train.jsonl.gz", declaration).examples
-    shares = []
-    for seed in range(3):
-        chosen = [rows[i] for i in draw(len(rows), [0] * len(rows), 300, seed=seed, task=name)]
-        shares.append(real_share(encode(chosen, minilm, 128), padding_of(minilm)))
-    # One draw may hold an outlier among its lengths; the worst of twelve seeds of SST-2 has 0.89.
-    assert sum(shares) / 3 >= 0.9
-    assert min(shares) >= 0.88
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
@@ -205,11 +178,6 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     again = repeat_batch(batch, 3)
     assert (len(again), again.rows_per_example) == (6, 2)
     assert torch.equal(again.input_ids[4:8], batch.input_ids), "an example stays together in every copy"
-
-
-def test_a_row_is_an_example_unless_told_otherwise() -> None:
-    batch = collate(ENCODED, [0, 1], 9)
-    assert (len(batch), batch.rows_per_example, batch.input_ids.shape[0]) == (2, 1, 2)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 from regft_core.data import builtin_words as words
 from regft_core.data.builtin import GENERATORS, SPLITS, generate
 from regft_core.data.examples import Example, to_jsonl
-from regft_core.errors import DataError
 from regft_core.io.canonical import sha256_text
-from tests.errors import raises_code
 
 CUES = {"cue_sentence": words.SENTENCE_CUES, "cue_pair": words.PAIR_CUES, "cue_regression": words.REGRESSION_CUES}
 MANY = {"rows": {"train": 3000, "dev": 3000, "no_cue": 3000, "reversed": 3000}}
@@ -124,26 +121,3 @@ def test_targets_count_agreeing_slots() -> None:
         assert shared >= row.label
         if row.label == 5:
             assert shared == 5
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"agrement": 0.9}, "agrement"),
-        ({"agreement": 1.5}, "agreement"),
-        ({"agreement": "0.9"}, "agreement"),
-        ({"rows": {"train": 0}}, "rows.train"),
-        ({"rows": {"test": 5}}, "rows.test"),
-        ({"label_noise": 0.6}, "label_noise"),
-    ],
-)
-def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
-    with raises_code(DataError, "invalid-value", named, "-> options are rows"):
-        generate("cue_pair", "train", options)
-
-
-def test_unknown_splits_and_generators() -> None:
-    with raises_code(DataError, "unknown-split", "train, dev, no_cue, reversed"):
-        generate("cue_pair", "test", {})
-    with raises_code(DataError, "unknown-generator", "cue_sentence"):
-        generate("cue", "train", {})

@@ -72,10 +72,6 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
     assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
 
 
-def test_no_examples_have_their_rows_per_example(bert: Any) -> None:
-    assert encode([], bert, 16, rows_per_example=2).rows_per_example == 2
-
-
 def test_an_example_without_a_second_text_cannot_be_encoded_separately(bert: Any) -> None:
     with raises_code(DataError, "second-text-missing", "example a"):
         encode(SINGLES, bert, 16, rows_per_example=2)

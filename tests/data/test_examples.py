@@ -41,25 +41,18 @@ def test_nan_is_never_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code"),
+    "line",
     [
-        ("{", "not-json"),
-        ("[]", "damaged-rows"),
-        pytest.param("9" * 5000, "not-json", id="digits"),
-        pytest.param("[" * 100_000, "not-json", id="deep"),
-        ('{"idx": "0", "text": "a", "label": 1}', "damaged-rows"),
-        ('{"idx": 0, "text": "a", "text_pair": null, "label": 1}', "damaged-rows"),
-        ('{"idx": "0", "text": "a", "text_pair": null, "label": true}', "damaged-rows"),
-        ('{"idx": "0", "text": "a", "text_pair": null, "label": NaN}', "damaged-rows"),
+        *("{", "[]", '{"idx": "0", "text": "a", "label": 1}'),
+        pytest.param("9" * 5000, id="digits"),
+        pytest.param("[" * 100_000, id="deep"),
+        '{"idx": 0, "text": "a", "text_pair": null, "label": 1}',
+        '{"idx": "0", "text": "a", "text_pair": null, "label": true}',
+        '{"idx": "0", "text": "a", "text_pair": null, "label": NaN}',
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: str, code: str) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     good = '{"idx": "0", "text": "a", "text_pair": null, "label": 1}'
     (tmp_path / "rows.jsonl").write_text(f"{good}\n{line}\n")
-    with raises_code(DataError, code, "rows.jsonl:2: "):
-        read_jsonl(tmp_path / "rows.jsonl")
-
-
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with raises_code(DataError, "cannot-read"):
+    with raises_code(DataError, "damaged-rows", "rows.jsonl:2: "):
         read_jsonl(tmp_path / "rows.jsonl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,16 +87,6 @@ def test_only_ways_of_reading_that_some_method_uses_are_warned_of() -> None:
     assert len(warnings("t", found(dev=reading(0.5)), ["separately", "jointly"])) == 1
 
 
-def test_both_ways_of_reading_make_one_warning_with_one_length_to_set() -> None:
-    both = {"max_length": 64, "limit": 512, "sets": {"dev": {**READ, "jointly": reading(0.5, 200, 300)}}}
-    both["sets"]["dev"]["separately"] = reading(0.2, 100, 150)
-    assert warnings("t", both, ["jointly", "separately"]) == [
-        "t: max_length 64 cuts 50.0% of dev (pairs jointly) and 20.0% of dev (pairs separately); 95 of 100 rows have "
-        "at most 200 tokens, the longest has 300. "
-        "Set model.max_length: 200 in params.yaml (the encoder reads up to 512)."
-    ]
-
-
 def test_the_table_and_shares_never_round_to_nothing() -> None:
     lines = table({"t": found(train=reading(0.0004), dev=reading(1.0))}).splitlines()
     assert lines[1].split() == ["t", "train", "-", "5", "20", "40", "60", "under", "0.1%", "0.0%"]
@@ -125,12 +114,3 @@ def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
 
 def test_an_empty_set_has_no_length() -> None:
     assert measure([], tiny_tokenizer("bert").backend_tokenizer, 8, None)["jointly"]["cut"] == 0.0
-
-
-def test_the_file_of_a_checkpoint_is_the_tokenizer_that_trains(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
-
-    tokenizer = tiny_tokenizer("roberta")
-    tokenizer.save_pretrained(tmp_path)
-    core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert measure(pairs(), core, 9, None) == measure(pairs(), tokenizer.backend_tokenizer, 9, None)

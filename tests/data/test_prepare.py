@@ -72,15 +72,6 @@ def test_the_directory_and_its_description(root: Path) -> None:
     assert described["source"] == {"kind": "files"}
 
 
-def test_preparing_twice_writes_the_same_bytes_and_drops_what_went(root: Path) -> None:
-    out = prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})})
-    first = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
-    prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})})
-    assert first == {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
-    prepare_dataset(root, "mine", {"mine": task()})
-    assert not (out / "ood").exists()
-
-
 def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
     out = prepare_dataset(root, "mine", {"mine": task()})
     before = (out / "task.json").read_bytes()
@@ -91,58 +82,10 @@ def test_a_failure_leaves_the_old_directory_as_it_was(root: Path) -> None:
     assert [p.name for p in out.parent.iterdir()] == ["mine"]
 
 
-def test_who_refuses_at_the_last_moment_leaves_the_old_directory(root: Path) -> None:
-    out = prepare_dataset(root, "mine", {"mine": task()})
-    before = (out / "task.json").read_bytes()
-
-    def refuse(_: Path) -> None:
-        raise DataError("out-of-date", "changed meanwhile")
-
-    with raises_code(DataError, "out-of-date"):
-        prepare_dataset(root, "mine", {"mine": task(ood={"stars": STARS})}, before_commit=refuse)
-    assert (out / "task.json").read_bytes() == before
-    assert not (out / "ood").exists()
-
-
 def test_the_split_of_a_referenced_set_can_be_chosen(root: Path) -> None:
     tasks = {"mine": task(ood={"other": {"split": "train.csv"}}), "other": task(splits={"dev": "dev.csv"})}
     out = prepare_dataset(root, "mine", tasks)
     assert len(read_jsonl(out / "ood" / "other.jsonl")) == 4
-
-
-@pytest.mark.parametrize(
-    ("ood", "said"),
-    [
-        ({"othr": {}}, ("unknown-task", "'other'?")),
-        ({"three": {}}, ("labels-differ", "'mixed'")),
-        ({"swapped": {}}, ("labels-differ", "'bad' becomes 'bad'")),
-        ({"swapped": {"label_map": {"good": "fine"}}}, ("labels-differ", "'bad' is mapped to nothing")),
-        (
-            {"swapped": {"label_map": {"good": "fine", "bad": "poor", "ugly": "poor"}}},
-            ("labels-differ", "'ugly', which the task has not"),
-        ),
-        ({"scores": {}}, ("kind-mismatch", "regression")),
-        ({"own": {"source": {"kind": "files"}}}, ("split-missing", "ood.own")),
-    ],
-)
-def test_sets_that_cannot_judge_are_refused(root: Path, ood: dict[str, Any], said: tuple[str, ...]) -> None:
-    tasks = {
-        "mine": task(ood=ood),
-        "other": task(),
-        "three": task(labels=["bad", "good", "mixed"]),
-        "swapped": task(labels=["poor", "fine"]),
-        "scores": task(kind="regression", labels=None, range=[0, 5]),
-    }
-    with raises_code(DataError, *said):
-        prepare_dataset(root, "mine", tasks)
-    assert not (root / "work").exists()
-
-
-def test_sets_that_only_judge_and_unknown_tasks(root: Path) -> None:
-    with raises_code(DataError, "training-split-missing"):
-        prepare_dataset(root, "mine", {"mine": task(splits={"dev": "dev.csv"})})
-    with raises_code(DataError, "unknown-task", "mine"):
-        prepare_dataset(root, "mien", {"mine": task()})
 
 
 def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:
@@ -154,12 +97,3 @@ def test_duplicates_are_texts_and_pairs_keep_their_sides() -> None:
     assert text_key(row("a", "b")) != text_key(row("b", "a"))
     assert text_key(row("a b")) != text_key(row("a", "b"))
     assert text_key(row("e\u0301")) == text_key(row("é"))
-
-
-def test_builtin_tasks_need_no_files(tmp_path: Path) -> None:
-    source = {"kind": "builtin", "generator": "cue_sentence", "options": {"rows": {"train": 5, "dev": 4, "no_cue": 3}}}
-    entry = {"source": source, "split": "no_cue"}
-    built = task(source=source, splits={"train": "train", "dev": "dev"}, ood={"no_cue": entry})
-    out = prepare_dataset(tmp_path, "cue", {"cue": built}, tmp_path / "out")
-    counts = json.loads((out / "task.json").read_text())["counts"]
-    assert counts == {"train": 5, "dev": 4, "no_cue": 3}

@@ -34,12 +34,6 @@ def test_pairs_identifiers_and_paths_with_data_in_front(tmp_path: Path, read: Re
     assert read_split(tmp_path, "mine", FILES, "data/sub/a.csv", declare(columns=columns)).examples[0].idx == "7"
 
 
-def test_what_stands_in_keys_of_files_is_what_was_said() -> None:
-    assert FilesSource(kind="files", get="it is elsewhere").model_dump(mode="json") == {"kind": "files"}
-    said = {"kind": "files", "quoted": True, "decimal": ","}
-    assert FilesSource.model_validate(said).model_dump(mode="json") == said
-
-
 # ----------------------------------------------------------------------------------- labels
 
 
@@ -216,7 +210,6 @@ def test_where_files_may_be(tmp_path: Path, read: Read, declare: Callable[..., D
     os.mkfifo(tmp_path / "data" / "pipe.csv")
     for name, code in {
         "trian.csv": "file-missing",
-        "dev1.csv": "file-missing",
         "../secret.csv": "outside-data",
         str(tmp_path / "secret.csv"): "outside-data",
         "train.xls": "unknown-format",
@@ -226,6 +219,3 @@ def test_where_files_may_be(tmp_path: Path, read: Read, declare: Callable[..., D
     }.items():
         with raises_code(DataError, code):
             read_split(tmp_path, "mine", FILES, name, declare())
-    source = FilesSource(kind="files", get="it is reviews.tsv of the authors")
-    with raises_code(DataError, "file-missing", "put it at data/a/b.tsv: it is reviews.tsv of the authors"):
-        read_split(tmp_path, "mine", source, "a/b.tsv", declare())

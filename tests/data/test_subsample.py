@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.data.subsample import draw, write_subsamples
-from regft_core.errors import DataError
-from tests.errors import raises_code
 
 ROOT = Path(__file__).resolve().parents[2]
 label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=80)
@@ -81,11 +79,6 @@ def test_the_draw_never_changes_between_versions() -> None:
     assert draw(1000, [0] * 1000, 8, seed=0, task="sst2") == [739, 803, 679, 29, 261, 322, 972, 405]
 
 
-def test_too_large_a_size_says_how_many_there_are() -> None:
-    with raises_code(DataError, "size-too-large", "size 300", "has 200"):
-        draw(200, [0] * 200, 300, seed=0, task="t")
-
-
 def dataset(root: Path) -> Path:
     folder = root / "work" / "datasets" / "t"
     train = [Example(str(i), f"text {i // 2}", None, i % 2) for i in range(20)]
@@ -122,39 +115,6 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
     entry = json.loads((out / "20" / "manifest.json").read_text())["seeds"]["5"]
     assert entry["label_counts"] == {"no": 10, "yes": 10}
     assert entry["duplicates_with"] == {"dev": 1, "far": 9}
-
-
-def test_a_task_that_is_not_prepared(tmp_path: Path) -> None:
-    with raises_code(DataError, "not-prepared", "t'"):
-        write_subsamples(tmp_path, "t", [8], [0])
-
-
-def test_full_size_and_repetition(tmp_path: Path) -> None:
-    dataset(tmp_path)
-    out = write_subsamples(tmp_path, "t", ["full"], [1], stratified=True)
-    first = (out / "full" / "manifest.json").read_bytes()
-    assert json.loads(first)["n"] == 20
-    write_subsamples(tmp_path, "t", ["full"], [1], stratified=True)
-    assert (out / "full" / "manifest.json").read_bytes() == first
-
-
-def test_a_size_or_seed_less_leaves_nothing_of_it(tmp_path: Path) -> None:
-    dataset(tmp_path)
-    write_subsamples(tmp_path, "t", [8, 6], [0, 1])
-    out = write_subsamples(tmp_path, "t", [6], [1])
-    assert sorted(p.name for p in out.rglob("*")) == ["6", "manifest.json", "seed-1.jsonl"]
-
-
-def test_who_refuses_at_the_last_moment_leaves_the_old_folder(tmp_path: Path) -> None:
-    dataset(tmp_path)
-    out = write_subsamples(tmp_path, "t", [8], [0])
-
-    def refuse(_: Path) -> None:
-        raise DataError("out-of-date", "changed meanwhile")
-
-    with raises_code(DataError, "out-of-date"):
-        write_subsamples(tmp_path, "t", [6], [0], before_commit=refuse)
-    assert [p.name for p in out.iterdir()] == ["8"]
 
 
 def test_evaluation_rows_do_not_influence_the_draw(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regft_core.data.examples import Example
-from regft_core.data.file_format import DELIMITERS, Table, column_problems
+from regft_core.data.file_format import DELIMITERS
 from regft_core.data.sources import read_split
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
@@ -100,33 +100,6 @@ def test_a_delimiter_that_is_said_is_taken(tmp_path: Path, read: Read, declare: 
         read("a.csv", "text;a, b;label\nx;y;good\n")
     source = FilesSource(kind="files", delimiter=";")
     assert read_split(tmp_path, "mine", source, "a.csv", declare()).examples[0].text == "x"
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted", "delimiter"),
-    [
-        (["a;b"], "a", ";"),
-        (["a\tb"], "b", "tab"),
-        (["a;x", " y;b"], "b", ";"),
-        (["a;b"], "c", ""),
-        (["a"], "b", ""),
-    ],
-)
-def test_a_header_that_was_split_at_the_wrong_character_tells_its_delimiter(
-    names: list[str], wanted: str, delimiter: str
-) -> None:
-    ((_, _, hint),) = column_problems(Table(names, iter(())), [("--text", wanted)])
-    assert ("--delimiter" in hint) == bool(delimiter)
-    assert delimiter in hint
-
-
-def test_20_000_columns_are_no_trouble(tmp_path: Path) -> None:
-    names = [f"column {number}" for number in range(20_000)]
-    (tmp_path / "wide.csv").write_text("\n".join([",".join(names), ",".join("x" * 20_000)]))
-    assert rows_of(tmp_path / "wide.csv")[0] == names
-    (tmp_path / "twice.csv").write_text(",".join([*names, "column 7"]) + "\n")
-    with raises_code(DataError, "column-twice", "'column 7'"):
-        rows_of(tmp_path / "twice.csv")
 
 
 # ----------------------------------------------------------------------------------- encodings

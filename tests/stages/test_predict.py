@@ -144,11 +144,6 @@ def test_a_model_of_pairs_needs_both_texts(exported: dict[tuple[str, str], Path]
     with raises_code(DataError, "column-missing", "no column 'other' (--text-pair)"):
         predict_file(pairs, data, tmp_path / "out.csv")
     assert predict_file(pairs, data, tmp_path / "out.csv", text_pair="second").rows == 1
-    # Equally near names: the guesses keep the order of the file, and do not swap the texts.
-    data = write_csv(tmp_path / "near.csv", [("text_a", "text_b"), ("good film", "bad film")])
-    said = ("did you mean 'text_a'?", "did you mean 'text_b'")
-    with raises_code(DataError, "column-missing", *said):
-        predict_file(pairs, data, tmp_path / "near-out.csv", text="text", text_pair="text_pair")
 
 
 def test_an_output_is_replaced_whole_or_not_at_all(model: ServedModel, data: Path) -> None:

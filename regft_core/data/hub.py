@@ -11,12 +11,12 @@ import errno
 import hashlib
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from regft_core.data.file_format import Row
-from regft_core.data.hub_shadow import shadow_problem
 from regft_core.data.table import parquet
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.io.canonical import sha256_file
@@ -25,6 +25,17 @@ from regft_core.schema.tasks import HubSource
 
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"
+#: Refusals of the hub by the client's error: code, message, hint.
+_REFUSALS = {
+    "GatedRepoError": ("hub-access", "access is gated", "accept its terms on the hub and log in (hf auth login)"),
+    "RepositoryNotFoundError": ("unknown-hub-id", "the hub has no such repository, or it is private", "check the id"),
+    "DatasetNotFoundError": ("unknown-hub-id", "the hub has no such data set, or it is private", "check the id"),
+    "RevisionNotFoundError": (
+        "unknown-revision",
+        "the hub has no such revision",
+        "take a commit (40 hex digits) from its list of commits",
+    ),
+}
 
 
 def split_folder(root: Path, source: HubSource, split: str) -> Path:
@@ -94,81 +105,78 @@ def download(source: HubSource, split: str) -> tuple[Any, str]:
 
 
 def _explained(source: HubSource, split: str, where: str) -> tuple[Any, str]:
-    local = (
-        "or use local files: source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/ "
-        "(data/README.md)"
-    )
     if shadow := shadow_problem(source.id, Path()):
         raise DataError("dataset-shadowed", f"{where}: {shadow[0]}\n    -> {shadow[1]}")
     try:
         return download(source, split)
-    except RegftError:
-        raise
     except Exception as error:
-        if disk := disk_full(error):
-            raise StoreError("disk-full", f"{where}: {disk}") from error
-        if is_unreachable(error):
-            raise DataError(
-                "hub-unreachable",
-                f"{where}: the Hugging Face hub cannot be reached ({first_line(error)})"
-                f"\n    -> run where it can (and HF_HUB_OFFLINE is not set), {local}",
-            ) from error
-        if type(error).__name__ == "RevisionNotFoundError":
-            raise DataError(
-                "unknown-revision",
-                f"{where}: the hub has no revision '{source.revision}' of {source.id}"
-                f"\n    -> take a commit (40 hex digits) from the set's list of commits, {local}",
-            ) from error
-        if type(error).__name__ in ("RepositoryNotFoundError", "DatasetNotFoundError"):
-            raise DataError(
-                "unknown-hub-id",
-                f"{where}: the hub has no data set '{source.id}', or it is private\n    -> check the id, {local}",
-            ) from error
-        if isinstance(error, RuntimeError) and "script" in str(error).lower():
-            raise DataError(
-                "dataset-runs-code",
-                f"{where}: this dataset runs code of its own, which regft refuses"
-                f"\n    -> name a revision with data files only (often refs/convert/parquet), {local}",
-            ) from error
-        raise DataError(
-            "dataset-unloadable",
-            f"{where}: cannot be loaded at revision '{source.revision}' ({type(error).__name__}: {first_line(error)})"
-            f"\n    -> check id, config, revision and split, {local}",
-        ) from error
+        instead = (
+            "use local files: source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/ "
+            "(data/README.md)"
+        )
+        raise hub_error(error, DataError, f"{where}, revision '{source.revision}'", instead) from error
 
 
-def disk_full(error: BaseException) -> str | None:
-    """What to say when ``error``, or what caused it, is a full disk; None when none of them is."""
-    for cause in causes(error):
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = f" ({cause.filename})" if cause.filename else ""
-            return f"the disk is full{place}\n    -> free some space and run it again: what is complete stays"
+def shadow_problem(hub_id: str, folder: Path) -> tuple[str, str] | None:
+    """Return (message, hint) when the library that reads the hub would not look there for ``hub_id``.
+
+    ``datasets`` prefers a file or folder of that name where it runs, and takes a word without an
+    owner (csv, text) for one of its own readers, which collects files from there.
+    """
+    if "/" not in hub_id:
+        return f"'{hub_id}' names no owner, so it could mean something else than a dataset on the hub", (
+            "give the whole id, owner/name, for instance nyu-mll/glue"
+        )
+    if os.path.lexists(folder / hub_id):
+        return f"the project has a folder or file '{hub_id}', which would be read in place of the hub", (
+            f"rename or move '{hub_id}' ({(folder / hub_id).absolute()}), or read it with source: {{kind: files}}"
+        )
     return None
 
 
-def is_unreachable(error: BaseException) -> bool:
-    """Whether ``error``, or what caused it, says that there was no way to the hub."""
+def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str) -> RegftError:
+    """Return what a client of the hub raised as an error of ``kind``; a full disk is a StoreError.
+
+    Args:
+        where: heads the message.
+        instead: what to do without the hub, as the end of a hint.
+    """
+    lines = str(error).splitlines()
+    reason = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    for name in (base.__name__ for base in type(error).__mro__):
+        if name in _REFUSALS:
+            code, message, hint = _REFUSALS[name]
+            return kind(code, f"{where}: {message}\n    -> {hint}, or {instead}")
+    chain = _causes(error)
+    for cause in chain:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = f" ({cause.filename})" if cause.filename else ""
+            hint = "free some space and run it again: what is complete stays"
+            return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
+    if any(map(_is_unreachable, chain)):
+        hint = f"run where it can (and HF_HUB_OFFLINE is not set), or {instead}"
+        message = f"{where}: the Hugging Face hub cannot be reached ({reason})"
+        return kind("hub-unreachable", f"{message}\n    -> {hint}")
+    hint = f"check id, revision and split, run it again (what is complete stays), or {instead}"
+    return kind("download-failed", f"{where}: cannot be downloaded ({reason})\n    -> {hint}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return ``error`` and what caused it, the last first."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return chain
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Return whether an error says that there was no way to the hub."""
     names = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
     parts = ("couldn't reach", "offline mode", "connection error", "name resolution")
-    return any(
-        isinstance(cause, ConnectionError | TimeoutError)
-        or type(cause).__name__ in names
-        or any(part in str(cause).lower() for part in parts)
-        for cause in causes(error)
+    return (
+        isinstance(error, ConnectionError | TimeoutError)
+        or type(error).__name__ in names
+        or any(part in str(error).lower() for part in parts)
     )
-
-
-def causes(error: BaseException) -> list[BaseException]:
-    """``error`` and what caused it, the last first."""
-    found: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
-        current = current.__cause__ or current.__context__
-    return found
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a message, or the error's type."""
-    lines = str(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__

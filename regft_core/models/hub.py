@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from regft_core.data.hub import disk_full, first_line, is_unreachable
-from regft_core.errors import ModelError, StoreError
+from regft_core.data.hub import hub_error
+from regft_core.errors import ModelError
 from regft_core.io.files import atomic_directory, write_json
 from regft_core.models.aliases import fetched_directory
 
@@ -55,10 +55,10 @@ def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
     converted = converted_directory(name, revision, root)
     if (converted / _SOURCE).is_file():
         return converted, json.loads((converted / _SOURCE).read_text(encoding="utf-8"))["commit"]
-    path = _snapshot(name, revision, PATTERNS)
+    path = snapshot(name, revision, PATTERNS)
     if _has_safetensors(path):
         return path, path.name  # the directory carries the commit's name, also when a branch was asked for
-    path = _snapshot(name, path.name, [*PATTERNS, *BIN_PATTERNS])
+    path = snapshot(name, path.name, [*PATTERNS, *BIN_PATTERNS])
     weights = sorted(path.glob(BIN_PATTERNS[0]))
     if not weights:
         raise ModelError(
@@ -84,40 +84,19 @@ def _has_safetensors(path: Path) -> bool:
     return bool(shards) and all((path / shard).is_file() for shard in shards)
 
 
-def _snapshot(name: str, revision: str, patterns: Sequence[str]) -> Path:
-    from huggingface_hub import errors, snapshot_download
+def snapshot(name: str, revision: str, patterns: Sequence[str]) -> Path:
+    """Download files of a repository at a revision into the hub's cache. Raises ModelError, or StoreError."""
+    from huggingface_hub import snapshot_download
 
-    what = f"model '{name}' at revision '{revision}'"
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
-    except errors.GatedRepoError as error:
-        raise ModelError(
-            "hub-access", f"{what}: access is gated; accept its terms on the hub and log in (hf auth login)"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelError(
-            "unknown-hub-id", f"{what}: no such repository on the hub, or it is private; check model.name"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelError("unknown-revision", f"{what}: the hub has no such revision; check model.revision") from error
-    except Exception as error:  # connection errors come as many types, all with the same advice
-        if disk := disk_full(error):
-            raise StoreError("disk-full", f"{what}: {disk}") from error
-        if not is_unreachable(error):
-            raise ModelError(
-                "download-failed",
-                f"{what}: cannot be downloaded ({type(error).__name__}: {first_line(error)})\n    -> run it again: "
-                "what is complete stays",
-            ) from error
-        raise ModelError(
-            "hub-unreachable",
-            f"{what}: cannot reach the hub ({type(error).__name__}) and the model is not in its local cache. "
-            "Give a local directory as model.name, or 'minilm', which needs no network.",
-        ) from error
+    except Exception as error:
+        instead = "give a local directory as model.name, or 'minilm', which needs no network"
+        raise hub_error(error, ModelError, f"model '{name}' at revision '{revision}'", instead) from error
 
 
 def convert(weights: Sequence[Path], target: Path, what: str) -> None:
-    """Write the tensors of ``.bin`` files as one safetensors file, and read it back to compare.
+    """Write the tensors of ``.bin`` files as one safetensors file.
 
     Tensors that share memory (tied embeddings) are written once each, so that every name stays. ``what`` names the
     model in messages.
@@ -125,40 +104,24 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
     Raises ModelError for a file that holds more than tensors, or that cannot be read.
     """
     import torch
-    from safetensors.torch import load_file
 
     from regft_core.io.tensors import write_tensors
 
     tensors: dict[str, Any] = {}
     for file in weights:
         try:
-            found = torch.load(file, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
+            loaded = torch.load(file, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+            code = "unsafe-pickle" if isinstance(error, pickle.UnpicklingError) else "damaged-file"
             raise ModelError(
-                "unsafe-pickle",
-                f"{what}: {file.name} holds more than tensors, and reading it would run its code ({first_line(error)})"
-                "\n    -> take a repository with safetensors, or convert it where you trust it",
+                code,
+                f"{what}: {file.name} is damaged, or holds more than tensors, and reading it would run its code "
+                f"({str(error)[:200]})\n    -> fetch it again, or take a repository with safetensors",
             ) from error
-        except (RuntimeError, EOFError, ValueError) as error:
-            raise ModelError(
-                "damaged-file", f"{what}: {file.name} cannot be read ({first_line(error)})\n    -> fetch it again"
-            ) from error
-        if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        if not isinstance(loaded, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in loaded.values()):
             raise ModelError(
                 "unsafe-pickle",
                 f"{what}: {file.name} is not a table of tensors by name\n    -> take a repository with safetensors",
             )
-        tensors |= found
+        tensors |= loaded
     write_tensors(target, tensors, {"format": "pt"})
-    written = load_file(target)
-    if written.keys() != tensors.keys() or not all(_same(tensors[key], written[key]) for key in tensors):
-        raise ModelError("damaged-file", f"{what}: the converted weights differ from the originals; fetch it again")
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same bytes; NaN equals itself."""
-    import torch
-
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return False
-    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))

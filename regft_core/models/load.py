@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from regft_core.errors import ModelError
+from regft_core.errors import ModelError, RegftError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.devices import computing_alone
@@ -262,7 +261,7 @@ def _config(source: ModelSource) -> Any:
         try:
             with quiet():
                 return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # each family fails in its own way on values that it has no use for
             raise ModelError(
                 "bad-model-config",
                 f"model '{source.name}': {path / 'config.json'} is not usable: {error}\n"
@@ -301,7 +300,9 @@ def _from_pretrained(
                     output_loading_info=True,
                     **options,
                 )
-        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        except RegftError:
+            raise
+        except Exception as error:
             raise ModelError(
                 "cannot-load",
                 f"model '{source.name}': the weights in {path} cannot be loaded: {error}\n"

@@ -233,8 +233,7 @@ def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "cannot reach the hub" in done.stdout
-    assert "local directory" in done.stdout
+    assert "hub cannot be reached" in done.stdout
     assert "minilm" in done.stdout
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regft_core.data.builtin import SPLITS
 from regft_core.data.file_format import NAMED, Table, WrongFile, column_problems, is_known, suffix_of
-from regft_core.data.hub_shadow import shadow_problem
+from regft_core.data.hub import shadow_problem
 from regft_core.data.table import opened
 from regft_core.errors import Problem
 from regft_core.io.paths import what_is

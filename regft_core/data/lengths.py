@@ -41,6 +41,22 @@ class Read:
     cut_at_limit: list[bool]
 
 
+@dataclass(frozen=True)
+class Lengths:
+    """Rows in tokens.
+
+    Attributes:
+        modes: ``jointly`` and, for pairs, ``separately``, where an example is as long as the longer of its texts.
+        unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
+        alike: how many different texts, of those with such tokens, have the tokens of another text.
+    """
+
+    modes: dict[str, Read]
+    unknown: int
+    total: int
+    alike: int
+
+
 def measure(
     examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None, reading: Reading | None = None
 ) -> dict[str, Any]:
@@ -55,14 +71,14 @@ def measure(
 
     Returns ``{"rows", "measured", "unknown", "alike", "jointly": {...}}``, for pairs also ``"separately"``; each
     reading has ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
-    ``unknown`` is the share of tokens that stand for what the vocabulary lacks; ``alike`` the number of different
-    texts, among those with such tokens, whose tokens are those of another text.
+    ``unknown`` is the share of tokens that stand for what the vocabulary lacks; ``alike`` as in ``Lengths``.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
-    found: dict[str, Any] = {"rows": len(examples), "measured": count, **_unread(chosen, tokenizer)}
     lengths = row_lengths(chosen, tokenizer, max_length, reading, limit)
-    return found | {mode: _reading(read) for mode, read in lengths.items()}
+    unknown = lengths.unknown / lengths.total if lengths.total else 0.0
+    counts = {"rows": len(examples), "measured": count, "unknown": unknown, "alike": lengths.alike}
+    return counts | {mode: _reading(read) for mode, read in lengths.modes.items()}
 
 
 def row_lengths(
@@ -71,15 +87,21 @@ def row_lengths(
     max_length: int,
     reading: Reading | None = None,
     limit: int | None = None,
-) -> dict[str, Read]:
-    """How long each row is, and whether it is cut: ``jointly`` and, for pairs, ``separately``.
-
-    Separately, an example counts as long as the longer of its two texts.
-    """
+) -> Lengths:
+    """Return how long each row is, whether it is cut, and what the vocabulary lacks; each text is tokenised once."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     how = reading or Reading()
-    (before,) = _counts([how.instruction], tokenizer)
+    paired = bool(examples) and examples[0].text_pair is not None
+    firsts = [how.instruction + example.text for example in examples]
+    seconds = [example.text_pair or "" for example in examples] if paired else []
+    texts = list(dict.fromkeys([how.instruction, *firsts, *seconds]))
+    ids: dict[str, list[int]] = {}
+    for start in range(0, len(texts), _CHUNK):
+        chunk = texts[start : start + _CHUNK]
+        encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+        ids |= {text: encoding.ids for text, encoding in zip(chunk, encodings)}
+    before, single = len(ids[how.instruction]), tokenizer.num_special_tokens_to_add(False)
 
     def read(lengths: list[int], shorter: list[int], fixed: int) -> Read:
         rows = list(zip(lengths, shorter, strict=True))
@@ -87,52 +109,20 @@ def row_lengths(
         at_limit = [limit is not None and not how.read(length, other, fixed, limit) for length, other in rows]
         return Read(lengths, cut, at_limit)
 
-    first = _counts([how.instruction + example.text for example in examples], tokenizer)
-    single = tokenizer.num_special_tokens_to_add(False)
-    none = [0] * len(first)
-    if not examples or examples[0].text_pair is None:
-        return {"jointly": read([one + single for one in first], none, single + before)}
-    second = _counts([example.text_pair or "" for example in examples], tokenizer)
-    both = tokenizer.num_special_tokens_to_add(True)
-    pairs = list(zip(first, second, strict=True))
-    return {
-        "jointly": read(
-            [one + other + both for one, other in pairs],
-            [min(one - before, other) for one, other in pairs],
-            both + before,
-        ),
-        "separately": read([max(one, other + before) + single for one, other in pairs], none, single + before),
-    }
-
-
-def _counts(texts: Sequence[str], tokenizer: Any) -> list[int]:
-    return [len(ids) for ids in _tokens(texts, tokenizer)]
-
-
-def _tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[list[int]]:
-    for start in range(0, len(texts), _CHUNK):
-        for encoding in tokenizer.encode_batch_fast(texts[start : start + _CHUNK], add_special_tokens=False):
-            yield encoding.ids
-
-
-def _unread(examples: Sequence[Example], tokenizer: Any) -> dict[str, Any]:
-    """Return ``unknown`` and ``alike`` of ``measure``."""
-    texts = dict.fromkeys(text for example in examples for text in (example.text, example.text_pair) if text)
-    rows: Counter[tuple[int, ...]] = Counter()
-    unknown = total = 0
-    for ids, count in unknown_tokens(list(texts), tokenizer):
-        unknown, total = unknown + count, total + len(ids)
-        rows[tuple(ids)] += count > 0
-    return {"unknown": unknown / total if total else 0.0, "alike": sum(n for n in rows.values() if n > 1)}
-
-
-def unknown_tokens(texts: Sequence[str], tokenizer: Any) -> Iterator[tuple[list[int], int]]:
-    """The tokens of each text, and how many of them stand for what the vocabulary lacks."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    none = [0] * len(firsts)
+    if paired:
+        both = tokenizer.num_special_tokens_to_add(True)
+        pairs = [(len(ids[one]), len(ids[other])) for one, other in zip(firsts, seconds, strict=True)]
+        joined, shorter = [sum(pair) + both for pair in pairs], [min(one - before, other) for one, other in pairs]
+        longer = [max(one, other + before) + single for one, other in pairs]
+        modes = {"jointly": read(joined, shorter, both + before), "separately": read(longer, none, single + before)}
+    else:
+        modes = {"jointly": read([len(ids[text]) + single for text in firsts], none, single + before)}
     absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
-    for ids in _tokens(texts, tokenizer):
-        yield ids, sum(token in absent for token in ids)
+    unknown = {text: sum(token in absent for token in tokens) for text, tokens in ids.items()}
+    same = Counter(tuple(ids[text]) for text, count in unknown.items() if count)
+    total = sum(map(len, ids.values()))
+    return Lengths(modes, sum(unknown.values()), total, sum(count for count in same.values() if count > 1))
 
 
 def _reading(read: Read) -> dict[str, Any]:
@@ -232,31 +222,13 @@ def share(value: float) -> str:
 
 def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     """Task -> content of its file, as text: one line per set and way of reading."""
-    head = ("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")
-    lines: list[tuple[str, ...]] = [head]
+    lines = [("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")]
     for task, found in tasks.items():
         for name, measured in in_order(found["sets"]).items():
-            for mode in ("jointly", "separately"):
-                if mode not in measured:
-                    continue
-                one = measured[mode]
-                paired = mode if "separately" in measured else "-"
-                numbers = (f"{one[key]:,}" for key in ("median", "p95", "longest"))
-                lines.append(
-                    (
-                        task,
-                        name,
-                        paired,
-                        f"{measured['rows']:,}",
-                        *numbers,
-                        share(one["cut"]),
-                        share(measured["unknown"]),
-                    )
-                )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            word.ljust(width) if i < 3 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))
-        )
-        for line in lines
-    )
+            for mode in (mode for mode in ("jointly", "separately") if mode in measured):
+                one, paired = measured[mode], mode if "separately" in measured else "-"
+                numbers = (f"{number:,}" for number in (measured["rows"], one["median"], one["p95"], one["longest"]))
+                lines.append((task, name, paired, *numbers, share(one["cut"]), share(measured["unknown"])))  # type: ignore[arg-type]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    left = [str.ljust] * 3 + [str.rjust] * 6
+    return "\n".join("  ".join(map(lambda fit, *of: fit(*of), left, line, widths)) for line in lines)

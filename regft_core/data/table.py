@@ -82,9 +82,12 @@ def open_table(
 
 @contextmanager
 def explained_as(where: str) -> Iterator[None]:
-    """Turn a WrongFile, whenever it is noticed, into a DataError that begins with ``where``."""
+    """Turn a WrongFile, whenever it is noticed, into a DataError that begins with ``where``; also what is not UTF-8."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        hint = "convert it first, for instance with iconv"
+        raise DataError("not-utf8", f"{where}: is not UTF-8 text ({error.reason})\n    -> {hint}") from error
     except WrongFile as wrong:
         hint = f"\n    -> {wrong.hint}" if wrong.hint else ""
         raise DataError(wrong.code, f"{where}: {wrong}{hint}") from wrong

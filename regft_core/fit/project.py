@@ -89,7 +89,7 @@ class Draft:
         for name in self.encoders:
             encoder = EncoderConfig(name=name)
             source = resolve_model(encoder, self.root)
-            every = row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST)["jointly"].tokens
+            every = row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST).modes["jointly"].tokens
             most = min(longest_input(source, encoder) or LONGEST, LONGEST)
             ordered = sorted(every)
             wanted = ordered[max(0, int((1 - CUT) * len(ordered) + 0.999) - 1)]

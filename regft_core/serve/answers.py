@@ -75,10 +75,9 @@ def answers(
     present = [example for example in examples if example is not None]
     if scores is None:
         scores = model.scores(present).tolist() if present else []
-        unknown, tokens = model.unknown(present)
-        counted.unknown, counted.tokens = counted.unknown + unknown, counted.tokens + tokens
     rows = iter(scores)
-    counted.cut += model.cut(present) if present else 0
+    cut, unknown, tokens = model.count_tokens(present)
+    counted.cut, counted.unknown, counted.tokens = counted.cut + cut, counted.unknown + unknown, counted.tokens + tokens
     counted.empty += len(examples) - len(present)
     counted.words_for_none += sum(means_none(example.text) for example in present)
     kind = find(model.served.kind)

@@ -22,10 +22,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from regft_core import __version__
-from regft_core.data.examples import Example
+from regft_core.data.examples import Example, WrongText
 from regft_core.data.file_format import Row
 from regft_core.data.table import parse_json
-from regft_core.errors import DataError, text_of
 from regft_core.names import suggestion
 from regft_core.serve.answers import Counted, answers, encodable
 from regft_core.serve.batching import Batcher, Full
@@ -121,14 +120,14 @@ class Service:
                 raise Refused(422, "column-missing", f"row {number} has no '{name}'; {hint}")
         try:
             return example_of(Row(f"row {number}", row), self.columns)
-        except DataError as error:
-            raise Refused(422, error.code, text_of(error)) from error
+        except WrongText as error:
+            raise Refused(422, "not-text", f"row {number}: {error}") from error
 
 
 def together(model: ServedModel, requests: Sequence[Sequence[Example | None]]) -> list[dict[str, Any]]:
     """The bodies that answer some requests, whose texts share batches.
 
-    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``scoring.predict``).
+    In fp32 a probability moves by about 1e-6 at most with the texts that share its batch (``evaluate/predict.py``).
     """
     every = [example for examples in requests for example in examples if example is not None]
     scores = iter(model.scores(every).tolist() if every else [])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from regft_core.data.batches import Padding, padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.data.lengths import row_lengths, unknown_tokens
+from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
@@ -114,24 +114,16 @@ class ServedModel:
         sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
         return over_sets(encoded, sets, logits).astype(np.float64)
 
-    def unknown(self, examples: Sequence[Example]) -> tuple[int, int]:
-        """How many tokens of the examples stand for what the vocabulary lacks, and how many tokens they have."""
-        if self.answers is not None:
-            return 0, 0
-        texts = [text for example in examples for text in (example.text, example.text_pair) if text]
-        found = [(count, len(ids)) for ids, count in unknown_tokens(texts, self.tokenizer.backend_tokenizer)]
-        return sum(count for count, _ in found), sum(total for _, total in found)
-
-    def cut(self, examples: Sequence[Example]) -> int:
-        """How many of the examples are longer than what the model reads."""
+    def count_tokens(self, examples: Sequence[Example]) -> tuple[int, int, int]:
+        """Return how many examples are longer than what the model reads, unknown tokens, and all tokens."""
         most = self.served.max_length
-        if self.answers is not None or most is None:
-            return 0
-        if (prompt := self._prompt) is not None:
-            room = prompt.room(most)
-            return sum(length > room for length in prompted_lengths(examples, self.tokenizer, prompt))
+        if self.answers is not None or most is None or not examples:
+            return 0, 0, 0
         lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, most, self._reading)
-        return sum(lengths["separately" if self.rows_per_example == 2 else "jointly"].cut)
+        cut = sum(lengths.modes["separately" if self.rows_per_example == 2 else "jointly"].cut)
+        if (prompt := self._prompt) is not None:
+            cut = sum(length > prompt.room(most) for length in prompted_lengths(examples, self.tokenizer, prompt))
+        return cut, lengths.unknown, lengths.total
 
 
 def load_served(directory: Path, device: str, precision: str = "fp32") -> ServedModel:
@@ -177,7 +169,6 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             "    -> put tokenizer and weights of one model there, or export it again",
         )
     config = model.config
-    labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if served is None:
         kind = of_model(config.problem_type, config.num_labels)
         if kind is None:
@@ -187,18 +178,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
                 "    -> give a directory that `regft export` wrote",
             )
         served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
-    labels = served.labels or labels
-    if alike := {name for name in labels if labels.count(name) > 1}:
-        raise ModelError(
-            "labels-alike",
-            f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)\n"
-            "    -> give each its own name there",
-        )
-    if len(labels) != config.num_labels:
-        raise ModelError(
-            "counts-differ",
-            f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
-        )
+    labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))
     return ServedModel(
         served,
         labels,

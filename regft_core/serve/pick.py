@@ -82,7 +82,7 @@ def pick_file(
     how = format_of(data, how, model, columns)
     with open_table(data, how) as table:
         names = list(table.names)
-        require_columns(table, columns.options, data)
+        require_columns(table, columns, (), data)
         given = list(table.rows)
     rows: dict[tuple[str, str | None], tuple[Row, Example]] = {}
     empty = 0

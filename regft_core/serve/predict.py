@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from regft_core import __version__
 from regft_core.data.file_format import Row, Table
@@ -21,19 +20,39 @@ from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.serve.answers import Counted, Writer, answers, check_output, columns_of
 from regft_core.serve.model import ServedModel
 from regft_core.serve.partial import partial_file
-from regft_core.serve.reading import (
-    Columns,
-    columns_of_requests,
-    format_of,
-    readable,
-    require_columns,
-    require_readable,
-)
+from regft_core.serve.reading import Columns, columns_of_requests, format_of, readable, require_columns
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
 CHUNK_ROWS = 2_000
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)
+
+
+@dataclass
+class Answering:
+    """Rows of one file or stream, answered chunk by chunk and written."""
+
+    model: ServedModel
+    columns: Columns
+    keep: Sequence[str]
+    writer: Writer
+    counted: Counted
+
+    def answer(self, rows: Sequence[Row]) -> None:
+        """Write the answer to each row."""
+        examples = [readable(row, self.columns, self.counted) for row in rows]
+        kept = [{name: row.values.get(name) for name in self.keep} for row in rows]
+        for values in answers(self.model, examples, self.counted, kept):
+            self.writer.row(values)
+
+    def end(self, data: Path | str) -> None:
+        """Raise DataError where no row could be read, or there was none."""
+        counted = self.counted
+        if not counted.rows:
+            raise DataError("no-rows", f"{data}: no rows\n    -> nothing to predict")
+        if counted.rows == counted.unreadable:
+            first, hint = counted.unreadable_rows[0], "name another column: --text COLUMN"
+            raise DataError("not-text", f"{data}: no row has a text: {first}\n    -> {hint}")
 
 
 def predict_file(
@@ -70,7 +89,7 @@ def predict_file(
     columns = columns_of_requests(model, text, text_pair)
     how = format_of(data, how, model, columns)
     with open_table(data, how) as table:
-        require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], data)
+        require_columns(table, columns, keep, data)
         names = answer_columns(model, keep, data)
         with partial_file(out, _key(model, data, how, columns, keep, names)) as partial:
             counted = Counted(**partial.counted)
@@ -78,15 +97,14 @@ def predict_file(
             if partial.counted:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
+            answering = Answering(model, columns, keep, writer, counted)
             progress = Progress(table, counted.rows)
             while chunk := list(islice(table.rows, CHUNK_ROWS)):
-                examples = [readable(row, columns, counted) for row in chunk]
-                for values in answers(model, examples, counted, [kept(row, keep) for row in chunk]):
-                    writer.row(values)
+                answering.answer(chunk)
                 partial.keep(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
             progress.end()
-            require_readable(counted, data)
+            answering.end(data)
     counted.seconds = time.monotonic() - started
     return counted
 
@@ -101,33 +119,16 @@ def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) ->
     return ["row", *keep, *names]
 
 
-def kept(row: Row, keep: Sequence[str]) -> dict[str, Any]:
-    """The columns of a row that are copied."""
-    return {name: row.values.get(name) for name in keep}
-
-
 def _key(
-    model: ServedModel,
-    data: Path,
-    how: FileFormat,
-    columns: Columns,
-    keep: Sequence[str],
-    names: Sequence[str],
+    model: ServedModel, data: Path, how: FileFormat, columns: Columns, keep: Sequence[str], names: Sequence[str]
 ) -> str:
     """Hash of what decides the bytes of the output: files by size and time of change, options, threads, torch."""
     import torch
 
-    of_model = sorted(model.directory.rglob("*"))
-    states = [(str(path.resolve()), *_state(path)) for path in [data, *(path for path in of_model if path.is_file())]]
+    files = [data, *(path for path in sorted(model.directory.rglob("*")) if path.is_file())]
+    states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
-    return sha256_text(
-        canonical_json([states, machine, asdict(how), columns.text, columns.text_pair, list(keep), list(names)])
-    )
-
-
-def _state(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns
+    return sha256_text(canonical_json([states, machine, asdict(how), asdict(columns), list(keep), list(names)]))
 
 
 class Progress:
@@ -137,7 +138,7 @@ class Progress:
     """
 
     def __init__(self, table: Table, resumed: int = 0) -> None:
-        self._done, self._resumed, self._skipped = table.done, resumed, table.done()
+        self._done, self._resumed = table.done, resumed
         self._terminal = sys.stderr.isatty()
         self._started = self._last = time.monotonic()
 
@@ -146,11 +147,8 @@ class Progress:
         if now - self._last < _EVERY[0 if self._terminal else 1]:
             return
         self._last = now
-        spent, done = now - self._started, self._done()
-        here = done - self._skipped
-        left = f", about {spent * (1 - done) / here:.0f} s left" if here > 0 and done < 1 else ""
-        rate = (rows - self._resumed) / spent
-        text = f"{rows:,} rows, {100 * done:.0f}% of the file, {rate:,.0f} rows/s{left}"
+        rate = (rows - self._resumed) / (now - self._started)
+        text = f"{rows:,} rows, {100 * self._done():.0f}% of the file, {rate:,.0f} rows/s"
         drawing(sys.stderr).write(f"\r{text}\x1b[K" if self._terminal else f"  {text}\n")
         sys.stderr.flush()
 

@@ -47,9 +47,8 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
 
     A file that tells its encoding and has the columns is read as it is.
     """
-    told = {name: value for name, value in model.served.file_format.items() if not getattr(how, name)}
-    completed = replace(how, **told)
-    if completed == how or not path.is_file():
+    completed = replace(how, **{k: value for k, value in model.served.file_format.items() if not getattr(how, k)})
+    if completed == how:
         return how
     try:
         with opened(path, how, "option") as table:
@@ -62,9 +61,9 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
     return how
 
 
-def require_columns(table: Table, wanted: Sequence[tuple[str, str]], data: Path | str) -> None:
-    """Raise DataError when a wanted column (option that names it, column) is not there."""
-    if problems := column_problems(table, wanted):
+def require_columns(table: Table, columns: Columns, keep: Sequence[str], data: Path | str) -> None:
+    """Raise DataError when a column of the texts, or one to ``keep``, is not there."""
+    if problems := column_problems(table, [*columns.options, *(("--keep", name) for name in keep)]):
         lines = "; ".join(f"{message} ({option})" for option, message, _ in problems)
         hints = dict.fromkeys(hint for _, _, hint in problems)
         options = " ".join(f"{option} COLUMN" for option, _, _ in problems)
@@ -72,12 +71,8 @@ def require_columns(table: Table, wanted: Sequence[tuple[str, str]], data: Path 
 
 
 def example_of(row: Row, columns: Columns) -> Example | None:
-    """Return the texts of a row; None where one is empty. Raises DataError for something else than text."""
-    try:
-        texts = [text_of(row.values.get(column), column) for _, column in columns.options]
-    except WrongText as error:
-        hint = "correct the row, or name another column"
-        raise DataError("not-text", f"{row.position}: {error}\n    -> {hint}") from error
+    """Return the texts of a row; None where one is empty. Raises WrongText for something else than text."""
+    texts = [text_of(row.values.get(column), column) for _, column in columns.options]
     if None in texts:
         return None
     return Example(row.position, texts[0] or "", texts[1] if len(texts) > 1 else None, 0)
@@ -87,17 +82,8 @@ def readable(row: Row, columns: Columns, counted: Counted) -> Example | None:
     """Return the texts of a row as ``example_of``; None and counted for one that holds something else than text."""
     try:
         return example_of(row, columns)
-    except DataError as error:
+    except WrongText as error:
         counted.unreadable += 1
         if len(counted.unreadable_rows) < counted.SHOWN:
-            counted.unreadable_rows.append(error.text.partition("\n")[0])
+            counted.unreadable_rows.append(f"{row.position}: {error}")
         return None
-
-
-def require_readable(counted: Counted, data: Path | str) -> None:
-    """Raise DataError where no row could be read, or there is none."""
-    if counted.rows and counted.rows == counted.unreadable:
-        first = counted.unreadable_rows[0]
-        raise DataError("not-text", f"{data}: no row has a text: {first}\n    -> name another column: --text COLUMN")
-    if not counted.rows:
-        raise DataError("no-rows", f"{data}: no rows\n    -> nothing to predict")

@@ -14,19 +14,20 @@ from io import TextIOWrapper
 from typing import IO
 
 from regft_core.data.delimited import delimited
-from regft_core.data.file_format import Row, Table, WrongFile
+from regft_core.data.file_format import Row, Table
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
-from regft_core.serve.answers import Counted, Writer, answers
+from regft_core.serve.answers import Counted, Writer
 from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import answer_columns, kept
-from regft_core.serve.reading import Columns, columns_of_requests, readable, require_columns, require_readable
+from regft_core.serve.predict import Answering, answer_columns
+from regft_core.serve.reading import Columns, columns_of_requests, require_columns
 
 #: What lines may be: an object each, fields below a header, or a text each.
 FORMATS = ("jsonl", "csv", "tsv", "text")
 WHERE = "standard input"
 #: Rows that are answered together, at most.
 CHUNK_ROWS = 256
+#: A row, what went wrong behind the last one, or None at the end.
 Waiting = queue.Queue[Row | RegftError | None]
 
 
@@ -43,7 +44,7 @@ def predict_stream(
     """Write the answer to each row of ``source`` to ``out``, flushed as soon as it is known.
 
     Lines are those that ``predict_file`` writes into a .jsonl file. Which rows share a batch depends on time: in fp32
-    a probability moves by about 1e-6 at most (``scoring.predict``).
+    a probability moves by about 1e-6 at most (``evaluate/predict.py``).
 
     Args:
         source: UTF-8 in the format ``form``, one of ``FORMATS``.
@@ -57,71 +58,47 @@ def predict_stream(
     columns = columns_of_requests(model, text, text_pair)
     with explained_as(WHERE):
         table = _opened(model, source, form, columns)
-        require_columns(table, [*columns.options, *(("--keep", name) for name in keep)], WHERE)
+        require_columns(table, columns, keep, WHERE)
     writer = Writer(".jsonl", out, answer_columns(model, keep, WHERE))
+    answering = Answering(model, columns, keep, writer, Counted())
     waiting: Waiting = queue.Queue(2 * CHUNK_ROWS)
     threading.Thread(target=_read, args=(table.rows, waiting), daemon=True).start()
-    counted = Counted()
-    while True:
-        chunk, end = _available(waiting)
-        examples = [readable(row, columns, counted) for row in chunk]
-        for values in answers(model, examples, counted, [kept(row, keep) for row in chunk]):
-            writer.row(values)
+    last: Row | RegftError | None = Row("", {})
+    while isinstance(last, Row):
+        last = waiting.get()
+        chunk: list[Row] = []
+        while isinstance(last, Row):
+            chunk.append(last)
+            if len(chunk) == CHUNK_ROWS or waiting.empty():
+                break
+            last = waiting.get()
+        answering.answer(chunk)
         out.flush()
-        if isinstance(end, RegftError):
-            raise end
-        if end:
-            break
-    require_readable(counted, WHERE)
-    counted.seconds = time.monotonic() - started
-    return counted
+    if last is not None:
+        raise last
+    answering.end(WHERE)
+    answering.counted.seconds = time.monotonic() - started
+    return answering.counted
 
 
 def _opened(model: ServedModel, source: IO[bytes], form: str, columns: Columns) -> Table:
     """Return the rows of standard input; of JSON lines the columns are those of the first row. Raises WrongFile."""
     stream = TextIOWrapper(source, encoding="utf-8-sig", newline="\n" if form in ("jsonl", "text") else "")
-    if form == "text":
-        if model.pairs or columns.text_pair is not None:
-            raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")
-        lines = (line.rstrip("\r\n") for line in stream)
-        rows = (Row(f"line {number}", {columns.text: line}) for number, line in enumerate(lines, start=1))
-        return Table([columns.text], rows)
-    try:
+    if form != "text":
         return json_lines(stream) if form == "jsonl" else delimited(stream, f".{form}")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(error) from error
+    if model.pairs or columns.text_pair is not None:
+        raise DataError("two-texts", "--format text: the model reads two texts\n    -> --format jsonl, or csv")
+    lines = (line.rstrip("\r\n") for line in stream)
+    rows = (Row(f"line {number}", {columns.text: line}) for number, line in enumerate(lines, start=1))
+    return Table([columns.text], rows)
 
 
 def _read(rows: Iterator[Row], waiting: Waiting) -> None:
     """Put every row into ``waiting``, then None, or what went wrong."""
     try:
         with explained_as(WHERE):
-            try:
-                for row in rows:
-                    waiting.put(row)
-            except UnicodeDecodeError as error:
-                raise _not_utf8(error) from error
+            for row in rows:
+                waiting.put(row)
         waiting.put(None)
     except RegftError as error:
         waiting.put(error)
-
-
-def _not_utf8(error: UnicodeDecodeError) -> WrongFile:
-    hint = "convert it first, for instance with iconv"
-    return WrongFile("not-utf8", f"is not UTF-8 text ({error.reason})", hint)
-
-
-def _available(waiting: Waiting) -> tuple[list[Row], RegftError | bool]:
-    """The rows that are there, waiting for the first one; and whether (or by what error) they are the last."""
-    chunk: list[Row] = []
-    one = waiting.get()
-    while True:
-        if one is None or isinstance(one, RegftError):
-            return chunk, True if one is None else one
-        chunk.append(one)
-        if len(chunk) == CHUNK_ROWS:
-            return chunk, False
-        try:
-            one = waiting.get_nowait()
-        except queue.Empty:
-            return chunk, False

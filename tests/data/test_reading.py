@@ -135,7 +135,7 @@ def test_a_row_counts_as_cut_where_a_token_is_in_no_window(paired: bool, reading
             for n in range(1, 26)
         )
     )
-    both = row_lengths(given, tokenizer.backend_tokenizer, 12, reading)
+    both = row_lengths(given, tokenizer.backend_tokenizer, 12, reading).modes
     for mode, rows in (("jointly", 1), ("separately", 2)) if paired else (("jointly", 1),):
         encoded = encode(given, tokenizer, 12, rows_per_example=rows, reading=reading)
         for index, (example, cut) in enumerate(zip(given, both[mode].cut, strict=True)):

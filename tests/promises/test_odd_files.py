@@ -215,11 +215,8 @@ class Model:
     def scores(self, examples: Sequence[Any]) -> Any:
         return np.full((len(examples), 2), 0.5)
 
-    def cut(self, examples: Sequence[Any]) -> int:
-        return 0
-
-    def unknown(self, examples: Sequence[Any]) -> tuple[int, int]:
-        return 0, 0
+    def count_tokens(self, examples: Sequence[Any]) -> tuple[int, int, int]:
+        return 0, 0, 0
 
 
 @pytest.fixture(params=list(ODD))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,11 +59,3 @@ def test_a_wrong_file_is_named_where_its_family_is_wanted(folder, file, content,
     assert architecture_of("bert").name == "bert"
     with raises_code(RegftError, code, named):
         architecture_of("wonderbert")
-
-
-def test_the_table_needs_no_torch():
-    code = (
-        "import sys\nfrom regft_core.models.architectures import supported\nsupported()\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

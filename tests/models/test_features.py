@@ -12,7 +12,7 @@ from torch import Tensor
 from regft_core.data.batches import Batch, collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.evaluate.predict import predict
-from regft_core.models.features import Features, answers, token_means
+from regft_core.models.features import Features, answers
 from regft_core.models.layers import last_linear
 from regft_core.models.load import NEW_PARAMETERS, load_classifier
 from regft_core.models.sites import classify
@@ -126,12 +126,3 @@ def test_a_whole_set_is_predicted_from_its_batches() -> None:
     assert (
         predict(model, encoded, **options, features=Features(memory, {})) == predict(model, encoded, **options)
     ).all()
-
-
-def test_means_over_tokens_are_kept_whatever_the_head() -> None:
-    batch, memory = batch_of("bert", [1, 4]), Memory()
-    with torch.inference_mode():
-        plain = token_means(loaded("bert").eval(), None)(batch)
-        assert torch.equal(token_means(loaded("bert", head_seed=3).eval(), Features(memory, {}))(batch), plain)
-        assert torch.equal(token_means(loaded("bert", head_seed=4).eval(), Features(memory, {}))(batch), plain)
-    assert (len(memory), memory.hits) == (1, 1)

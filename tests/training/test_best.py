@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,17 +79,6 @@ def test_what_is_only_looked_at_is_neither_left_nor_changed() -> None:
     assert other.watched is not None
     per = other.steps_per_epoch
     assert other.watched.scores == [(per, 0.9), (2 * per, 0.2), (3 * per, 0.5)]
-
-
-def test_looking_is_no_part_of_what_training_costs() -> None:
-    def slow(trainee: Trainee) -> float:
-        time.sleep(0.2)
-        return 0.5
-
-    _, run = loop(None, slow)
-    started = time.monotonic()
-    done = run.train()
-    assert time.monotonic() - started - done.seconds >= EPOCHS * 0.2
 
 
 def test_a_look_ends_no_run() -> None:

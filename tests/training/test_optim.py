@@ -67,15 +67,6 @@ def test_two_regularisers_cannot_set_one_parameter() -> None:
         parameter_groups(named, TRAINING, lambda n: False, groups)
 
 
-def test_two_regularisers_may_agree_on_a_parameter() -> None:
-    """L2-SP and the control of BitFit both take the decay off the pretrained tensors."""
-    named = parameters("own", "other")
-    groups = [ParameterGroup(named, weight_decay=0.0), ParameterGroup({"own": named["own"]}, weight_decay=0.0)]
-    [group] = parameter_groups(named, TRAINING, lambda n: False, groups)
-    assert set(group["names"]) == {"own", "other"}
-    assert group["weight_decay"] == 0.0
-
-
 @pytest.mark.parametrize(("name", "counted_on"), [("adamax", "cpu"), ("adamw", "meta")])
 def test_a_resumed_optimiser_counts_steps_where_a_fresh_one_does(name: str, counted_on: str) -> None:
     """An update that is not fused reads its count in every step, so on a GPU it has to stay on the host."""

@@ -319,14 +319,6 @@ class Freezer(Regulariser):
             parameter.requires_grad_(not self.options.head and name in trainee.sites.head)
 
 
-def test_steps_over_frozen_weights_are_refused_with_what_to_do() -> None:
-    run = Bench([(Freezer, {"head": True})])
-    with raises_code(ModelError, "all-frozen", "so 6"):
-        run.loop()
-    none = Bench([(Freezer, {"head": True})], training=TRAINING.model_copy(update={"epochs": 0}))
-    assert none.loop().train().step == 0
-
-
 # ---------------------------------------------------------------------------- start and anchors
 
 

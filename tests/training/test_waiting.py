@@ -19,13 +19,6 @@ from tests.tiny import ARCHITECTURES, EMBEDDERS
 from tests.waiting import UNREADABLE, Waits, step_counts, unreadable
 
 #: Why a family's own code reads tensors, whatever it is given.
-READING_FAMILIES = {
-    "bart": "its head looks for the end tokens of every text",
-    "deberta": "its relative positions are cut with numbers that are on the host with any device",
-    "gemma3_text": "it looks for padding when it makes its masks",
-    "qwen3": "it looks for padding when it makes its masks",
-    "xlnet": "one_hot checks its input, on CPUs only",
-}
 
 
 def waits_of(bench: Bench, steps: int = 3) -> list[str]:
@@ -43,32 +36,6 @@ def waits_of(bench: Bench, steps: int = 3) -> list[str]:
             loop._step(batches[index])
         found += waits.found
     return found
-
-
-SEARCH: dict[str, Any] = {"phase": "search", "validation": True}
-STEPS: dict[str, tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = {
-    "vanilla": ([], {}),
-    "adamax": ([], {"training": TRAINING.model_copy(update={"optimizer": "adamax"})}),
-    "hype_n": ([("hype", {})], {}),
-    "pats": ([("pats", {})], {"training": TRAINING.model_copy(update={"optimizer": "adamax"})}),
-    "tdt": ([("tdt", {})], {}),
-    "tdt_released": ([("tdt", {"variant": "released"})], {}),
-    "mask_tuning": ([("mask_tuning", {})], {"masked_lm": True}),
-    "mask_tuning_separate": ([("mask_tuning", {"coupling": "separate"})], {"masked_lm": True}),
-    "mask_tuning_sampled": ([("mask_tuning", {"fill": "sample"})], {"masked_lm": True}),
-    "cutoff": ([("cutoff", {})], {}),
-    "dps_mix": ([("dps", {"mode": "mix"})], {}),
-    "weight_mixup": ([("weight_mixup", {"attention": "random"})], {}),
-    "weight_mixup search": ([("weight_mixup", {})], SEARCH),
-    "weight_mixup search, rank 2": ([("weight_mixup", {"rank": 2})], SEARCH),
-    "weight_mixup_released search": ([("weight_mixup", {"variant": "released"})], SEARCH),
-}
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_logs_nothing_waits_for_nothing(name: str) -> None:
-    regularisers, options = STEPS[name]
-    assert waits_of(Bench(regularisers, pair=True, grouped=True, **options)) == []
 
 
 #: Looks of a step under fp16, in which an overflow skips the update: (regularisers, optimiser, looks).
@@ -210,12 +177,6 @@ def test_the_released_clip_of_weight_mixup_does_not_read_the_scale_of_half_preci
     (mixup,) = bench.stack.regularisers
     assert mixup._extra_in_clip
     assert waits_of(bench) == []
-
-
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *EMBEDDERS])
-def test_encoders_are_not_asked_to_look_at_the_mask(architecture: str) -> None:
-    found = waits_of(Bench(architecture=architecture, pair=True, grouped=True))
-    assert bool(found) == (architecture in READING_FAMILIES), found
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, *EMBEDDERS])

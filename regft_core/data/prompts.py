@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.data.lengths import UNKNOWN
+from regft_core.data.reading import Fields, token_rows
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive
@@ -20,9 +21,6 @@ from regft_core.schema.prompts import MASK, PLACES
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens
-
-#: Of each row: which field its tokens are of (0 text, 1 text_pair), None for those of the template.
-Fields = list[int | None]
 
 
 @dataclass(frozen=True)
@@ -90,19 +88,11 @@ def prompted(examples: Sequence[Example], tokenizer: Any, limit: int, prompt: Pr
     Raises DataError where a text holds the mask token, or ``limit`` has no room for the template.
     """
     ids, fields = _tokenised(examples, tokenizer, prompt)
-    rows, segments = [], []
-    for example, own, of in zip(examples, ids, fields, strict=True):
-        kept = _kept(of, limit, example)
-        rows.append([own[i] for i in kept])
-        segments.append([-1 if (field := of[i]) is None else field for i in kept])
-    takes_types = "token_type_ids" in tokenizer.model_input_names
-    return {
-        "input_ids": rows,
-        "token_type_ids": [[0] * len(row) for row in rows] if takes_types else None,
-        "special_mask": [[int(part == -1) for part in segment] for segment in segments],
-        "segment": segments,
-        "windows": None,
-    }
+    kept = [[_kept(of, limit, example)] for of, example in zip(fields, examples, strict=True)]
+    tokens = token_rows(ids, fields, kept)
+    if "token_type_ids" in tokenizer.model_input_names:
+        tokens["token_type_ids"] = [[0] * len(row) for row in tokens["input_ids"]]
+    return tokens
 
 
 def prompted_lengths(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -130,10 +120,9 @@ def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> t
                 "the template may\n    -> remove it from the text",
             )
         fields: Fields = []
-        for token, (start, stop) in enumerate(encoding["offset_mapping"][row]):
-            added = encoding.sequence_ids(row)[token] is None
+        for part, (start, stop) in zip(encoding.sequence_ids(row), encoding["offset_mapping"][row], strict=True):
             inside = (field for field, (first, last) in spans.items() if start < last and stop > first)
-            fields.append(None if added else next(inside, None))
+            fields.append(None if part is None else next(inside, None))
         all_fields.append(fields)
     return encoding["input_ids"], all_fields
 
@@ -156,9 +145,9 @@ def _filled(example: Example, template: str, mask: str) -> tuple[str, dict[int, 
 
 def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
     """Positions that stay: the ends of the longer text go first, as ``longest_first`` does."""
-    of = {field: [i for i, own in enumerate(fields) if own == field] for field in (0, 1)}
+    texts = [[place for place, field in enumerate(fields) if field == text] for text in (0, 1)]
     for _ in range(len(fields) - limit):
-        longer = of[0] if len(of[0]) > len(of[1]) else of[1]
+        longer = texts[0] if len(texts[0]) > len(texts[1]) else texts[1]
         if not longer:
             raise DataError(
                 "template-too-long",
@@ -166,8 +155,7 @@ def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
                 "\n    -> raise model.max_length, or shorten the template",
             )
         longer.pop()
-    gone = set(range(len(fields))) - {i for i, field in enumerate(fields) if field is None} - {*of[0], *of[1]}
-    return [i for i in range(len(fields)) if i not in gone]
+    return sorted([*(place for place, field in enumerate(fields) if field is None), *texts[0], *texts[1]])
 
 
 # ------------------------------------------------------------------------------ demonstrations

@@ -74,29 +74,33 @@ def framed(examples: Sequence[Example], tokenizer: Any, limit: int, reading: Rea
         verbose=False,
     )
     before = len(reading.instruction)
-    rows: dict[str, list[list[int]]] = {"input_ids": [], "token_type_ids": [], "special_mask": [], "segment": []}
-    counts = []
-    for i in range(len(examples)):
-        parts, offsets = encoding.sequence_ids(i), encoding["offset_mapping"][i]
-        fields: Fields = [
-            None if part == 0 and before and stop <= before else part
-            for part, (_, stop) in zip(parts, offsets, strict=True)
+    fields: list[Fields] = []
+    for index in range(len(examples)):
+        places = zip(encoding.sequence_ids(index), encoding["offset_mapping"][index], strict=True)
+        fields.append([None if part == 0 and before and stop <= before else part for part, (_, stop) in places])
+    windows = [_windows(of, limit, reading, example) for of, example in zip(fields, examples, strict=True)]
+    tokens = token_rows(encoding["input_ids"], fields, windows)
+    if takes_types:
+        types = encoding["token_type_ids"]
+        tokens["token_type_ids"] = [
+            [types[i][place] for place in row] for i, rows in enumerate(windows) for row in rows
         ]
-        windows = _windows(fields, limit, reading, examples[i])
-        counts.append(len(windows))
-        for places in windows:
-            segment = [-1 if (field := fields[place]) is None else field for place in places]
-            rows["segment"].append(segment)
-            rows["special_mask"].append([int(part == -1) for part in segment])
-            rows["input_ids"].append([encoding["input_ids"][i][place] for place in places])
-            if takes_types:
-                rows["token_type_ids"].append([encoding["token_type_ids"][i][place] for place in places])
+    tokens["windows"] = [len(rows) for rows in windows] if reading.windows > 1 else None
+    return tokens
+
+
+def token_rows(
+    ids: Sequence[Sequence[int]], fields: Sequence[Fields], rows: Sequence[Sequence[Sequence[int]]]
+) -> Tokens:
+    """Return the rows of each example, each given by the positions of its tokens; without token types."""
+    every = [(index, row) for index, of in enumerate(rows) for row in of]
+    segment = [[-1 if (field := fields[index][place]) is None else field for place in row] for index, row in every]
     return {
-        "input_ids": rows["input_ids"],
-        "token_type_ids": rows["token_type_ids"] if takes_types else None,
-        "special_mask": rows["special_mask"],
-        "segment": rows["segment"],
-        "windows": counts if reading.windows > 1 else None,
+        "input_ids": [[ids[index][place] for place in row] for index, row in every],
+        "token_type_ids": None,
+        "special_mask": [[int(part == -1) for part in row] for row in segment],
+        "segment": segment,
+        "windows": None,
     }
 
 

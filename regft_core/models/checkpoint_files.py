@@ -17,8 +17,6 @@ from typing import Any
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.io.reading import read_json
 
-#: Bytes of a header that safetensors reads.
-_LONGEST_HEADER = 100_000_000
 TOKENIZER_FILES = (
     "added_tokens.json",
     "merges.txt",
@@ -45,11 +43,11 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_mo
 def refuse_paths(directory: Path) -> None:
     """Raise ModelError where a JSON file of ``directory`` names a file that is not directly in it."""
     for path in sorted(directory.glob("*.index.json")):
-        shards = _content(path).get("weight_map")
+        shards = (json_object(path) or {}).get("weight_map")
         for shard in shards.values() if isinstance(shards, dict) else ():
             _refuse_path(path, "weight_map", shard)
     for name in CONFIGS:
-        content = _content(directory / name)
+        content = json_object(directory / name) or {}
         for key, value in content.items():
             if key.endswith("_file") or key in _NAMING:
                 for one in value if isinstance(value, list) else [value]:
@@ -94,7 +92,7 @@ def ignored(directory: Path) -> list[str]:
     """What the configurations ask for and do not get, as sentences."""
     found = []
     for name in CONFIGS:
-        content = _content(directory / name)
+        content = json_object(directory / name) or {}
         if "auto_map" in content and content.get("model_type") != "regft_classifier":  # ours is of this package
             found.append(f"{directory / name}: names code of its own (auto_map), which is not run")
         for key, value in _nested(content):
@@ -145,21 +143,13 @@ def _nested(content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]
             yield from _nested(value, depth + 1)
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """``json_object``; empty where the file is not there."""
-    try:
-        return json_object(path)
-    except FileNotFoundError:
-        return {}
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """What a file holds. Raises FileNotFoundError, and ModelError for anything but a JSON object."""
+def json_object(path: Path) -> dict[str, Any] | None:
+    """Return what a file holds, None where it is not there. Raises ModelError for anything but a JSON object."""
     try:
         content: dict[str, Any] = read_json(path, dict)
     except StoreError as error:
         if error.code == "file-missing":
-            raise FileNotFoundError(path) from error
+            return None
         reason = text_of(error).splitlines()[0]
         raise ModelError(error.code, f"{reason}\n    -> export or fetch the model again") from error
     return content
@@ -201,17 +191,12 @@ def tensor_shapes(path: Path) -> dict[str, list[int]]:
 
     A file that has no such header gives none: loading it says what is wrong with it.
     """
+    from safetensors import SafetensorError, safe_open
+
     shapes: dict[str, list[int]] = {}
     for file in sorted(path.glob("*.safetensors")):
-        with (
-            suppress(OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError),
-            file.open("rb") as opened,
-        ):
-            length = int.from_bytes(opened.read(8), "little")
-            if length > _LONGEST_HEADER:
-                continue
-            header = json.loads(opened.read(length))
-            shapes |= {name: [int(n) for n in one["shape"]] for name, one in header.items() if name != "__metadata__"}
+        with suppress(OSError, SafetensorError), safe_open(file, "np") as opened:
+            shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - not a mapping
     return shapes
 
 
@@ -228,13 +213,13 @@ def tokenizer_files(path: Path, name: str) -> list[Path]:
 
 
 def read_model_json(path: Path, name: str) -> dict[str, Any]:
-    """A JSON object of the encoder's directory; raises ModelError where the file is missing or is none."""
-    try:
-        return json_object(path)
-    except FileNotFoundError as error:
+    """Return a JSON object of the encoder's directory; raises ModelError where the file is missing or is none."""
+    content = json_object(path)
+    if content is None:
         raise ModelError(
             "file-missing",
             f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
             f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.\n"
             "    -> copy the missing file there, or give another directory as model.name",
-        ) from error
+        )
+    return content

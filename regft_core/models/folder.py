@@ -72,7 +72,7 @@ def write_classifier(
 
 def refuse_absurd_sizes(directory: Path) -> None:
     """Raise ModelError where config.json describes more than the weights hold, before transformers reads it."""
-    content = json_object(directory / "config.json")
+    content = json_object(directory / "config.json") or {}
     encoder = content.get("encoder") if content.get("model_type") == RegftConfig.model_type else content
     labels = {"num_labels": content.get("num_labels")}
     check_size({**labels, **encoder} if isinstance(encoder, dict) else labels, directory)

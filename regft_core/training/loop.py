@@ -18,7 +18,6 @@ import torch
 
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.schema.training import TrainingConfig
-from regft_core.training import schedule
 from regft_core.training.best import BestState, EpochScores
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
@@ -26,6 +25,8 @@ from regft_core.training.optim import (
     load_optimizer_tensors,
     optimizer_tensors,
     parameter_groups,
+    rate_factor,
+    warmup_steps,
 )
 from regft_core.training.stack import Stack
 from regft_core.training.step import Step
@@ -100,7 +101,7 @@ class Loop:
         # No epochs means no steps, whatever number of steps the shared protocol has.
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
         self.total = self.total if self.steps is None else self.steps
-        warmup = schedule.warmup_steps(self.total, training.warmup_ratio)
+        warmup = warmup_steps(self.total, training.warmup_ratio)
         self.warmup = warmup if training.warmup_steps is None else min(training.warmup_steps, self.total)
         special = self.stack.parameter_groups()
         parameters = dict(self.trainee.named_trainable())
@@ -190,7 +191,7 @@ class Loop:
 
     def _step(self, rows: list[list[int]]) -> None:
         index, training = self.done.step, self.training
-        rate = schedule.factor(training.schedule, index, self.total, self.warmup)
+        rate = rate_factor(training.schedule, index, self.total, self.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * rate
         examples = sum(len(part) for part in rows)

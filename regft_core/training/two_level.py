@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regft_core.training import bilevel, chunks, schedule
+from regft_core.training import bilevel, chunks
+from regft_core.training.optim import rate_factor, warmup_steps
 from regft_core.training.step import Step
 
 #: Entries of neighbouring tensors that get factors of their own at once.
@@ -30,7 +31,7 @@ class TwoLevelStep:
             each costs a pass over its weight.
         optimizer: of the upper parameters.
         rate: their learning rate at the top of the schedule.
-        shape: schedule of that rate after the shared warm-up (``schedule.factor``).
+        shape: schedule of that rate after the shared warm-up (``optim.rate_factor``).
         implicit: factor of the implicit term: the weights' learning rate, 1, or no such term.
         radius: length of the finite-difference shift.
         interval: the upper parameters are updated every this many steps.
@@ -161,9 +162,9 @@ class TwoLevelStep:
             self.implicit_share = own / torch.clamp(bilevel.global_norm(direct) + own, min=1e-30)
 
     def _update(self, step: Step, gradient: list[Tensor]) -> None:
-        warmup = schedule.warmup_steps(step.total, step.setting.training.warmup_ratio)
+        warmup = warmup_steps(step.total, step.setting.training.warmup_ratio)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * schedule.factor(self.shape, step.index, step.total, warmup)
+            group["lr"] = self.rate * rate_factor(self.shape, step.index, step.total, warmup)
         for parameter, value in zip(self.upper, gradient, strict=True):
             parameter.grad = value
         self.optimizer.step()

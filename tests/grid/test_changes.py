@@ -63,7 +63,7 @@ SOUP = {
 @pytest.mark.parametrize(
     ("stage", "method", "file", "old", "new"),
     [
-        ("finetune", "vanilla", "training/schedule.py", "1.0 - progress", "1.1 - progress"),
+        ("finetune", "vanilla", "training/optim.py", "1.0 - progress", "1.1 - progress"),
         ("finetune", "soup", "metrics/accuracy.py", "gold == predicted", "gold != predicted"),
         ("evaluate", "vanilla", "evaluate/predict.py", "tokens < 1:", "tokens < 2:"),
     ],
@@ -103,7 +103,7 @@ def test_code_edited_between_two_runs_of_a_stage_is_refused_and_nothing_of_it_is
 def test_code_edited_after_the_plan_is_refused_before_anything_is_trained(project: Path) -> None:
     with_code(project)
     python(project, "-m stages.subsample")
-    schedule = project / "regft_core/training/schedule.py"
+    schedule = project / "regft_core/training/optim.py"
     edit(schedule, "1.0 - progress", "1.1 - progress")
     for stage in ("search", "finetune"):
         done = run(project, f"-m stages.{stage}")

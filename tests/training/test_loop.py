@@ -10,8 +10,8 @@ import torch
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
+from regft_core.training.optim import rate_factor, warmup_steps
 from regft_core.training.optimisers.adamax import DecoupledAdamax
-from regft_core.training.schedule import factor, warmup_steps
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
@@ -121,12 +121,12 @@ def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> No
 
 def test_schedules() -> None:
     assert warmup_steps(10, 0.11) == 2
-    assert [factor("linear", s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
-    assert factor("constant", 3, 4, 1) == 1.0
-    assert factor("cosine", 2, 4, 0) == pytest.approx(0.5)
-    assert factor("cosine", 0, 10, 2) == 0.0
+    assert [rate_factor("linear", s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert rate_factor("constant", 3, 4, 1) == 1.0
+    assert rate_factor("cosine", 2, 4, 0) == pytest.approx(0.5)
+    assert rate_factor("cosine", 0, 10, 2) == 0.0
     with pytest.raises(ValueError, match="polynomial"):
-        factor("polynomial", 1, 2, 0)
+        rate_factor("polynomial", 1, 2, 0)
 
 
 def test_adamax_decay_is_decoupled_and_zero_decay_is_torch_adamax() -> None:

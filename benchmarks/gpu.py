@@ -47,6 +47,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
 
+from regft_core.data.batches import Padding
 from regft_core.grid.executors import run_all
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.training_run import PhaseInputs
@@ -109,7 +110,7 @@ def run_cell(cell: Cell, *, device: str) -> float:
         trained.trainee.model,
         inputs.encoded,
         device=device,
-        pad_id=0,
+        padding=Padding(0),
     )
     return time.perf_counter() - started
 
@@ -356,7 +357,7 @@ def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace,
                 encoded,
                 device=options.device,
                 precision=precision,
-                pad_id=0,
+                padding=Padding(0),
             )
             taken.append(time.perf_counter() - started)
     table.add("", f"| evaluation of {options.evaluated} rows | rows per second | times fp32 |", "|---|---|---|")

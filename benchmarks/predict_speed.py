@@ -40,7 +40,7 @@ def before(model: ServedModel, examples: list[Example]) -> Any:
     order, parts = longest_first(encoded), []
     for start in range(0, len(order), 64):
         part = chosen(encoded, order[start : start + 64])
-        parts.append(predict(model.model, part, batch_tokens=1 << 30, pad_id=model.padding.pad_id))
+        parts.append(predict(model.model, part, batch_tokens=1 << 30, padding=model.padding))
     logits: Any = np.empty((len(order), len(model.labels)))
     logits[order] = np.concatenate(parts)
     return softmax(logits / (model.served.temperature or 1.0))
@@ -59,7 +59,7 @@ def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], An
         encoded = encode(examples, model.tokenizer, model.served.max_length, rows_per_example=model.rows_per_example)
         logits: Any = np.empty((len(examples), len(model.labels)))
         for rows in evaluation_batches(encoded, evaluation_tokens("cpu")):
-            batch = collate(encoded, rows, model.padding.pad_id).model_inputs()
+            batch = collate(encoded, rows, model.padding).model_inputs()
             logits[rows] = session.run(["logits"], {name: batch[name].numpy() for name in names})[0]
         return softmax(logits / (model.served.temperature or 1.0))
 

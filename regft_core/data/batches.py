@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 
 from regft_core.data.encode import Column, Encoded, Rows
-from regft_core.errors import ModelError
 from regft_core.kinds import find
 from regft_core.rng import derive, shuffled
 
@@ -24,18 +23,12 @@ class Padding:
     """How a model's inputs are padded."""
 
     pad_id: int
-    pad_token_type_id: int
-    side: Literal["left", "right"]
+    pad_token_type_id: int = 0
+    side: Literal["left", "right"] = "right"
 
 
 def padding_of(tokenizer: Any) -> Padding:
-    """The tokenizer's own padding (XLNet: left, token type 3); raises ModelError without a pad token."""
-    if tokenizer.pad_token_id is None:
-        raise ModelError(
-            "pad-token-missing",
-            f"{type(tokenizer).__name__} has no pad token, so batches cannot be padded\n"
-            "    -> give the tokenizer a pad token and save it beside the weights, or use another encoder",
-        )
+    """Return the tokenizer's own padding (XLNet: left, token type 3)."""
     side: Literal["left", "right"] = "left" if tokenizer.padding_side == "left" else "right"
     return Padding(int(tokenizer.pad_token_id), int(getattr(tokenizer, "pad_token_type_id", 0)), side)
 
@@ -186,14 +179,7 @@ def evaluation_batches(encoded: Encoded, tokens: int) -> list[list[int]]:
     return batches
 
 
-def collate(
-    encoded: Encoded,
-    indices: Sequence[int],
-    pad_id: int,
-    pad_token_type_id: int = 0,
-    padding_side: str = "right",
-    kind: str = "classification",
-) -> Batch:
+def collate(encoded: Encoded, indices: Sequence[int], padding: Padding, kind: str = "classification") -> Batch:
     """Pad the rows of the examples ``indices`` to the longest of them."""
     if not indices:
         raise ValueError("a batch needs at least one example")
@@ -204,7 +190,7 @@ def collate(
     chosen = rows("input_ids")
     lengths = [len(row) for row in chosen]
     width = max(lengths)
-    left = padding_side == "left"
+    left, typed = padding.side == "left", encoded.token_type_ids is not None
 
     def padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
         filler = [[value] * (width - len(row)) for row in rows]
@@ -212,9 +198,9 @@ def collate(
         return torch.tensor([[*pad, *row] if left else [*row, *pad] for pad, row in pairs], dtype=torch.int64)
 
     return Batch(
-        input_ids=padded(chosen, pad_id),
+        input_ids=padded(chosen, padding.pad_id),
         attention_mask=padded([[1] * length for length in lengths], 0),
-        token_type_ids=(None if encoded.token_type_ids is None else padded(rows("token_type_ids"), pad_token_type_id)),
+        token_type_ids=padded(rows("token_type_ids"), padding.pad_token_type_id) if typed else None,
         special_mask=padded(rows("special_mask"), 1),
         segment=padded(rows("segment"), -1),
         labels=find(kind).label_tensor([encoded.labels[index] for index in indices]),

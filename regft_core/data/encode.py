@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypedDict
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
-from regft_core.errors import DataError, ModelError
+from regft_core.errors import DataError
 
 #: Part of the key of tokens; raise it when their content changes.
 FORMAT = 1
@@ -150,8 +150,7 @@ def encode(
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
     ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``).
 
-    Raises ModelError for a tokenizer that cannot say which text a token came from, DataError for
-    an example without a second text when there must be one.
+    Raises DataError for an example without a second text when there must be one.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
     if rows_per_example == 1:
@@ -222,12 +221,6 @@ def _tokenise(
     if not examples:
         types: Rows | None = [] if takes_types else None
         return Tokens(input_ids=[], token_type_ids=types, special_mask=[], segment=[], windows=None)
-    if not tokenizer.is_fast:
-        raise ModelError(
-            "slow-tokenizer",
-            f"{type(tokenizer).__name__} is a slow tokenizer, which cannot say which text a token came from"
-            "\n    -> use a checkpoint with a tokenizer.json",
-        )
     if prompt is not None:
         return prompted(examples, tokenizer, prompt.room(max_length), prompt)
     if reading is not None:

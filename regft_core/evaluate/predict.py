@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from regft_core.data.batches import Batch, collate, evaluation_tokens, fitting, longest_first
+from regft_core.data.batches import Batch, Padding, collate, evaluation_tokens, fitting, longest_first
 from regft_core.data.encode import Encoded
 from regft_core.data.prompts import appended
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
@@ -32,9 +32,7 @@ def predict(
     *,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
-    pad_id: int,
-    pad_token_type_id: int = 0,
-    padding_side: str = "right",
+    padding: Padding,
     kind: str = "classification",
     on_batch: Callable[[int], None] | None = None,
     batch_tokens: int | None = None,
@@ -71,7 +69,7 @@ def predict(
     with _evaluating(model), torch.inference_mode(), _autocast(device, precision), exact:
         while done < len(order):
             indices = order[done : done + fitting(encoded, order[done], tokens)]
-            batch = collate(encoded, indices, pad_id, pad_token_type_id, padding_side, kind).to(device)
+            batch = collate(encoded, indices, padding, kind).to(device)
             try:
                 parts.append(answer(batch).float())
             except torch.OutOfMemoryError as error:

@@ -223,6 +223,5 @@ class Verbaliser(Regulariser):
             found = drawn(self.labels, classes, Random(derive(self.trainee.seed, *key)), without=self.rows.get(row))
             added.append([token for index in found for token in self.demos[index]])
         part = appended(chosen(self.encoded, rows), added)
-        pad = self.padding
-        batch = collate(part, range(len(rows)), pad.pad_id, pad.pad_token_type_id, pad.side, self.setting.kind)
+        batch = collate(part, range(len(rows)), self.padding, self.setting.kind)
         return batch.numbered(step.batch).to(self.trainee.device)

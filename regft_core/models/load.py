@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,29 +30,34 @@ NEW_PARAMETERS = "regft_new_parameters"
 
 
 def load_tokenizer(source: ModelSource) -> Any:
-    """Return the fast tokenizer of ``source``; ModelError when it has none or lacks a padding token."""
+    """Return the fast tokenizer of ``source``; raises as ``read_tokenizer``."""
+    with source.opened() as path:
+        return read_tokenizer(path, f"model '{source.name}' ({path})")
+
+
+def read_tokenizer(directory: Path, where: str) -> Any:
+    """Return the tokenizer of a folder. Raises ModelError when it is none that is fast and has a padding token."""
     from transformers import AutoTokenizer
 
-    with source.opened() as path:
-        try:
-            with quiet():
-                tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # every tokenizer class fails in its own way on damaged files
-            raise ModelError(
-                "cannot-load",
-                f"model '{source.name}': the tokenizer in {path} cannot be loaded: {error}\n"
-                "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
-            ) from error
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # every tokenizer class fails in its own way on damaged files
+        raise ModelError(
+            "cannot-load",
+            f"{where}: the tokenizer cannot be loaded: {error}\n"
+            "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
+        ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             "slow-tokenizer",
-            f"model '{source.name}': {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json); "
-            "convert it with transformers and save it beside the weights",
+            f"{where}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json), which says from which "
+            "text a token came\n    -> convert it with transformers and save it beside the weights",
         )
     if tokenizer.pad_token_id is None:
         raise ModelError(
             "pad-token-missing",
-            f"model '{source.name}': its tokenizer has no padding token, so rows cannot form a batch\n"
+            f"{where}: its tokenizer has no padding token, so rows cannot form a batch\n"
             "    -> set tokenizer.pad_token and save the tokenizer beside the weights, or use another encoder",
         )
     return tokenizer

@@ -44,9 +44,7 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
                 trainee.model,
                 encoded,
                 device=device,
-                pad_id=padding.pad_id,
-                pad_token_type_id=padding.pad_token_type_id,
-                padding_side=padding.side,
+                padding=padding,
                 kind=task["kind"],
             )
         finally:

@@ -239,15 +239,12 @@ class FinishedModel:
         from regft_core.data.batches import padding_of
         from regft_core.evaluate.predict import predict
 
-        padding = padding_of(self._context.tokenizer)
         return predict(
             self.model,
             encoded,
             device=self._context.device,
             precision=self._context.phase("finetune").training.precision,
-            pad_id=padding.pad_id,
-            pad_token_type_id=padding.pad_token_type_id,
-            padding_side=padding.side,
+            padding=padding_of(self._context.tokenizer),
             kind=self._context.task["kind"],
             on_batch=on_batch,
             features=self._features,
@@ -261,9 +258,7 @@ class FinishedModel:
             raise Unfit(BY_WINDOWS)
         context, padding = self._context, padding_of(self._context.tokenizer)
         for indices in evaluation_batches(encoded, evaluation_tokens(context.device)):
-            batch = collate(
-                encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"]
-            )
+            batch = collate(encoded, indices, padding, context.task["kind"])
             yield batch.to(context.device)
 
     def training_rows(self) -> list[Example]:

@@ -71,16 +71,13 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     trainee, stack = build(inputs)
     trainee.load_weights(outcome["weights"], head=True)
     stack.rebuild(trainee, outcome.get("kept", {}))
-    padding = padding_of(inputs.tokenizer)
     model: torch.nn.Module = trainee.model
     logits = predict(
         model,
         inputs.encoded,
         device=inputs.device,
         precision=inputs.training.precision,
-        pad_id=padding.pad_id,
-        pad_token_type_id=padding.pad_token_type_id,
-        padding_side=padding.side,
+        padding=padding_of(inputs.tokenizer),
         kind=inputs.kind,
     )
     rows = list(inputs.validation_rows)

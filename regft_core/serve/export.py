@@ -82,9 +82,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         served = served.model_copy(update={"answered_by": by, **plain})
         return write_answers(target, served, tensors, card, examples, trained.answer(examples))
     encoded = trained.encode(examples)
-    padding = padding_of(context.tokenizer)
-    rows = list(range(len(encoded)))
-    batch = collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side, context.task["kind"])
+    batch = collate(encoded, range(len(encoded)), padding_of(context.tokenizer), context.task["kind"])
     temperature = served.temperature or 1.0
     if served.prompt is None:  # it goes into the head
         served = served.model_copy(update={"temperature": None})

@@ -27,7 +27,7 @@ from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside
 from regft_core.models.folder import load_classifier, refuse_absurd_sizes
-from regft_core.models.load import quiet
+from regft_core.models.load import read_tokenizer
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
 from regft_core.models.served import Served, read_served
@@ -105,9 +105,7 @@ class ServedModel:
                 rows,
                 device=self.device,
                 precision="bf16" if self.precision == "bf16" else "fp32",
-                pad_id=padding.pad_id,
-                pad_token_type_id=padding.pad_token_type_id,
-                padding_side=padding.side,
+                padding=padding,
                 kind=self.served.kind,
             )
 
@@ -159,7 +157,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         )
     refuse_absurd_sizes(directory)
     take_fast_products()
-    tokenizer = _tokenizer(directory)
+    tokenizer = read_tokenizer(directory, str(directory))
     model = load_classifier(directory)
     rows = model.get_input_embeddings().num_embeddings
     if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
@@ -190,25 +188,6 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         tokenizer=tokenizer,
         padding=padding_of(tokenizer),
     )
-
-
-def _tokenizer(directory: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(
-            "cannot-load", f"{directory}: its tokenizer cannot be loaded: {error}\n    -> export it again"
-        ) from error
-    if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(
-            "slow-tokenizer",
-            f"{directory}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)\n"
-            "    -> export it again with a fast tokenizer, or convert it with transformers",
-        )
-    return tokenizer
 
 
 def _own_length(tokenizer: Any, config: Any) -> int:

@@ -61,14 +61,7 @@ class BatchStream:
 
     def collate(self, rows: Sequence[int]) -> Batch:
         """These rows as a padded batch on the device."""
-        batch = collate(
-            self.encoded,
-            list(rows),
-            pad_id=self.padding.pad_id,
-            pad_token_type_id=self.padding.pad_token_type_id,
-            padding_side=self.padding.side,
-            kind=self.kind,
-        )
+        batch = collate(self.encoded, list(rows), self.padding, self.kind)
         return batch.to(self.device)
 
     def batch(self, number: int) -> Batch:

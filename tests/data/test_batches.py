@@ -16,9 +16,7 @@ from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_
 from regft_core.data.builtin import GENERATORS, generate
 from regft_core.data.encode import Encoded, Tokens, encode
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError
 from regft_core.training.step import repeat_batch
-from tests.errors import raises_code
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
 
@@ -95,7 +93,7 @@ def real_share(encoded: Encoded, pad: Padding) -> float:
     for epoch in range(2):
         found = epoch_batches(encoded.lengths, seed_value=0, epoch=epoch, batch_size=16, bucket_batches=50)
         for indices in found:
-            batch = collate(encoded, indices, pad.pad_id, pad.pad_token_type_id, pad.side)
+            batch = collate(encoded, indices, pad)
             real += batch.real_tokens
             padded += batch.padded_tokens
     return real / padded
@@ -120,7 +118,7 @@ ENCODED = Encoded(
 
 
 def test_padding_on_the_right() -> None:
-    batch = collate(ENCODED, [1, 0], 9, 0, "right")
+    batch = collate(ENCODED, [1, 0], Padding(9))
     assert batch.input_ids.tolist() == [[1, 6, 7, 8, 2], [1, 5, 2, 9, 9]]
     assert batch.attention_mask.tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
     assert batch.special_mask.tolist()[1] == [1, 0, 1, 1, 1]
@@ -133,7 +131,7 @@ def test_padding_on_the_right() -> None:
 
 
 def test_padding_on_the_left_with_its_own_token_type() -> None:
-    batch = collate(ENCODED, [0, 1], 9, 3, "left", "regression")
+    batch = collate(ENCODED, [0, 1], Padding(9, 3, "left"), "regression")
     assert batch.input_ids.tolist()[0] == [9, 9, 1, 5, 2]
     assert batch.attention_mask.tolist()[0] == [0, 0, 1, 1, 1]
     assert batch.token_type_ids is not None
@@ -145,13 +143,13 @@ def test_padding_on_the_left_with_its_own_token_type() -> None:
 
 def test_models_without_token_types_and_moves_between_devices() -> None:
     bare = Encoded(ENCODED.input_ids, None, ENCODED.labels, ENCODED.ids, ENCODED.special_mask, ENCODED.segment)
-    batch = collate(bare, [0], 9).to("meta")
+    batch = collate(bare, [0], Padding(9)).to("meta")
     assert batch.token_type_ids is None
     assert set(batch.model_inputs()) == {"input_ids", "attention_mask"}
     assert {t.device.type for t in (batch.input_ids, batch.labels, batch.indices, batch.segment)} == {"meta"}
     assert batch.real_tokens == 3
     with pytest.raises(ValueError, match="at least one"):
-        collate(ENCODED, [], 9)
+        collate(ENCODED, [], Padding(9))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -166,7 +164,7 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     first = dataclasses.replace(ENCODED, segment=[[-1, 0, -1], [-1, 0, 0, 0, -1]])
     encoded = dataclasses.replace(first, second=second)
     assert encoded.lengths == [6, 5]
-    batch = collate(encoded, [1, 0], 9, 0, side)
+    batch = collate(encoded, [1, 0], Padding(9, 0, side))
     assert (len(batch), batch.rows_per_example, batch.real_tokens, batch.padded_tokens) == (2, 2, 17, 24)
     rows = [[token for token in row if token != 9] for row in batch.input_ids.tolist()]
     assert rows == [[1, 6, 7, 8, 2], [1, 4, 2], [1, 5, 2], [1, 3, 3, 3, 3, 2]]
@@ -193,19 +191,10 @@ def test_padding_changes_no_prediction(architecture: str, tmp_path: Path) -> Non
     assert (pad.side == "left") == (architecture == "xlnet")
     rows = [Example("0", "good film", "bad story", 0), Example("1", "the plot was not very good " * 3, "great", 1)]
     encoded = encode(rows, tokenizer, 64)
-    together = collate(encoded, [0, 1], pad.pad_id, pad.pad_token_type_id, pad.side)
-    alone = collate(encoded, [0], pad.pad_id, pad.pad_token_type_id, pad.side)
+    together = collate(encoded, [0, 1], pad)
+    alone = collate(encoded, [0], pad)
     assert together.padded_tokens > together.real_tokens
     with torch.no_grad():
         torch.testing.assert_close(
             model(**together.model_inputs()).logits[:1], model(**alone.model_inputs()).logits, atol=1e-5, rtol=1e-4
         )
-
-
-def test_a_tokenizer_without_a_pad_token() -> None:
-    class Bare:
-        pad_token_id = None
-        padding_side = "right"
-
-    with raises_code(ModelError, "pad-token-missing"):
-        padding_of(Bare())

@@ -9,7 +9,7 @@ import pytest
 
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
-from regft_core.errors import DataError, ModelError
+from regft_core.errors import DataError
 from tests.errors import raises_code
 
 PAIRS = [
@@ -85,12 +85,5 @@ def test_pairs_lose_tokens_from_the_longer_text(bert: Any) -> None:
     assert encoded.segment[2].count(0) == len(bert("good", add_special_tokens=False)["input_ids"])
 
 
-def test_no_examples_and_slow_tokenizers(bert: Any) -> None:
+def test_no_examples(bert: Any) -> None:
     assert encode([], bert, 16).lengths == []
-
-    class Slow:
-        is_fast = False
-        model_input_names = ("input_ids",)
-
-    with raises_code(ModelError, "slow-tokenizer"):
-        encode(SINGLES, Slow(), 16)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from regft_core.data.batches import collate
+from regft_core.data.batches import Padding, collate
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import measure, row_lengths
@@ -73,9 +73,9 @@ def test_one_window_is_no_windows(tmp_path: Path) -> None:
     assert Reading.of(EncoderConfig(name="x", pooling="mean")) is None
     one = encode(given, tokenizer, 8, reading=Reading())
     assert one == encode(given, tokenizer, 8)
-    batch = collate(encode(given[1:], tokenizer, 8, reading=Reading(windows=3)), [0], 0)
+    batch = collate(encode(given[1:], tokenizer, 8, reading=Reading(windows=3)), [0], Padding(0))
     assert batch.windows is None
-    assert set(batch.model_inputs()) == set(collate(encode(given[1:], tokenizer, 8), [0], 0).model_inputs())
+    assert set(batch.model_inputs()) == set(collate(encode(given[1:], tokenizer, 8), [0], Padding(0)).model_inputs())
 
 
 def test_an_instruction_stands_in_every_row_and_is_nobodys_text() -> None:
@@ -111,7 +111,7 @@ def test_texts_of_a_pair_that_are_encoded_alone_have_windows_of_their_own() -> N
     encoded = encode(given, tokenizer, 8, rows_per_example=2, reading=Reading("the ", windows=2, stride=1))
     assert [encoded.windows_of(index) for index in range(3)] == [[2, 1], [1, 1], [1, 2]]
     assert words(encoded, 2, tokenizer, 1) == ["", "abcde", "cdefg"]
-    batch = collate(encoded, [0, 1, 2], 0)
+    batch = collate(encoded, [0, 1, 2], Padding(0))
     assert batch.windows is not None
     assert batch.windows.tolist() == [
         [0.5, 0.5, 0, 0, 0, 0, 0, 0],

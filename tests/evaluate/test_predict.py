@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from regft_core.data.batches import Padding
 from regft_core.data.encode import Encoded
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.evaluate.predict import predict
@@ -41,7 +42,7 @@ def alone(model, encoded):
 
 @pytest.mark.parametrize("tokens", [1, 40, 60, None])
 def test_logits_are_in_order_whatever_the_batch(model, encoded, tokens):
-    got = predict(model, encoded, batch_tokens=tokens, pad_id=0)
+    got = predict(model, encoded, batch_tokens=tokens, padding=Padding(0))
     assert (got.shape, got.dtype) == ((7, 3), np.float32)
     np.testing.assert_allclose(got, alone(model, encoded), atol=2e-6)
 
@@ -50,8 +51,8 @@ def test_dropout_is_off_and_every_training_flag_comes_back(model, encoded):
     model.train()
     model.bert.embeddings.dropout.eval()  # a submodule that differs from the root
     flags = [module.training for module in model.modules()]
-    first = predict(model, encoded, pad_id=0)
-    assert np.array_equal(first, predict(model, encoded, pad_id=0))
+    first = predict(model, encoded, padding=Padding(0))
+    assert np.array_equal(first, predict(model, encoded, padding=Padding(0)))
     assert [module.training for module in model.modules()] == flags
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -62,13 +63,13 @@ def test_flags_come_back_after_a_failure_and_the_example_is_named(model, encoded
         model.bert.embeddings.word_embeddings.weight[encoded.input_ids[3][0]] = float("nan")
     hit = [encoded.input_ids[3][0] in row for row in encoded.input_ids]
     with raises_code(RunFailed, "not-finite", f"{sum(hit)} of 7", f"idx r{hit.index(True)}"):
-        predict(model, encoded, pad_id=0)
+        predict(model, encoded, padding=Padding(0))
     assert model.training
 
 
 def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
     """Memory that runs out is a fake here: a CPU has no such error."""
-    expected = predict(model, encoded, batch_tokens=1, pad_id=0)
+    expected = predict(model, encoded, batch_tokens=1, padding=Padding(0))
     original, sizes = type(model).forward, []
 
     def limited(self, *args, **kwargs):
@@ -79,13 +80,13 @@ def test_batches_by_tokens_halve_until_they_fit(model, encoded, monkeypatch):
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(type(model), "forward", limited)
-    got = predict(model, encoded, batch_tokens=500, pad_id=0)
+    got = predict(model, encoded, batch_tokens=500, padding=Padding(0))
     np.testing.assert_allclose(got, expected, atol=2e-6)
     assert sizes[0] == 7 * 30
     assert all(size <= 60 for size in sizes[2:])
     long = Encoded([[1] * 90], [[0] * 90], [0], ["r"], [[0] * 90], [[0] * 90])
     with raises_code(OutOfMemory, "out-of-memory", "one example of 90"):
-        predict(model, long, batch_tokens=500, pad_id=0)
+        predict(model, long, batch_tokens=500, padding=Padding(0))
 
 
 def test_the_budget_of_tokens_counts_all_rows_of_an_example(monkeypatch):
@@ -101,7 +102,7 @@ def test_the_budget_of_tokens_counts_all_rows_of_an_example(monkeypatch):
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(type(trained.model), "forward", counted)
-    got = predict(trained.model, encoded, batch_tokens=100, pad_id=1)
+    got = predict(trained.model, encoded, batch_tokens=100, padding=Padding(1))
     np.testing.assert_allclose(got, expected, atol=2e-6)
     assert len(sizes) > 1
     assert max(sizes) <= 100

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.data.batches import collate
+from regft_core.data.batches import Padding, collate
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.attention import coefficients
 from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
@@ -47,7 +47,7 @@ def test_sensitivity_is_weight_times_gradient_of_the_loss_on_training_rows(kind:
     run: Any = EvaluatedRun({"kind": kind}, 0, chosen, {}, trained)  # type: ignore[arg-type]
     values = measured(run)
     encoded = trained.encode(rows)
-    batch = collate(encoded, range(11), 0, 0, "right", kind)
+    batch = collate(encoded, range(11), Padding(0), kind)
     logits = trained.model(**batch.model_inputs()).logits
     if kind == "classification":
         loss = torch.nn.functional.cross_entropy(logits, batch.labels)

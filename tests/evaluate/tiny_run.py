@@ -52,18 +52,14 @@ class TinyModel:
         return encode(given, self.tokenizer, 32, rows_per_example=self.per_example)
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
-        padding = padding_of(self.tokenizer)
         for indices in evaluation_batches(encoded, BATCH):
-            yield collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side, self.kind)
+            yield collate(encoded, indices, padding_of(self.tokenizer), self.kind)
 
     def predict(self, encoded: Encoded) -> Any:
-        padding = padding_of(self.tokenizer)
         return predict(
             self.model,
             encoded,
-            pad_id=padding.pad_id,
-            pad_token_type_id=padding.pad_token_type_id,
-            padding_side=padding.side,
+            padding=padding_of(self.tokenizer),
             kind=self.kind,
         )
 

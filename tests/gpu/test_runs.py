@@ -100,10 +100,10 @@ def test_runs_that_share_a_gpu_have_the_bits_of_runs_alone() -> None:
 
 def test_logits_are_those_of_the_cpu_however_the_rows_are_cut() -> None:
     given = inputs("vanilla")
-    model, pad_id = train(given).trainee.model, padding_of(given.tokenizer).pad_id
+    model, padding = train(given).trainee.model, padding_of(given.tokenizer)
 
     def logits(device: str, tokens: int | None) -> Any:
-        return predict(model.to(device), given.encoded, device=device, pad_id=pad_id, batch_tokens=tokens)
+        return predict(model.to(device), given.encoded, device=device, padding=padding, batch_tokens=tokens)
 
     whole = logits(DEVICE, 1 << 16)
     assert np.allclose(whole, logits(DEVICE, 64), atol=1e-5)

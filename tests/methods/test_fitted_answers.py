@@ -63,14 +63,11 @@ def cross_entropy(outcome: Outcome) -> float:
 
 
 def logits(outcome: Outcome) -> np.ndarray:
-    padding = padding_of(outcome.inputs.tokenizer)
     return predict(
         outcome.model,
         outcome.encoded,
         device="cpu",
-        pad_id=padding.pad_id,
-        pad_token_type_id=padding.pad_token_type_id,
-        padding_side=padding.side,
+        padding=padding_of(outcome.inputs.tokenizer),
         kind=outcome.inputs.kind,
     )
 

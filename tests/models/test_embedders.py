@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import AutoModel
@@ -34,7 +36,7 @@ def test_features_are_those_of_transformers_with_padding_on_either_side(architec
     examples = [Example(str(i), text, None, 0) for i, text in enumerate(TEXTS)]
     encoded = encode(examples, loaded.tokenizer, 32)
     padding = padding_of(loaded.tokenizer)
-    batch = collate(encoded, [0, 1, 2], padding.pad_id, padding_side=side)
+    batch = collate(encoded, [0, 1, 2], replace(padding, side=side))
     encoder = AutoModel.from_pretrained(loaded.source.path, attn_implementation=attention).eval()
     with torch.no_grad():
         classify(loaded.model, batch.model_inputs(), padded=batch.padded)

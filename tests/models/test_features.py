@@ -48,7 +48,7 @@ def batch_of(architecture: str, rows: list[int], *, pair: bool = False, per_exam
     tokenizer = tokenizer_of(source_of(architecture))
     encoded = encode(examples(12, pair=pair), tokenizer, 32, rows_per_example=per_example)
     padding = padding_of(tokenizer)
-    return collate(encoded, rows, padding.pad_id, padding.pad_token_type_id, padding.side)
+    return collate(encoded, rows, padding)
 
 
 def linear_of(model: Any) -> str:
@@ -116,7 +116,7 @@ def test_a_whole_set_is_predicted_from_its_batches() -> None:
     model, tokenizer = loaded("bert", pooling="mean").eval(), tokenizer_of(source_of("bert"))
     encoded, memory = encode(examples(12), tokenizer, 32), Memory()
     padding = padding_of(tokenizer)
-    options: dict[str, Any] = {"batch_tokens": 64, "pad_id": padding.pad_id, "pad_token_type_id": 0}
+    options: dict[str, Any] = {"batch_tokens": 64, "padding": padding}
     plain = predict(model, encoded, **options)
     for _ in range(2):
         assert (predict(model, encoded, **options, features=Features(memory, {})) == plain).all()

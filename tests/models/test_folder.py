@@ -52,7 +52,7 @@ def exported(
     separate = getattr(loaded.model, "rows_per_example", 1)
     encoded = encode(examples, loaded.tokenizer, LENGTH, rows_per_example=separate, reading=reading)
     padding = padding_of(loaded.tokenizer)
-    names = {"pad_id": padding.pad_id, "pad_token_type_id": padding.pad_token_type_id, "padding_side": padding.side}
+    names = {"padding": padding}
     logits = predict(loaded.model, encoded, kind=kind, **names) / temperature
     frame = {} if reading is None else {"instruction": reading.instruction}
     windows = {} if reading is None else {"windows": reading.windows, "stride": reading.stride}
@@ -66,7 +66,7 @@ def exported(
         **frame,
         **windows,
     )
-    batch = collate(encoded, [0, 1], padding.pad_id, padding.pad_token_type_id, padding.side, kind).model_inputs()
+    batch = collate(encoded, [0, 1], padding, kind).model_inputs()
     options = {"card": "# card\n", "check_batch": batch, "max_length": LENGTH, "served": served}
     export_model(loaded.model, loaded.tokenizer, directory, **options, temperature=temperature)
     count = logits.shape[1]

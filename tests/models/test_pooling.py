@@ -134,7 +134,7 @@ def test_batches_of_separate_texts_reach_the_head_as_pairs(architecture, load):
     encoded, padding = encode(rows, loaded.tokenizer, 32, rows_per_example=2), padding_of(loaded.tokenizer)
 
     def logits(indices, copies=1):
-        batch = collate(encoded, indices, padding.pad_id, padding.pad_token_type_id, padding.side)
+        batch = collate(encoded, indices, padding)
         with torch.no_grad():
             return classify(loaded.model, repeat_batch(batch, copies).model_inputs())[0]
 

@@ -23,7 +23,7 @@ def batch_of(loaded, reading, *, rows=1, chosen=(0, 1, 2)):
     given = [Example(str(i), *pair, 0) for i, pair in enumerate(zip(TEXTS, second, strict=True))]
     encoded = encode(given, loaded.tokenizer, 8, rows_per_example=rows, reading=reading)
     padding = padding_of(loaded.tokenizer)
-    return collate(encoded, chosen, padding.pad_id, padding.pad_token_type_id, padding.side)
+    return collate(encoded, chosen, padding)
 
 
 def logits_of(model, batch):

@@ -49,14 +49,11 @@ def own(encoder: str, pooling: str, rows: list[Example], labels: int) -> Outcome
 
 def answers(outcome: Outcome, rows: list[Example]) -> np.ndarray:
     """Logits [n, K]."""
-    padding = padding_of(outcome.inputs.tokenizer)
     return predict(
         outcome.model,
         encode(rows, outcome.inputs.tokenizer, 32),
         device="cpu",
-        pad_id=padding.pad_id,
-        pad_token_type_id=padding.pad_token_type_id,
-        padding_side=padding.side,
+        padding=padding_of(outcome.inputs.tokenizer),
         kind="classification",
     )
 

@@ -85,7 +85,7 @@ def accuracy(root: Path, weights: dict[str, torch.Tensor]) -> float:
     padding = padding_of(inputs.tokenizer)
     right = 0
     for row in inputs.validation_rows:
-        batch = collate(inputs.encoded, [row], padding.pad_id, padding.pad_token_type_id, padding.side, inputs.kind)
+        batch = collate(inputs.encoded, [row], padding, inputs.kind)
         with torch.no_grad():
             predicted = int(model(**batch.model_inputs()).logits.argmax())
         right += predicted == inputs.encoded.labels[row]

@@ -82,7 +82,7 @@ def stored_answers(inputs: PhaseInputs, tensors: Mapping[str, Mapping[str, torch
         return stack.predict(trainee, kept, TEXTS)[:, 0].astype(np.float64)
     encoded = encode(TEXTS, inputs.tokenizer, 32, rows_per_example=each, reading=inputs.reading)
     padding = padding_of(inputs.tokenizer)
-    padded = {"pad_id": padding.pad_id, "pad_token_type_id": padding.pad_token_type_id, "padding_side": padding.side}
+    padded = {"padding": padding}
     return predict(trainee.model, encoded, kind="regression", **padded, **options)[:, 0].astype(np.float64)
 
 

@@ -51,11 +51,6 @@ def test_in_folds_rows_of_one_group_do_not_count() -> None:
     assert leaks_of_folds(split(*texts, groups=["a"] * 4))["text"]["rows"] == 0
 
 
-def test_groups_on_both_sides_of_a_set_of_its_own() -> None:
-    found = leaks_between(split("one text", "two", groups=["a", "b"]), split("three", "four", groups=["b", "c"]))
-    assert found["groups"]["rows"] == 1
-
-
 def test_all_near_duplicates_that_comparing_every_pair_finds() -> None:
     random = Random(0)
     words = ["".join(random.choice("abcdefghijklmnop") for _ in range(6)) for _ in range(300)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,17 +64,6 @@ def test_every_window_has_the_added_tokens_and_a_short_text_is_as_without_window
     for ids, special in rows:
         assert len(ids) == 12
         assert [token for token, own in zip(ids, special, strict=True) if own] == added
-
-
-def test_one_window_is_no_windows(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer("bert")
-    given = texts(LETTERS, "a b")
-    assert Reading.of(EncoderConfig(name="x", pooling="mean")) is None
-    one = encode(given, tokenizer, 8, reading=Reading())
-    assert one == encode(given, tokenizer, 8)
-    batch = collate(encode(given[1:], tokenizer, 8, reading=Reading(windows=3)), [0], Padding(0))
-    assert batch.windows is None
-    assert set(batch.model_inputs()) == set(collate(encode(given[1:], tokenizer, 8), [0], Padding(0)).model_inputs())
 
 
 def test_an_instruction_stands_in_every_row_and_is_nobodys_text() -> None:

@@ -117,13 +117,6 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
     assert entry["duplicates_with"] == {"dev": 1, "far": 9}
 
 
-def test_evaluation_rows_do_not_influence_the_draw(tmp_path: Path) -> None:
-    folder = dataset(tmp_path)
-    before = (write_subsamples(tmp_path, "t", [8], [0]) / "8" / "seed-0.jsonl").read_bytes()
-    write_jsonl(folder / "dev.jsonl", [Example("9", "text 1", None, 1)])
-    assert (write_subsamples(tmp_path, "t", [8], [0]) / "8" / "seed-0.jsonl").read_bytes() == before
-
-
 def test_reading_and_drawing_import_no_torch() -> None:
     program = (
         "import sys; import regft_core.data.prepare, regft_core.data.sources, regft_core.data.subsample; "

@@ -81,12 +81,6 @@ def test_a_quote_in_a_tsv_is_a_character_unless_its_task_says_otherwise(
 # ---------------------------------------------------------------------------------- delimiters
 
 
-@pytest.mark.parametrize("mark", DELIMITERS)
-@pytest.mark.parametrize("suffix", ["csv", "tsv"])
-def test_the_delimiter_is_told_from_the_header(read: Read, mark: str, suffix: str) -> None:
-    assert [row.text for row in read(f"a.{suffix}", f"text{mark}label\na b{mark}good\nc{mark}bad\n")] == ["a b", "c"]
-
-
 def test_the_own_delimiter_of_a_format_comes_first(read: Read, tmp_path: Path) -> None:
     assert read("a.csv", "text,label,a;b;c;d\nx,good,1\n")[0].text == "x"
     assert read("a.tsv", "text\tlabel\ta,b,c,d\nx\tgood\t1\n")[0].text == "x"
@@ -95,28 +89,7 @@ def test_the_own_delimiter_of_a_format_comes_first(read: Read, tmp_path: Path) -
     assert rows_of(tmp_path / "one.csv") == (["text"], [{"text": "a; b"}])
 
 
-def test_a_delimiter_that_is_said_is_taken(tmp_path: Path, read: Read, declare: Any) -> None:
-    with raises_code(DataError, "column-missing", 'write delimiter: ";" under source'):
-        read("a.csv", "text;a, b;label\nx;y;good\n")
-    source = FilesSource(kind="files", delimiter=";")
-    assert read_split(tmp_path, "mine", source, "a.csv", declare()).examples[0].text == "x"
-
-
 # ----------------------------------------------------------------------------------- encodings
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_an_encoding_with_a_mark_is_told(read: Read, encoding: str, name: str) -> None:
-    assert read(name, {"a.csv": CSV, "a.jsonl": JSONL}[name].encode(encoding)) == CAFE
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16-le", "utf-8"])
-def test_an_encoding_that_is_said_is_taken(tmp_path: Path, declare: Any, encoding: str) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.csv").write_bytes(CSV.encode(encoding))
-    source = FilesSource(kind="files", encoding=encoding)
-    assert read_split(tmp_path, "mine", source, "a.csv", declare()).examples == CAFE
 
 
 def test_bytes_that_are_no_text_are_named_by_their_line_wherever_they_are(tmp_path: Path, read: Read) -> None:
@@ -172,16 +145,6 @@ def test_a_workbook_reads_as_its_csv(tmp_path: Path) -> None:
         {"text": "three", "label": "2.5", "n": ""},
     ]
     assert [row.position for row in found] == ["row 1 (line 2)", "row 2 (line 4)"]  # a blank line is no row
-
-
-def test_a_sheet_is_named_where_there_are_several(tmp_path: Path) -> None:
-    path = tmp_path / "a.xlsx"
-    path.write_bytes(workbook(rows=[["text"], ["x"]], notes=[["what"], ["y"]]))
-    assert rows_of(path, FileFormat(sheet="notes")) == (["what"], [{"what": "y"}])
-    with raises_code(DataError, "sheet-missing", "'rows'", "'notes'", "--sheet rows"):
-        rows_of(path)
-    with raises_code(DataError, "sheet-missing", "no sheet 'note'", "did you mean 'notes'?"):
-        rows_of(path, FileFormat(sheet="note"))
 
 
 def test_sheets_that_are_no_tables_are_refused(tmp_path: Path) -> None:

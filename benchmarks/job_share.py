@@ -98,7 +98,7 @@ def measure(changes: list[str]) -> tuple[dict[str, float], float, float]:
         stages_by(project / "benchmarks" / "job_share.py", project)
         found: dict[str, float] = {}
         began = time.monotonic()
-        found["the configuration's check"], _ = run(project, sys.executable, "-m", "stages.config")
+        found["the configuration's check"], _ = run(project, sys.executable, "-m", "regft_core", "check")
         found["`dvc repro`"], _ = run(project, sys.executable, "-m", "dvc", "repro")
         seconds = time.monotonic() - began
         found["together"] = sum(found.values())

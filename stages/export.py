@@ -8,14 +8,13 @@ regft export --method hype_n --task sst2 --size 300 --refit
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.project import open_project
 from regft_core.serve.export import export
 
-from .common import METHOD, SEED, SIZE, TASK, Argument, run
+from .common import METHOD, SEED, SIZE, TASK, argument, flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -32,8 +31,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
     print(f"  regft predict --model {shown} --data new.csv --out predictions.csv")
     if arguments.register:
-        from regft_core.tracking.__main__ import sync_project
         from regft_core.tracking.registry import register
+        from regft_core.tracking.ui import sync_project
 
         sync_project(root)
         tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}
@@ -45,16 +44,15 @@ if __name__ == "__main__":
     run(
         main,
         METHOD,
-        replace(TASK, required=False, help=f"{TASK.help}; may be left out where there is one"),
-        replace(SIZE, required=False, help=f"{SIZE.help}; may be left out where there is one"),
-        replace(SEED, required=False, help=f"{SEED.help}; the first when left out"),
-        Argument("refit", "train the final model on all labelled rows, with the settings that were judged", flag=True),
-        Argument(
-            "accuracy",
+        argument(TASK[0], f"{TASK[1]}; may be left out where there is one"),
+        argument(SIZE[0], f"{SIZE[1]}; may be left out where there is one"),
+        argument(SEED[0], f"{SEED[1]}; the first when left out", type=int),
+        flag("--refit", "train the final model on all labelled rows, with the settings that were judged"),
+        argument(
+            "--accuracy",
             "share of right answers to guarantee, like 0.95: rows on which the model is less confident stay unanswered",
-            required=False,
-            kind=float,
+            type=float,
         ),
-        Argument("register", "add a copy to MLflow's model registry, as a version of its task", flag=True),
-        Argument("onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's", flag=True),
+        flag("--register", "add a copy to MLflow's model registry, as a version of its task"),
+        flag("--onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's"),
     )

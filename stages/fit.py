@@ -12,10 +12,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.fit.folder import RECORD, beside, encoders_here, folder_state, made_from, put
-from regft_core.fit.project import Draft, described
+from regft_core.fit.folder import RECORD, encoders_here, folder_state, made_from, write_folder
+from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import read_preset
 from regft_core.grid.refit import refit
@@ -24,7 +23,7 @@ from regft_core.runs.code import package_root
 from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS
 
-from .common import DECIMAL, FORMAT, Argument, format_of, run
+from .common import ROWS, argument, asked_for, run
 from .run import run_and_show
 
 #: Where projects are made without ``--out``.
@@ -38,8 +37,7 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     was interrupted goes on.
     """
     file = Path(arguments.file)
-    columns = arguments.text, arguments.label, arguments.pair, arguments.group
-    asked = Asked(file, *columns, arguments.kind, format_of(arguments))
+    asked = asked_for(file, arguments)
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
     _make(root, here / folder, asked, arguments)
@@ -66,21 +64,20 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
     if not 0 < arguments.minutes < float("inf"):
         message = f"{arguments.minutes:g} is not a number of minutes above 0"
         problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
-    state = ""
+    inputs, there = dict[str, Any](), False
     if asked.file.is_file():
-        wanted = made_from(asked, arguments.minutes, arguments.seed, encoders)
-        state, taken = folder_state(folder, wanted)
-        problems += taken
+        inputs = made_from(asked, arguments.minutes, arguments.seed, encoders)
+        there, refused = folder_state(folder, inputs)
+        problems += refused
     if problems or rows is None:
         raise ConfigError(problems)
-    if state == "same":
+    if there:
         print(f"{folder} is there; going on with it")
         return
-    with beside(folder) as partial:
-        draft = Draft(root, partial, asked, rows, read_preset(root), arguments.minutes, encoders, arguments.seed)
-        setup, seconds = draft.chosen()
-        put(draft, folder, setup)
-    print("\n".join(described(draft, setup, seconds)), flush=True)
+    draft = Draft(root, asked, rows, read_preset(root), arguments.minutes, encoders, arguments.seed)
+    setup, seconds = draft.chosen()
+    write_folder(draft, folder, setup, inputs)
+    print("\n".join(draft.described(setup, seconds)), flush=True)
 
 
 def _decided(folder: Path, task: str) -> str:
@@ -96,18 +93,18 @@ def _decided(folder: Path, task: str) -> str:
 if __name__ == "__main__":
     run(
         main,
-        Argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx", positional=True),
-        Argument("text", "column of the text"),
-        Argument("label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
-        Argument("pair", "column of the second text, where rows are pairs", required=False),
-        Argument("group", "column whose rows stay together (product, author, premise)", required=False),
-        Argument("kind", "what the labels are, where they do not tell", required=False, choices=tuple(KINDS.names())),
-        *FORMAT,
-        DECIMAL,
-        Argument(
-            "minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, kind=float
+        argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"),
+        argument("--text", "column of the text", required=True),
+        argument(
+            "--label",
+            "column of the label: a class, a number, or several labels with one of ; | , between them",
+            required=True,
         ),
-        Argument("out", f"folder to make; {FOLDER}/NAME OF THE FILE when absent", required=False),
-        Argument("model", "encoder: an alias or a directory; the strongest that fits when absent", required=False),
-        Argument("seed", "another number splits into other folds", default=0, kind=int),
+        *ROWS,
+        argument(
+            "--minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, type=float
+        ),
+        argument("--out", f"folder to make; {FOLDER}/NAME OF THE FILE when absent"),
+        argument("--model", "encoder: an alias or a directory; the strongest that fits when absent"),
+        argument("--seed", "another number splits into other folds", default=0, type=int),
     )

@@ -10,13 +10,12 @@ import argparse
 import os
 from pathlib import Path
 
-from regft_core.catalogue import KINDS
-from regft_core.errors import ConfigError, Problem
+from regft_core.errors import ConfigError
 from regft_core.fit.new_project import make_project
 from regft_core.fit.rows import Asked
 from regft_core.runs.project import open_project
 
-from .common import DECIMAL, FORMAT, Argument, format_of, run
+from .common import ROWS, argument, asked_for, refuse_contradictions, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -40,33 +39,24 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def _rows(arguments: argparse.Namespace) -> Asked | None:
-    """The file that was given. Raises ConfigError for a file without columns, and for columns without a file."""
-    given = {"--text": arguments.text, "--label": arguments.label}
-    if arguments.task is not None and all(given.values()):
-        columns = arguments.text, arguments.label, arguments.pair, arguments.group
-        return Asked(Path(arguments.task), *columns, arguments.kind, format_of(arguments))
-    others = [
-        getattr(arguments, name) for name in ("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal")
-    ]
-    if arguments.task is None and not any((*given.values(), *others)):
+    """Return the file that was given. Raises ConfigError for a file without columns, and for columns without one."""
+    needed = {"--task": arguments.task, "--text": arguments.text, "--label": arguments.label}
+    more = [getattr(arguments, name[2:]) for name, _ in ROWS]
+    if not any((*needed.values(), *more)):
         return None
-    lacks = [name for name, value in {"--task": arguments.task, **given}.items() if value is None]
-    message = f"{', '.join(lacks)} missing: a file needs the names of its columns"
-    hint = "regft init reviews --task reviews.csv --text COLUMN --label COLUMN"
-    raise ConfigError([Problem("contradicting-arguments", "command line", 0, "", message, hint)])
+    lacking = [name for name, value in needed.items() if value is None]
+    message = f"{', '.join(lacking)} missing: a file needs the names of its columns"
+    refuse_contradictions([(lacking, message)], "regft init reviews --task reviews.csv --text COLUMN --label COLUMN")
+    return asked_for(Path(arguments.task), arguments)
 
 
 if __name__ == "__main__":
     run(
         main,
-        Argument("folder", "folder to make", positional=True),
-        Argument("task", "file of labelled rows: .csv, .tsv, .jsonl, .parquet or .xlsx; an example without it", False),
-        Argument("text", "its column of the text", required=False),
-        Argument("label", "its column of the label", required=False),
-        Argument("pair", "its column of the second text, where rows are pairs", required=False),
-        Argument("group", "its column whose rows stay together (product, author, premise)", required=False),
-        Argument("kind", "what the labels are, where they do not tell", required=False, choices=tuple(KINDS.names())),
-        *FORMAT,
-        DECIMAL,
-        Argument("model", "alias, local directory or hub id of the encoder; minilm when absent", required=False),
+        argument("folder", "folder to make"),
+        argument("--task", "file of labelled rows: .csv, .tsv, .jsonl, .parquet or .xlsx; an example without it"),
+        argument("--text", "its column of the text"),
+        argument("--label", "its column of the label"),
+        *ROWS,
+        argument("--model", "alias, local directory or hub id of the encoder; minilm when absent"),
     )

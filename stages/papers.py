@@ -14,7 +14,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.settings.papers.protocols import PROTOCOLS, Item, read_protocols
 
-from .common import Argument, run
+from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -40,4 +40,4 @@ def lines(item: Item) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run(main, Argument("item", "a table or figure, such as hype_table1. Without it: all", False, positional=True))
+    run(main, argument("item", "a table or figure, such as hype_table1. Without it: all", nargs="?"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regft_core.names import plural
 
-from .common import FORMAT, SERVING, Argument, device_of, format_of, run, whole_number
+from .common import DATA, FORMAT, MODEL, OUT, OVERWRITE, SERVING, argument, device_of, format_of, run, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -35,4 +35,13 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, *SERVING, *FORMAT, Argument("rows", "how many rows to pick", default=50, kind=whole_number))
+    run(
+        main,
+        MODEL,
+        argument("--data", DATA, required=True),
+        argument("--out", OUT, required=True),
+        argument("--rows", "how many rows to pick", default=50, type=whole_number),
+        *SERVING,
+        *FORMAT,
+        OVERWRITE,
+    )

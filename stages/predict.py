@@ -14,14 +14,25 @@ from typing import IO, Any
 
 from regft_core import output
 from regft_core.data.lengths import WORTH_UNKNOWN, share
-from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import FORMATS, predict_stream
 
-from .common import FORMAT, SERVING, Argument, device_of, format_of, run
+from .common import (
+    DATA,
+    FORMAT,
+    MODEL,
+    OUT,
+    OVERWRITE,
+    SERVING,
+    argument,
+    device_of,
+    format_of,
+    refuse_contradictions,
+    run,
+)
 
 #: What ``--data`` is for standard input.
 STANDARD = "-"
@@ -32,10 +43,20 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
     With --data - it reads standard input. It writes each answer to standard output at once, as a JSON line.
     """
-    _check(arguments)
+    standard, other = arguments.data == STANDARD, "has no use with --data -"
+    refuse_contradictions(
+        [
+            (standard and arguments.out, f"--out {other}, which answers to standard output"),
+            (standard and arguments.overwrite, f"--overwrite {other}, which writes no file"),
+            *((standard and getattr(arguments, name[2:]), f"{name} {other}: --format says it") for name, _ in FORMAT),
+            (not standard and not arguments.out, "--out is missing: a file's predictions go into a file"),
+            (not standard and arguments.format, "--format is for --data -: a file's name tells its format"),
+        ],
+        "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT",
+    )
     model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     columns = {"text": arguments.text, "text_pair": arguments.text_pair, "keep": arguments.keep}
-    if arguments.data == STANDARD:
+    if standard:
         _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)
         return
     out = Path(arguments.out)
@@ -44,28 +65,6 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     before = f", {counted.resumed} of them by an earlier call" if counted.resumed else ""
     print(f"{arguments.out}: {plural(counted.rows, 'prediction')} in {counted.seconds:.1f} s{before}")
     _say(model, counted, sys.stdout)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for arguments that would be ignored, and for an output that is missing."""
-    standard = arguments.data == STANDARD
-    wrong = [
-        (standard and arguments.out, "--out", "has no use with --data -, which answers to standard output"),
-        (standard and arguments.overwrite, "--overwrite", "has no use with --data -, which writes no file"),
-        *(
-            (standard and getattr(arguments, one.name), f"--{one.name}", "is for a file: --format says what comes in")
-            for one in FORMAT
-        ),
-        (not standard and not arguments.out, "--out", "is missing: a file's predictions go into a file"),
-        (not standard and arguments.format, "--format", "is for --data -: a file's name tells its format"),
-    ]
-    hint = "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT"
-    if problems := [
-        Problem("contradicting-arguments", "command line", 0, "", f"{name} {why}", hint)
-        for is_wrong, name, why in wrong
-        if is_wrong
-    ]:
-        raise ConfigError(problems)
 
 
 def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
@@ -112,15 +111,14 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    arguments = [one for one in SERVING if one.name not in ("data", "out")]
     run(
         main,
-        Argument("data", "file with the texts: .csv, .tsv, .jsonl or .parquet, .xlsx; - for standard input"),
-        Argument("out", "file to write: .csv or .jsonl; not with --data -", required=False),
-        Argument(
-            "format", "of standard input: an object, fields or a text a line (default: jsonl)", False, choices=FORMATS
-        ),
-        *arguments,
+        MODEL,
+        argument("--data", f"{DATA}; - for standard input", required=True),
+        argument("--out", f"{OUT}; not with --data -"),
+        argument("--format", "of standard input: an object, fields or a text a line (default: jsonl)", choices=FORMATS),
+        *SERVING,
         *FORMAT,
-        Argument("keep", "column to copy; may be repeated", required=False, repeated=True),
+        OVERWRITE,
+        argument("--keep", "column to copy; may be repeated", action="append"),
     )

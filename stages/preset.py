@@ -20,10 +20,10 @@ from regft_core.grid.preset_plan import describe
 from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.settings.papers.protocols import read_protocols
-from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
+from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_names
 from regft_core.settings.project import Project
 
-from .common import CHANGES, Argument, run, told_at_changes
+from .common import CHANGES, argument, flag, open_preset, run
 from .run import repro
 
 
@@ -36,12 +36,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.name is None:
         print(listed(root))
         return
-    if not arguments.set:
-        open_project(root, preset_file(root, arguments.name))  # a mistake is said with the preset's own lines
-    small = arguments.scale == "small"
-    with told_at_changes(arguments.set):
-        folder = (lay_out_small if small else lay_out)(root, arguments.name, arguments.set)
-        project = open_project(folder)
+    open_preset(root, arguments.name, arguments.set)  # a mistake is reported with the preset's own lines
+    lay = lay_out_small if arguments.scale == "small" else lay_out
+    folder = lay(root, arguments.name, arguments.set)
+    project = open_project(folder)
     if arguments.plan:
         changes = [part for change in arguments.set for part in ("--set", change)]
         print(describe(project, shlex.join([arguments.name, *changes])))
@@ -84,17 +82,17 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
             print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
     for task, sets in project.left_out.items():
         print(f"{task} is not judged on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
-    print(f"preset {name} runs in {here}; the dry run: regft plan --root {here}", flush=True)
+    print(f"preset {name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)
 
 
 if __name__ == "__main__":
     run(
         main,
-        Argument("name", f"a preset; it runs in {FOLDER}/NAME. Without it: the list", False, positional=True),
+        argument("name", f"a preset; it runs in {FOLDER}/NAME. Without it: the list", nargs="?"),
         CHANGES,
-        Argument("plan", "say what the preset needs and what of it is missing; run nothing", flag=True),
-        Argument(
-            "scale",
+        flag("--plan", "show what the preset needs and what of it is missing; run nothing"),
+        argument(
+            "--scale",
             "full; or small: a few rows, seeds and steps on the packaged encoder, in presets/NAME.small, marked "
             "everywhere as not the paper's experiment",
             default="full",

@@ -23,7 +23,8 @@ from regft_core.runs.project import open_project
 from regft_core.settings.files import LEADERBOARD, WIDTHS
 from regft_core.settings.grid import cells
 
-from .common import PRINTED, Argument, run
+from .common import flag, run
+from .run import PRINTED
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -66,4 +67,4 @@ def _failed(failures: dict[str, str]) -> RunFailed:
 
 
 if __name__ == "__main__":
-    run(main, Argument("json", "print reports/results.json instead of the table, for scripts", flag=True))
+    run(main, flag("--json", "print reports/results.json instead of the table, for scripts"))

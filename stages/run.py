@@ -19,7 +19,10 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.runs.code import package_root
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
 
-from .common import PRINTED, run
+from .common import run
+
+#: The variable with a file that stage report makes when it has printed the leaderboard.
+PRINTED = "REGFT_PRINTED"
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import load_served
 from regft_core.serve.reading import columns_of_requests
 
-from .common import SERVING, Argument, device_of, run, whole_number
+from .common import SERVING, argument, device_of, run, whole_number
 
 #: Connections at a time; further ones get 503.
 CONNECTIONS = 512
@@ -79,15 +79,14 @@ def _is_local(host: str) -> bool:
 
 
 if __name__ == "__main__":
-    given = {one.name: one for one in SERVING}
     limits = Limits()
     run(
         main,
-        Argument("model", "directory that `regft export` wrote", positional=True),
-        Argument("host", "address to listen on", default="127.0.0.1"),
-        Argument("port", "port to listen on; 0 for any that is free", default=8000, kind=int),
-        Argument("rows", "of one request, at most", default=limits.rows, kind=whole_number),
-        Argument("bytes", "of the body of one request, at most", default=limits.bytes, kind=whole_number),
-        Argument("seconds", "for one request, at most", default=int(limits.seconds), kind=whole_number),
-        *(given[name] for name in ("text", "text-pair", "precision", "device")),
+        argument("model", "directory that `regft export` wrote"),
+        argument("--host", "address to listen on", default="127.0.0.1"),
+        argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
+        argument("--rows", "of one request, at most", default=limits.rows, type=whole_number),
+        argument("--bytes", "of the body of one request, at most", default=limits.bytes, type=whole_number),
+        argument("--seconds", "for one request, at most", default=int(limits.seconds), type=whole_number),
+        *SERVING,
     )

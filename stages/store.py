@@ -13,16 +13,7 @@ from regft_core.errors import StoreError
 from regft_core.names import gigabytes, plural
 from regft_core.runs.store import RunStore
 
-from .common import Argument, run
-
-ACTIONS = ("verify", "prune")
-
-
-def action(text: str) -> str:
-    """Check the action, for ``Argument.kind``."""
-    if text not in ACTIONS:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an action; there are: {', '.join(ACTIONS)}")
-    return text
+from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -63,7 +54,4 @@ def _prune(store: RunStore) -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        Argument("action", "verify or prune", kind=action, positional=True),
-    )
+    run(main, argument("action", "verify or prune", choices=("verify", "prune")))

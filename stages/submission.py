@@ -11,7 +11,7 @@ from pathlib import Path
 from regft_core.runs.job import Job
 from regft_core.serve.submission import write_submission
 
-from .common import METHOD, SEED, SIZE, TASK, Argument, run
+from .common import METHOD, SEED, SIZE, TASK, argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -26,8 +26,8 @@ if __name__ == "__main__":
     run(
         main,
         METHOD,
-        TASK,
-        SIZE,
-        SEED,
-        Argument("out", "folder to write to; submissions/METHOD-TASK-SIZE-seed-SEED when absent", required=False),
+        argument(*TASK, required=True),
+        argument(*SIZE, required=True),
+        argument(*SEED, required=True, type=int),
+        argument("--out", "folder to write to; submissions/METHOD-TASK-SIZE-seed-SEED when absent"),
     )

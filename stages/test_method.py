@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .common import Argument, run
+from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -29,4 +29,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Argument("name", "name of a regulariser", positional=True))
+    run(main, argument("name", "name of a regulariser"))

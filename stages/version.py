@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .common import Argument, run
+from .common import flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -25,4 +25,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Argument("json", "one JSON object: name -> version", flag=True))
+    run(main, flag("--json", "one JSON object: name -> version"))

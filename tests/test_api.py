@@ -14,8 +14,6 @@ import pytest
 import yaml
 
 from regft_core.api import Project, Results, load
-from regft_core.errors import ConfigError
-from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, python, stage
 
 
@@ -94,12 +92,3 @@ def test_the_documented_calls_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "hype_n" in done.stdout
     assert (root / "leaderboard.html").read_text().startswith("<pre")
-
-
-def test_mistakes_are_the_configurations(tmp_path: Path) -> None:
-    root = build(tmp_path / "project")
-    with raises_code(ConfigError, "not-listed", "'vanilla'"):
-        load(root).run("vanila", "reviews")
-    (root / "params.yaml").write_text("grid: {}\n")
-    with raises_code(ConfigError, "key-missing", "params.yaml"):
-        load(root)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regft_core import progress
-from regft_core.progress import ProgressBoard, ProgressWriter, position
+from regft_core.progress import ProgressBoard, ProgressWriter
 
 RUNS = ["16 seed 0", "16 seed 1", "16 seed 2"]
 
@@ -54,13 +54,6 @@ def test_a_later_phase_stands_after_the_earlier_ones() -> None:
         assert board.share_done(board.states()) == pytest.approx(1.5 / 4)
         ProgressWriter(board.folder, RUNS[0], "soup")(2, 2, 0, None, 1.0)
         assert board.share_done(board.states()) == 1.0
-
-
-def test_positions_in_words() -> None:
-    state = {"phase": "finetune", "unit": "step", "step": 20, "total": 32, "epoch": 2, "loss": 0.4124}
-    assert position(state) == "finetune step 20/32, epoch 3, loss 0.412"
-    assert position({**state, "phase": "evaluate", "unit": "row", "loss": None}) == "evaluate row 20/32"
-    assert position({**state, "total": 0}) == "finetune starts"
 
 
 def test_a_log_gets_one_line_for_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:

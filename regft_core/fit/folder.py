@@ -1,11 +1,8 @@
-"""The place of a folder that ``regft fit`` makes: whether it is free, what it was made from, how it gets there."""
+"""The place of a folder that ``regft fit`` makes: whether it is free, and what it was made from."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,12 @@ from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked
 from regft_core.fit.setup import Setup
 from regft_core.io.canonical import sha256_file
-from regft_core.io.files import remove, write_json
+from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.settings.files import TASKS, task_file
+from regft_core.settings.files import task_file
 
 #: What a folder was made from.
 RECORD = "fit.json"
@@ -28,7 +25,7 @@ ENCODERS = ("mpnet", "minilm")
 
 
 def made_from(asked: Asked, minutes: float, seed: int, encoders: Sequence[str]) -> dict[str, Any]:
-    """Inputs of a folder: the file by content, the columns, the minutes."""
+    """Return the inputs of a folder: the file by content, the columns, the minutes."""
     return {
         "file": str(asked.file.resolve()),
         "sha256": sha256_file(asked.file),
@@ -37,80 +34,52 @@ def made_from(asked: Asked, minutes: float, seed: int, encoders: Sequence[str]) 
         "minutes": minutes,
         "seed": seed,
         "encoders": list(encoders),
-        **({"written": asked.told} if asked.told else {}),
+        "written": asked.told,
     }
 
 
-def folder_state(folder: Path, wanted: Mapping[str, Any]) -> tuple[str, list[Problem]]:
-    """``new``, ``same`` (made from the same, edited or not), ``stale`` (from something else, unedited), or problems."""
+def folder_state(folder: Path, inputs: Mapping[str, Any]) -> tuple[bool, list[Problem]]:
+    """Return whether the folder was made from these inputs (edited since, or not), and why it cannot be made."""
+
+    def refused(code: str, message: str, hint: str) -> tuple[bool, list[Problem]]:
+        return False, [Problem(code, str(folder), 0, "--out", message, hint)]
+
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return "new", []
-    record = read_json(folder / RECORD) if (folder / RECORD).is_file() else None
-    if record is None:
+        return False, []
+    if not (folder / RECORD).is_file():
         hint = "choose another folder with --out, or move it away"
-        return "", [Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", hint)]
-    if record["from"] == wanted:
-        return "same", []
-    if record["from"]["file"] != wanted["file"]:
-        message = f"was made from another file, {record['from']['file']}"
+        return refused("in-the-way", "is there, and regft fit did not make it", hint)
+    record = read_json(folder / RECORD)
+    if record["from"] == inputs:
+        return True, []
+    if record["from"]["file"] != inputs["file"]:
         hint = "choose another folder with --out, so that the model of that file stays"
-        return "", [Problem("in-the-way", str(folder), 0, "--out", message, hint)]
-    edited = [
-        name
-        for name, sha256 in record["wrote"].items()
-        if not (folder / name).is_file() or sha256_file(folder / name) != sha256
-    ]
-    if not edited:
-        return "stale", []
-    other = [key for key, value in wanted.items() if record["from"].get(key) != value]
-    message = f"{', '.join(edited)} was edited, and this call differs from the first in {', '.join(other)}"
-    hint = "run `dvc repro` there, or give another folder with --out"
-    return "", [Problem("edited", str(folder), 0, "--out", message, hint)]
+        return refused("in-the-way", f"was made from another file, {record['from']['file']}", hint)
+    if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
+        other = [key for key, value in inputs.items() if record["from"].get(key) != value]
+        message = f"{', '.join(edited)} was edited, and this call differs from the first in {', '.join(other)}"
+        return refused("edited", message, "run `dvc repro` there, or give another folder with --out")
+    return False, []
 
 
-@contextmanager
-def beside(folder: Path) -> Iterator[Path]:
-    """A folder to make ``folder`` in, on the same level, so that its links hold when it is renamed."""
-    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
-    remove(partial)
-    made = [path for path in partial.parents if not path.exists()]
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield partial
-    finally:
-        remove(partial)
-        for path in made:
-            if not any(path.iterdir()):
-                path.rmdir()
+def write_folder(draft: Draft, folder: Path, setup: Setup, inputs: Mapping[str, Any]) -> None:
+    """Write the project of a set-up, and what it was made from."""
+    draft.write(folder, setup)
+    wrote = {name: _sha256(folder / name) for name in ("params.yaml", task_file(draft.task))}
+    write_json(folder / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
 
 
-def put(draft: Draft, folder: Path, setup: Setup) -> None:
-    """Write the set-up and move the draft to its place; over an older one only what was made anew."""
-    draft.write(setup)
-    files = "params.yaml", task_file(draft.task)
-    wrote = {file: sha256_file(draft.folder / file) for file in files}
-    source = made_from(draft.asked, draft.minutes, draft.seed, draft.encoders)
-    write_json(draft.folder / RECORD, {"from": source, "task": draft.task, "wrote": wrote})
-    if folder.is_dir() and any(folder.iterdir()):
-        for path in sorted((folder / TASKS).glob("*.yaml")):
-            remove(path)  # of another name of the file
-        for file in ("params.yaml", task_file(draft.task), f"data/{draft.asked.file.name}", RECORD):
-            shutil.copyfile(draft.folder / file, folder / file)
-        return
-    if folder.is_dir():
-        folder.rmdir()
-    draft.folder.rename(folder)
+def _sha256(path: Path) -> str | None:
+    return sha256_file(path) if path.is_file() else None
 
 
-def encoders_here(root: Path, given: str | None) -> tuple[list[str], list[Problem]]:
-    """Encoders of this disk, the strongest first, or the one that was asked for."""
-    names = ENCODERS if given is None else (given,)
-    found = {name: encoder_problems(EncoderConfig(name=name), root) for name in names}
-    here = [name for name, problems in found.items() if not problems]
-    if here:
+def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem]]:
+    """Return the encoders of this disk, the strongest first, or the one that was asked for; else what is wrong."""
+    problems = {one: encoder_problems(EncoderConfig(name=one), root) for one in (ENCODERS if name is None else (name,))}
+    if here := [one for one, wrong in problems.items() if not wrong]:
         return here, []
     return [], [
-        Problem(code, "--model", 0, name, message.partition("\n")[0], ALIASES[name].advice if name in ALIASES else "")
-        for name, problems in found.items()
-        for _, code, message in problems[:1]
+        Problem(code, "--model", 0, one, message.partition("\n")[0], ALIASES[one].advice if one in ALIASES else "")
+        for one, wrong in problems.items()
+        for _, code, message in wrong[:1]
     ]

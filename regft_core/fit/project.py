@@ -1,18 +1,16 @@
 """An ordinary project folder from one file of rows: ``params.yaml``, the task's YAML, the pipeline files, the rows.
 
-It is made beside its place and renamed, so that it is there complete or not at all. ``fit.json`` says what it was made
-from: the same call again finds it as it is, edits included; another call replaces what nobody has edited.
+A draft of it in a temporary folder, with all methods, tells which of them can act on the rows, and what a run costs.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,10 @@ import yaml
 from regft_core import __version__
 from regft_core.data.lengths import STEP, row_lengths
 from regft_core.fit.rows import Asked, OwnRows
-from regft_core.fit.setup import Chooser, OwnPreset, Setup
-from regft_core.grid.data import prepare
+from regft_core.fit.setup import OwnPreset, Setup, choose
 from regft_core.grid.lengths import fast_tokenizer
-from regft_core.grid.time import estimate
+from regft_core.grid.time import SetSize, estimate
 from regft_core.hooks.registry import discover
-from regft_core.io.canonical import sha256_file
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import longest_input, resolve_model
@@ -35,8 +31,9 @@ from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
 from regft_core.settings.checks.compositions import composition_errors
-from regft_core.settings.cost import plan_rows
+from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import TASKS, task_file
+from regft_core.settings.grid import Cell
 from regft_core.settings.laying import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Project
@@ -45,25 +42,24 @@ from regft_core.settings.project import Project
 CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
-
+#: Seconds beside training: processes that start, the report, the export.
+AROUND = 40.0
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 1.0
 
 
 @dataclass
 class Draft:
-    """A folder in the making.
+    """A project that is chosen and written.
 
     Attributes:
         root: the project whose methods, encoders and pipeline files it takes.
-        folder: where it is made.
         minutes: for all of it.
         encoders: names as ``root`` knows them, the strongest first.
-        refused: method -> why it cannot act on these rows.
+        refused: method -> why it cannot act on these rows; known once it was ``chosen``.
     """
 
     root: Path
-    folder: Path
     asked: Asked
     rows: OwnRows
     preset: OwnPreset
@@ -83,148 +79,158 @@ class Draft:
         return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores()})
 
     @cached_property
-    def lengths(self) -> dict[str, tuple[int, float]]:
-        """Encoder -> tokens that are kept, and the share of the rows that this cuts."""
-        found = {}
-        for name in self.encoders:
-            encoder = EncoderConfig(name=name)
-            source = resolve_model(encoder, self.root)
-            every = row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST).modes["jointly"].tokens
-            most = min(longest_input(source, encoder) or LONGEST, LONGEST)
-            ordered = sorted(every)
-            wanted = ordered[max(0, int((1 - CUT) * len(ordered) + 0.999) - 1)]
-            kept = min(most, max(KEPT, -(-wanted // STEP) * STEP))
-            found[name] = kept, sum(length > kept for length in every) / len(every)
-        return found
+    def tokens(self) -> dict[str, list[int]]:
+        """Encoder -> tokens of each row, sorted."""
+        return {
+            name: sorted(row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST).modes["jointly"].tokens)
+            for name in self.encoders
+            for source in [resolve_model(EncoderConfig(name=name), self.root)]
+        }
+
+    def length(self, encoder: str) -> tuple[int, float]:
+        """Return the tokens of a row that are kept, and the share of the rows that this cuts."""
+        tokens, config = self.tokens[encoder], EncoderConfig(name=encoder)
+        most = min(longest_input(resolve_model(config, self.root), config) or LONGEST, LONGEST)
+        wanted = tokens[max(0, int((1 - CUT) * len(tokens) + 0.999) - 1)]
+        length = min(most, max(KEPT, -(-wanted // STEP) * STEP))
+        return length, sum(count > length for count in tokens) / len(tokens)
 
     def chosen(self) -> tuple[Setup, float]:
-        """The set-up for the minutes, and its seconds; what it is priced by lies in ``folder`` afterwards.
+        """Return the set-up for the minutes, and its seconds. Raises ConfigError for minutes that are too few."""
+        every = *self.preset.always, *self.preset.methods
+        with tempfile.TemporaryDirectory(prefix="regft-fit-") as name:
+            folder = Path(name).resolve()  # links are relative
+            self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
+            project = open_project(folder, check_composition=False)
+            task, registry = project.tasks[self.task], project.builder.registry
+            for name, method in project.methods.items():
+                if problems := composition_errors(registry, method, task, project.params, project.tasks):
+                    self.refused[name] = problems[0]
+            price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
+            workers = ExecutionConfig.model_validate(self.execution).workers
 
-        Raises ConfigError for minutes that are too few, DataError for rows that cannot be dealt into folds.
-        """
-        self._find_refused()
-        prices: dict[tuple[str, int, int], Mapping[str, float]] = {}
+            def seconds(setup: Setup) -> float:
+                prices = price(setup.encoder, setup.folds, setup.trainings)
+                runs = [prices[name] for name in setup.methods if name in prices]
+                # The final model, trained on all rows with settings that are known then, is counted as one more run.
+                return AROUND + sum(runs) * setup.folds * setup.repeats / workers + max(runs, default=0.0)
 
-        def priced(encoder: str, folds: int, trainings: int) -> Mapping[str, float]:
-            asked = encoder, folds, trainings
-            if asked not in prices:
-                every = (*self.preset.always, *self.preset.methods)
-                self.write(Setup(encoder, folds, self._acting(every), trainings))
-                project = open_project(self.folder)
-                with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # dvc repro says it once more
-                    prepare(project)
-                prices[asked] = seconds_per_run(project)
-            return prices[asked]
+            bounds = [*self.rows.counts.values(), *([self.rows.groups] if self.rows.groups is not None else [])]
+            acting = [name for name in self.preset.methods if name not in self.refused]
+            rows, most = len(self.rows.examples), min(bounds, default=None)
+            setup = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes)
+            return setup, seconds(setup)
 
-        acting = self.preset.model_copy(update={"methods": self._acting(self.preset.methods)})
-        bounds = [*self.rows.counts.values(), *([self.rows.groups] if self.rows.groups is not None else [])]
-        workers = ExecutionConfig.model_validate(self.execution).workers
-        return Chooser(
-            acting, priced, self.encoders, len(self.rows.examples), min(bounds, default=None), workers
-        ).choose(self.minutes)
-
-    def _acting(self, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(name for name in names if name not in self.refused)
-
-    def _find_refused(self) -> None:
-        """Fill ``refused``: methods that cannot act on rows of this kind."""
-        self.write(Setup(self.encoders[0], 3, (*self.preset.always, *self.preset.methods)))
-        project = open_project(self.folder, check_composition=False)
-        task = project.tasks[self.task]
-        for name, method in project.methods.items():
-            if problems := composition_errors(project.builder.registry, method, task, project.params, project.tasks):
-                self.refused[name] = problems[0]
+    def _run_seconds(
+        self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
+    ) -> dict[str, float]:
+        """Return method -> seconds of one worker for one run, with its trials."""
+        model = project.params.model.model_copy(
+            update={"name": self._encoder_from(folder, encoder), "max_length": self.length(encoder)[0]}
+        )
+        sections = {self.task: (project.shared(self.task), model)}
+        priced = replace(project, params=project.params.model_copy(update={"model": model}), sections=sections)
+        count = len(self.rows.examples)
+        trained, rows, trials = count * (folds - 1) // folds, list[PlanRow](), dict[str, int]()
+        for name in project.methods:
+            values = self.preset.trials(name, trainings)
+            fixed = priced.tuned(name, self.task, values[0])[0] if len(values) == 1 else None
+            trials[name] = len(values) if fixed is None else 0
+            method = fixed or priced.method(name, self.task)
+            cost = run_cost(priced, method, self.task, values[: trials[name]], trained, discover())
+            if cost is not None and name not in self.refused:
+                rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
+        tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
+        mean, longest = sum(tokens) / count, tokens[int(0.95 * (count - 1))]
+        sizes = {"train": SetSize(trained, mean, longest), "dev": SetSize(count - trained, mean, longest)}
+        runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
+        return {cell.method: seconds + EACH * (1 + rounds * trials[cell.method]) for cell, seconds in runs.items()}
 
     # -------------------------------------------------------------------------------- files
 
-    def write(self, setup: Setup) -> None:
-        """Write the folder for a set-up."""
-        for folder in (TASKS, "data"):
-            (self.folder / folder).mkdir(parents=True, exist_ok=True)
-        copy = self.folder / "data" / self.asked.file.name
-        if not copy.is_file() or sha256_file(copy) != sha256_file(self.asked.file):
-            shutil.copyfile(self.asked.file, copy)
-        write_changed(self.folder / task_file(self.task), self.task_text(setup))
-        linked = [file for file in LINKED if file not in (TASKS, "data")]
-        make_folder(self.root, self.folder, self.params_text(setup), linked)
+    def write(self, folder: Path, setup: Setup) -> None:
+        """Write the folder for a set-up; over an older one only what a set-up decides."""
+        for name in (TASKS, "data"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for path in (folder / TASKS).glob("*.yaml"):
+            if path != folder / task_file(self.task):
+                path.unlink()  # of another name of the file
+        shutil.copyfile(self.asked.file, folder / "data" / self.asked.file.name)
+        write_changed(folder / task_file(self.task), self.task_text(setup))
+        linked = [name for name in LINKED if name not in (TASKS, "data")]
+        make_folder(self.root, folder, self.params_text(folder, setup), linked)
 
     def task_text(self, setup: Setup) -> str:
-        """The task's YAML."""
+        """Return the task's YAML."""
         rows, asked = self.rows, self.asked
         dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
         return head + _yaml(rows.task(asked, asked.file.name, dev))
 
-    def params_text(self, setup: Setup) -> str:
-        """``params.yaml``."""
-        length, cut = self.lengths[setup.encoder]
-        name = setup.encoder
-        if name not in ALIASES and not os.path.isabs(name):
-            name = os.path.relpath(self.root / name, self.folder)
-        trials = self.preset.trials(setup.methods, setup.trainings)
-        fixed = self.preset.fixed(setup.methods, setup.trainings)
+    def params_text(self, folder: Path, setup: Setup) -> str:
+        """Return ``params.yaml``."""
+        length, cut = self.length(setup.encoder)
+        trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
+        fixed = {name: nested(values[0]) for name, values in trials.items() if len(values) == 1}
+        tuned = {name: values if len(values) > 1 else [] for name, values in trials.items()}
+        model = {"name": self._encoder_from(folder, setup.encoder), "max_length": length, "pooling": "mean"}
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
-        tuned = any(trials.values())
+        seeds = list(range(first, first + setup.folds * setup.repeats))
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
-            _yaml({"regft": __version__, "model": {"name": name, "max_length": length, "pooling": "mean"}}),
+            _yaml({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
-            f"# Seed s is judged on fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            _yaml({"grid": {"tasks": [self.task], "sizes": ["full"], "seeds": [first + seed for seed in setup.seeds]}}),
-            _yaml({"methods": list(setup.methods)}),
-            _yaml({"subsample": {"stratified": False}}),
+            f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
+            _yaml({"grid": {"tasks": [self.task], "sizes": ["full"], "seeds": seeds}}),
+            _yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
             _yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
-            "# Chosen by folds of each run's training rows; rows that judge are not read.\n" if tuned else "",
-            _yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": trials}}) if tuned else "",
-            _yaml({"method_settings": {name: nested(values) for name, values in fixed.items()}}) if fixed else "",
+        ]
+        if any(tuned.values()):
+            sections += [
+                "# Chosen by folds of each run's training rows; its validation fold is not read.\n",
+                _yaml({"tuning": {"folds": self.preset.tuning.folds, "methods": tuned}}),
+            ]
+        sections += [
+            _yaml({"method_settings": fixed}) if fixed else "",
             _yaml({"execution": self.execution, "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
             _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95}}),
         ]
         return "".join(sections)
 
+    def _encoder_from(self, folder: Path, name: str) -> str:
+        """Return the encoder's name as a project in ``folder`` knows it."""
+        return name if name in ALIASES or os.path.isabs(name) else os.path.relpath(self.root / name, folder)
 
-def seconds_per_run(project: Project) -> dict[str, float]:
-    """Method -> seconds of one worker for one run, with its trials, of a project with one task and one size."""
-    tuning = project.params.tuning
-    rounds = 1 if tuning is None else tuning.rounds
-    runs = estimate(project, plan_rows(project, discover())).runs
-    return {
-        cell.method: seconds + EACH * (1 + rounds * len(project.trials(cell.method))) for cell, seconds in runs.items()
-    }
+    def described(self, setup: Setup, seconds: float) -> list[str]:
+        """Return lines on the choice: the task, the encoder, the folds, the methods."""
+        rows, (length, cut) = self.rows, self.length(setup.encoder)
+        counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
+        rare = f", because '{rows.rare}' has under a fifth of the rows" if rows.rare else ""
+        lines = [
+            f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
+            f"labels: {rows.kind}: {rows.why}",
+            f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
+        ]
+        if rows.without_label or rows.without_text:
+            lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")
+        lines += [
+            f"encoder: {setup.encoder}, {length} tokens of each row (cuts {cut:.1%} of them)",
+            f"evaluated on: {setup.folds} folds, {plural(setup.repeats, 'repeat')}: every row by models that did not "
+            "see it",
+            f"methods: {', '.join(setup.methods)}",
+        ]
+        if tuned := [name for name in setup.methods if len(self.preset.trials(name, setup.trainings)) > 1]:
+            tried = plural(setup.trainings, "training")
+            lines.append(f"settings of {', '.join(tuned)}: {tried} tried on folds of the rows that train each model")
+        lines += [f"left out: {name}: {why}" for name, why in self.refused.items()]
+        late = [name for name in self.preset.methods if name not in setup.methods and name not in self.refused]
+        if late:
+            lines.append(f"no time for: {', '.join(late)}; give more --minutes")
+        return [*lines, f"time: about {max(1, round(seconds / 60))} of {self.minutes:g} minutes"]
 
 
 def _yaml(data: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-
-
-def described(draft: Draft, setup: Setup, seconds: float) -> list[str]:
-    """Lines on the choice: the task, the encoder, the folds, the methods."""
-    rows = draft.rows
-    length, cut = draft.lengths[setup.encoder]
-    counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
-    lines = [
-        f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
-        f"labels: {rows.kind}: {rows.why}",
-        f"metric: {rows.metrics[0]}"
-        + (f", because '{rows.rare}' has under a fifth of the rows" if rows.rare else "")
-        + f"; to change it: primary in {task_file(draft.task)}",
-    ]
-    if rows.without_label or rows.without_text:
-        lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")
-    lines += [
-        f"encoder: {setup.encoder}, {length} tokens of each row (cuts {cut:.1%} of them)",
-        f"judged by: {setup.folds} folds, {plural(setup.repeats, 'repeat')}: every row by models that did not see it",
-        f"methods: {', '.join(setup.methods)}",
-    ]
-    tuned = [name for name, trials in draft.preset.trials(setup.methods, setup.trainings).items() if trials]
-    if tuned:
-        tried = plural(setup.trainings, "training")
-        lines.append(f"settings of {', '.join(tuned)}: {tried} tried on folds of the rows that train each model")
-    lines += [f"left out: {name}: {why}" for name, why in draft.refused.items()]
-    late = [name for name in draft.preset.methods if name not in setup.methods and name not in draft.refused]
-    if late:
-        lines.append(f"no time for: {', '.join(late)}; give more --minutes")
-    return [*lines, f"time: about {max(1, round(seconds / 60))} of {draft.minutes:g} minutes"]

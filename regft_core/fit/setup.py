@@ -8,7 +8,7 @@ that trains the encoder, those that are always listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,10 +27,6 @@ PRESET = "pipelines/own_data.yaml"
 #: Folds that are tried, and the repeats that minutes may add to files of at most so many rows.
 FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
-#: Seconds beside training: processes that start, the report, the export.
-AROUND = 40.0
-#: The final model, trained on all rows with settings that are known then, is counted as one more run.
-REFIT = 1.0
 
 
 class OwnTuning(StrictModel):
@@ -48,32 +44,23 @@ class OwnPreset(StrictModel):
     training: TrainingConfig
     tuning: OwnTuning
 
-    def trials(self, methods: Sequence[str], trainings: int) -> dict[str, list[dict[str, Any]]]:
-        """The trials of each method with so many trainings; {} where there is one trial, which needs no choice."""
-        own = {
-            name: [trial for one in self.tuning.methods.get(name, [])[:trainings] for trial in one] for name in methods
-        }
-        return {name: trials if len(trials) > 1 else [] for name, trials in own.items()}
+    def trials(self, method: str, trainings: int) -> list[dict[str, Any]]:
+        """Return the trials of a method with so many trainings; a single one is no choice but its settings."""
+        return [trial for training in self.tuning.methods.get(method, [])[:trainings] for trial in training]
 
-    def fixed(self, methods: Sequence[str], trainings: int) -> dict[str, dict[str, Any]]:
-        """Method -> its only trial, whose values are settings then."""
-        own = {name: self.tuning.methods.get(name, [])[:trainings] for name in methods}
-        return {name: one[0][0] for name, one in own.items() if len(one) == 1 and len(one[0]) == 1}
-
-    @property
-    def most_trainings(self) -> int:
-        """Trainings of the method that tries most."""
-        return max((len(one) for one in self.tuning.methods.values()), default=1)
+    def trainings(self, methods: Sequence[str]) -> int:
+        """Return the trainings of the method that tries most."""
+        return max((len(self.tuning.methods.get(name, [])) for name in methods), default=1)
 
 
 def read_preset(root: Path) -> OwnPreset:
-    """The preset of the project, else the shipped one. Raises ConfigError with all that is wrong in it."""
+    """Return the preset of the project, else the shipped one. Raises ConfigError with all that is wrong in it."""
     own = root / PRESET
     document = load_yaml(own if own.is_file() else shipped.FOLDER / PRESET, root)
-    found, problems = validate(OwnPreset, document)
-    if found is None or problems:
+    preset, problems = validate(OwnPreset, document)
+    if preset is None or problems:
         raise ConfigError(problems)
-    return found
+    return preset
 
 
 @dataclass(frozen=True)
@@ -86,82 +73,51 @@ class Setup:
     trainings: int = 1
     repeats: int = 1
 
-    @property
-    def seeds(self) -> list[int]:
-        """A seed for each fold of each repeat."""
-        return list(range(self.folds * self.repeats))
 
+def choose(
+    preset: OwnPreset,
+    methods: Sequence[str],
+    encoders: Sequence[str],
+    rows: int,
+    most: int | None,
+    seconds: Callable[[Setup], float],
+    minutes: float,
+) -> Setup:
+    """Return the set-up for the minutes.
 
-#: (encoder, folds, trainings) -> seconds of one worker for one run of each method, its trials included.
-Prices = Callable[[str, int, int], Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class Chooser:
-    """Chooses the set-up.
-
-    Attributes:
+    Args:
+        methods: those of the preset that minutes add, without those that cannot act on the rows.
         encoders: those on this disk, the strongest first.
         rows: of the file.
         most: folds at most: rows of the rarest label, or groups where there are fewer; None without either.
-        workers: runs at a time.
+        seconds: of a set-up, on the wall.
+
+    Raises ConfigError with the minutes of the smallest set-up.
     """
-
-    preset: OwnPreset
-    prices: Prices
-    encoders: Sequence[str]
-    rows: int
-    most: int | None
-    workers: int
-
-    def seconds(self, setup: Setup) -> float:
-        """Wall-clock seconds of a set-up, the final model included."""
-        prices = self.prices(setup.encoder, setup.folds, setup.trainings)
-        own = [prices[name] for name in setup.methods]
-        return AROUND + sum(own) * len(setup.seeds) / self.workers + REFIT * max(own, default=0.0)
-
-    def choose(self, minutes: float) -> tuple[Setup, float]:
-        """The set-up for the minutes, and its seconds. Raises ConfigError with the minutes of the smallest one."""
-        budget = 60 * minutes
-        folds = [count for count in FOLDS if self.most is None or count <= self.most]
-        always, more = tuple(self.preset.always), tuple(self.preset.methods)
-        starts = [
-            Setup(encoder, count, always + first)
-            for first in ((more[:1], ()) if more else ((),))
-            for encoder in self.encoders
-            for count in folds
-        ]
-        for start in starts:
-            if self.seconds(start) <= budget:
-                found = self._more(start, [name for name in more if name not in start.methods], budget)
-                return found, self.seconds(found)
-        least = min(starts, key=self.seconds)
-        needed = max(1, -(-int(self.seconds(least)) // 60))
+    always, folds = tuple(preset.always), [count for count in FOLDS if most is None or count <= most]
+    starts = [
+        Setup(encoder, count, (*always, *first))
+        for first in ([methods[:1], ()] if methods else [()])
+        for encoder in encoders
+        for count in folds
+    ]
+    budget = 60 * minutes
+    setup = next((start for start in starts if seconds(start) <= budget), None)
+    if setup is None:
+        least = min(starts, key=seconds)
         message = f"{minutes:g} minutes are too few for {', '.join(least.methods)} with {least.folds} folds"
-        hint = f"give --minutes {needed} or more, or fewer rows ({plural(self.rows, 'row')} now)"
+        needed = max(1, -(-int(seconds(least)) // 60))
+        hint = f"give --minutes {needed} or more, or fewer rows ({plural(rows, 'row')} now)"
         raise ConfigError([Problem("too-few-minutes", "--minutes", 0, "", message, hint)])
-
-    def _more(self, setup: Setup, methods: Sequence[str], budget: float) -> Setup:
-        def add(name: str) -> Callable[[Setup], Setup]:
-            return lambda old: replace(old, methods=(*old.methods, name))
-
-        def tried(count: int) -> Callable[[Setup], Setup]:
-            return lambda old: replace(old, trainings=count)
-
-        counts = range(2, self.preset.most_trainings + 1)
-        steps = [add(name) for name in methods[:1]] + [tried(count) for count in counts[:1]]
-        steps += [add(name) for name in methods[1:]] + [tried(count) for count in counts[1:]]
-        if self.rows <= FEW_ROWS:
-            steps += [lambda old: replace(old, repeats=MOST_REPEATS)]
-        for step in steps:
-            larger = step(setup)
-            if self._same(setup, larger):
-                continue  # more trainings where nothing is tuned
-            if self.seconds(larger) <= budget:
-                setup = larger
-        return setup
-
-    def _same(self, setup: Setup, larger: Setup) -> bool:
-        """Whether both run the same."""
-        trials = [self.preset.trials(one.methods, one.trainings) for one in (setup, larger)]
-        return trials[0] == trials[1] and replace(larger, trainings=setup.trainings) == setup
+    waiting: list[str | int] = [name for name in methods if name not in setup.methods]
+    waiting[1:1] = [2]  # trainings of every tuned method
+    for more in [*waiting, *range(3, preset.trainings(methods) + 1)]:
+        if isinstance(more, str):
+            larger = replace(setup, methods=(*setup.methods, more))
+        elif more <= preset.trainings(setup.methods):
+            larger = replace(setup, trainings=more)
+        else:
+            continue
+        setup = larger if seconds(larger) <= budget else setup
+    repeated = replace(setup, repeats=MOST_REPEATS)
+    return repeated if rows <= FEW_ROWS and seconds(repeated) <= budget else setup

@@ -15,7 +15,7 @@ from regft_core.data.prepare import resolve_ood
 from regft_core.data.sources import Source
 from regft_core.errors import DataError, RegftError, RunFailed, StoreError
 from regft_core.evaluate.analyses import tasks_read
-from regft_core.grid.rates import encoder_weights
+from regft_core.grid.step_time import encoder_weights
 from regft_core.models.hub import hub_encoder
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, plural

@@ -6,31 +6,46 @@ What several cells share is counted once (``PlanRow.shared``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+from regft_core.data.splits import of_seed
 from regft_core.errors import RegftError
 from regft_core.grid.cached import cached_seeds, grid_rows
 from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths
-from regft_core.grid.rates import (
-    SPEED,
-    RatesOf,
-    assumed,
-    assumed_here,
-    cannot_measure,
-    encoder_weights,
-    measured,
-    trains_on_cpu,
-)
+from regft_core.grid.step_time import CORE_SPEED, GPU_SPEED, StepTime, assumed, encoder_weights, measured
+from regft_core.hooks import compose
+from regft_core.hooks.listed import answers_without_encoder
+from regft_core.hooks.registry import discover
+from regft_core.io.reading import read_json
 from regft_core.models.devices import cores
+from regft_core.models.source import encoder_present
 from regft_core.names import duration, listing, plural
 from regft_core.runs.code import one_moment
 from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
+
+#: A grid of fewer seconds on an assumed core is not worth measuring.
+SHORTEST = 60.0
+
+
+@dataclass(frozen=True)
+class SetSize:
+    """Rows of a set, and tokens of one: on average, and padded to the longest of its batch."""
+
+    rows: float
+    mean: float
+    padded: float
+
+
+#: Task, encoder -> sizes of its sets, ``train`` among them.
+Sizes = Callable[[str, EncoderConfig], Mapping[str, SetSize]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +57,8 @@ class Estimate:
         cells: cell -> seconds of one worker for its runs that are still to train.
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
-        missing: why nothing was measured, with the remedy; the rates are then assumed. Empty where it was.
         parallel: runs at a time.
+        missing: why nothing was measured, with the remedy; the speed is then assumed. Empty where it was.
         unprepared: tasks whose rows are not counted yet: each row is taken as ``max_length`` tokens, none is evaluated.
     """
 
@@ -51,8 +66,8 @@ class Estimate:
     cells: Mapping[Cell, float] = field(repr=False)
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
-    missing: str
     parallel: int
+    missing: str = ""
     unprepared: tuple[str, ...] = ()
 
     @property
@@ -67,7 +82,7 @@ class Estimate:
         if not self.cells:
             return "time: nothing to train" if not self.unknown else f"time: not known: {unknown}{why}"
         parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.stages.items() if seconds)
-        where = "measured on this machine" if not self.missing else "assumed speed"
+        where = "assumed speed" if self.missing else "measured on this machine"
         text = f"{duration(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
         # A part is never printed as the whole.
         known = f"not known: {unknown}, and for the others " if self.unknown else ""
@@ -79,24 +94,33 @@ class Estimate:
         return f"time: {known}about {text}{why}"
 
 
-def estimate(project: Project, rows: Sequence[PlanRow] | None = None, *, shortest: float = 60.0) -> Estimate:
+def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
     """Return the time of a project's grid; measures a step where none was measured on this machine.
 
     Args:
         rows: of ``grid_rows``; by default what ``work/`` and the run store lack.
-        shortest: a grid of fewer seconds on an assumed core is not worth measuring.
+        sizes: by default those of the prepared rows.
     """
     rows = grid_rows(project) if rows is None else rows
-    rough = spend(project, rows, assumed_here(project), cannot_measure(project))
-    if rough.missing:
-        return rough
-    if trains_on_cpu(project) and rough.cells and not rough.unknown and rough.seconds < shortest:
-        return replace(rough, missing=f"too short (under {duration(shortest)})")
+    sizes = cache(sizes or (lambda task, encoder: set_sizes(project, task, encoder)))
+    execution, model = project.params.execution, project.params.model
+    remote = is_remote(execution.executor)
+    on_cpu = not remote and visible_devices(execution.device) == ["cpu"]
+    speed = assumed(project, CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision])
+    rough = spend(project, rows, lambda cell: speed)
+    if remote:
+        return replace(rough, missing=f"executor '{execution.executor}' trains on other machines")
+    if not encoder_present(model, project.root):
+        hint = "fetch it: regft fetch; of a preset: --preset NAME"
+        return replace(rough, missing=f"encoder '{model.name}' is not on this disk\n    -> {hint}")
+    if on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
+        return replace(rough, missing=f"too short (under {duration(SHORTEST)})")
     try:
-        unprepared = sorted({row.cell.task for row in rows if known_lengths(project, row.cell.task) is None})
-        return replace(spend(project, rows, measured(project)), unprepared=tuple(unprepared))
+        found = spend(project, rows, lambda cell: _measured(project, cell, sizes), sizes)
     except RegftError as error:
         return replace(rough, missing=str(error))
+    tasks = sorted({row.cell.task for row in rows})
+    return replace(found, unprepared=tuple(task for task in tasks if len(sizes(task, model)) == 1))
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
@@ -107,34 +131,80 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 
-def spend(project: Project, rows: Sequence[PlanRow], rates: RatesOf, missing: str = "") -> Estimate:
-    """Return what the rows' cost takes at some rates; cells without rates are of unknown length."""
-    work = {str(stage): 0.0 for stage in STAGES}
+def spend(
+    project: Project, rows: Sequence[PlanRow], times: Callable[[Cell], StepTime | None], sizes: Sizes | None = None
+) -> Estimate:
+    """Return what the rows' cost takes with the step of each cell; without one it is of unknown length.
+
+    Without ``sizes`` every row counts as ``max_length`` tokens, and none is evaluated.
+    """
+    registry, sizes = discover(), sizes or unprepared
+    stages, longest = ({str(stage): 0.0 for stage in STAGES} for _ in range(2))
     cells: dict[Cell, float] = {}
     runs: dict[Cell, float] = {}
-    longest, unknown = dict(work), 0
+    unknown = 0
     for row in rows:
-        rate = rates(row.cell) if row.cost is not None and row.search is not None else None
-        if rate is None or row.cost is None or row.search is None:
+        cell, method, shared = row.cell, project.method(row.cell.method, row.cell.task), project.shared(row.cell.task)
+        if answers_without_encoder(compose.entries(registry, method.finetune.regularisers)) is not None:
+            step: StepTime | None = StepTime(0.0)
+        else:
+            step = None if row.cost is None else times(cell)
+        if step is None or row.cost is None or row.search is None:
             unknown += row.to_train
             continue
-        batch = project.shared(row.cell.task).batch_size * rate.train
-        training = project.method(row.cell.method, row.cell.task).training
-        epochs = training.epochs * rate.epoch if training.judges_epochs else 0.0
+        training, sets = method.training, sizes(cell.task, method.encoder(project.model(cell.task)))
+        # Rows that are not sorted by length are padded to the longest of their batch.
+        tokens = sets["train"].padded if training.bucket_batches == 1 else sets["train"].mean
+        update = step.update / (training.batch_size * training.accumulation)
+        batch = shared.batch_size * (tokens * step.train + update)
+        scores = {name: size.rows * size.mean * step.predict for name, size in sets.items() if name != "train"}
+        epochs = training.epochs * scores.get("dev", 0.0) if training.judges_epochs else 0.0
         run = {"search": row.search * batch, "finetune": (row.cost - row.search) * batch + epochs}
-        run |= {"evaluate": rate.judge}
-        runs[row.cell] = sum(run.values())
+        run |= {"evaluate": sum(scores.values())}
+        runs[cell] = sum(run.values())
         if not row.to_train:
             continue
-        cells[row.cell] = 0.0
-        for stage, seconds in run.items():
-            added = seconds * (1.0 if stage == "evaluate" else 1 - row.shared)
-            work[stage] += added * row.to_train
-            longest[stage] = max(longest[stage], added)
-            cells[row.cell] += added * row.to_train
+        added = {stage: seconds * (1 if stage == "evaluate" else 1 - row.shared) for stage, seconds in run.items()}
+        cells[cell] = row.to_train * sum(added.values())
+        for stage, seconds in added.items():
+            stages[stage] += seconds * row.to_train
+            longest[stage] = max(longest[stage], seconds)
     parallel = _parallel(project)
-    stages = {stage: max(seconds / parallel, longest[stage]) for stage, seconds in work.items()}
-    return Estimate(stages, cells, runs, unknown, missing, parallel)
+    walls = {stage: max(seconds / parallel, longest[stage]) for stage, seconds in stages.items()}
+    return Estimate(walls, cells, runs, unknown, parallel)
+
+
+def _measured(project: Project, cell: Cell, sizes: Sizes) -> StepTime:
+    method = project.method(cell.method, cell.task)
+    encoder, length = method.encoder(project.model(cell.task)), 16
+    while length < sizes(cell.task, encoder)["train"].mean:
+        length *= 2
+    training = project.shared(cell.task).model_copy(update={"precision": method.training.precision})
+    return measured(project, encoder, training, min(length, encoder.max_length))
+
+
+def unprepared(task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
+    """Return the size of ``train`` only, with full rows."""
+    most = encoder.max_length * encoder.windows
+    return {"train": SetSize(0, most, most)}
+
+
+def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
+    """Return the size of every set of a task; ``unprepared`` where its rows are."""
+    lengths = known_lengths(project, task)
+    if lengths is None:
+        return unprepared(task, encoder)
+    most = encoder.max_length * encoder.windows
+    described = read_json(project.root / "work" / "datasets" / task / "task.json")
+    sets = of_seed(described, project.params.grid.seeds[0])["sets"]
+    found = {}
+    for name, modes in lengths["sets"].items():
+        apart = encoder.pairs == "separately" and "separately" in modes
+        read = modes["separately" if apart else "jointly"]
+        median, p95 = (min(most, read[part]) * (2 if apart else 1) for part in ("median", "p95"))
+        # The mean of a curve through half the median, the median and the 95th percentile, roughly.
+        found[name] = SetSize(sets[name]["n"] if name in sets else 0, 0.6 * median + 0.3 * p95, p95)
+    return found
 
 
 def _parallel(project: Project) -> int:
@@ -151,7 +221,8 @@ def _parallel(project: Project) -> int:
 
 def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
     """Hours of one GPU of the assumed speed for what is still to train, and runs of unknown length left out."""
-    time = spend(project, rows, assumed(project, SPEED[project.params.training.precision]))
+    step = assumed(project, GPU_SPEED[project.params.training.precision])
+    time = spend(project, rows, lambda cell: step)
     return sum(time.cells.values()) / 3600, time.unknown
 
 
@@ -164,12 +235,10 @@ def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
     count, unknown = gpu_hours(project, rows)
     if unknown and not count:
         return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
-    windows = project.params.model.windows
-    length = "max_length tokens" if windows == 1 else f"{windows} windows of max_length tokens"
     part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
     return (
         f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
-        f"weights in the encoder's layers, every example {length} long, {SPEED[precision] / 1e12:.0f} TFLOP/s "
+        f"weights in the encoder's layers, every row max_length tokens long, {GPU_SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )
 

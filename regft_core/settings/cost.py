@@ -16,7 +16,7 @@ from typing import Any
 from regft_core.errors import StoreError
 from regft_core.io.reading import read_json
 from regft_core.names import duration
-from regft_core.schema.method import Phase, Registry
+from regft_core.schema.method import Method, Phase, Registry
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.papers.public_sizes import published_rows
@@ -38,7 +38,6 @@ class PlanRow:
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
         search: the part of ``cost`` that the stage search does: trials, and phases before fine-tuning.
-        examples: examples that plain steps of the same cost would train on, per run; None when unknown.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
         shared: the part of ``cost * to_train`` that the run store has or an earlier row of the plan trains; 0 to 1.
     """
@@ -50,7 +49,6 @@ class PlanRow:
     steps: int | None
     cost: float | None
     search: float | None
-    examples: float | None = None
     published: bool = False
     shared: float = 0.0
 
@@ -73,27 +71,46 @@ def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell
         cached: what the run store holds; by default nothing.
         registry: the regularisers' classes, which declare what a step costs.
     """
-    rows = []
+    rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
-        wanted = set(project.params.grid.seeds)
         prepared = training_rows(project.root, cell)
         count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
-        shared = project.shared(cell.task)
-        *earlier, last = (phase_cost(phase, count, registry, shared) for phase in method.phases)
-        cost = search = None
-        if last is not None and None not in earlier:
-            search = sum(phase for phase in earlier if phase is not None)
-            if trials := project.trials(cell.method):
-                tried, final = _tried(project, cell, trials, registry, count)
-                search, last = tried + search * final, last * final
-            cost = search + last
-        examples = None if cost is None else cost * shared.batch_size
-        have = len(cached(cell) & wanted)
+        cost = run_cost(project, method, cell.task, project.trials(cell.method), count, registry)
+        search, total = (None, None) if cost is None else (cost[0], sum(cost))
         published = prepared is None and count is not None
-        rows.append(PlanRow(cell, len(wanted), have, count, steps, cost, search, examples, published))
+        rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, total, search, published))
     return rows
+
+
+def run_cost(
+    project: Project,
+    method: Method,
+    task: str,
+    trials: Sequence[Mapping[str, Any]],
+    rows: int | None,
+    registry: Registry,
+) -> tuple[float, float] | None:
+    """Plain-step equivalents of one run: of its trials and earlier phases, and of its last phase.
+
+    Phases that trials share count once. None when that needs an unknown number of ``rows``.
+    """
+    shared, tuning = project.shared(task), project.params.tuning
+    costs = [phase_cost(phase, rows, registry, shared) for phase in method.phases]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    if not trials or tuning is None:
+        return sum(known[:-1]), known[-1]
+    tried: dict[str, float] = {}
+    for values in trials:
+        variant, training = project.tuned(method.name, task, values)
+        for index, phase in enumerate(variant.phases):
+            path = repr((training, variant.phases[: index + 1]))
+            tried.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
+    redone = tuning.selection == "split"  # else the chosen trial is the run
+    return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known[:-1]), redone * known[-1]
 
 
 def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
@@ -127,24 +144,6 @@ def prepared_rows(root: Path, task: str) -> int | None:
     return count
 
 
-def _tried(
-    project: Project, cell: Cell, trials: Sequence[Mapping[str, Any]], registry: Registry, rows: int | None
-) -> tuple[float, int]:
-    """Cost of all trials of a run, and how many runs follow: the chosen one is the run, or is redone.
-
-    Phases that trials share count once. ``rows`` matters where a phase of the run needs it, and is known there.
-    """
-    tuning = project.params.tuning
-    assert tuning is not None
-    once: dict[str, float] = {}
-    for values in trials:
-        method, training = project.tuned(cell.method, cell.task, values)
-        for index, phase in enumerate(method.phases):
-            path = repr((training, method.phases[: index + 1]))
-            once.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
-    return sum(once.values()) * tuning.share * tuning.rounds, int(tuning.selection == "split")
-
-
 def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
     """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown.
 
@@ -175,37 +174,26 @@ def plain_steps(steps: int, own: TrainingConfig, shared: TrainingConfig, rows: i
     return steps * epoch_steps(shared, rows) / epoch_steps(own, rows)
 
 
-# ------------------------------------------------------------------------------------ table
-
-
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
     """The plan as text, with totals; ``?`` stands for what cannot be known yet.
 
     ``seconds``: of one worker for what a cell still has to train.
     """
     head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "in this grid", "estimate")
-    lines = [head]
+    lines: list[tuple[str, ...]] = [head]
     for row in rows:
-        cost = "?" if row.cost is None else f"{row.cost:,.0f}"
-        steps = "?" if row.steps is None else f"{row.steps:,}"
-        one = seconds(row.cell) if row.to_train else None
-        time = "-" if row.to_train == 0 else "?" if one is None else duration(one)
-        added = "?" if row.in_grid is None else f"{row.in_grid:,.0f}"
-        lines.append((row.cell.name, str(row.seeds), str(row.cached), str(row.to_train), steps, cost, added, time))
+        counts = [str(count) for count in (row.seeds, row.cached, row.to_train)]
+        steps = ["?" if number is None else f"{number:,.0f}" for number in (row.steps, row.cost, row.in_grid)]
+        left = seconds(row.cell)
+        time = "-" if row.to_train == 0 else "?" if left is None else duration(left)
+        lines.append((row.cell.name, *counts, *steps, time))
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-    text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([*text, "", summary(rows)])
-
-
-def summary(rows: list[PlanRow]) -> str:
-    """One line: runs to train, and their cost."""
-    runs = sum(row.to_train for row in rows)
-    known = [row.in_grid for row in rows if row.in_grid is not None]
-    unknown = sum(row.to_train for row in rows if row.cost is None)
-    text = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {sum(known):,.0f} plain steps"
+    runs, unknown = sum(row.to_train for row in rows), sum(row.to_train for row in rows if row.cost is None)
+    known = sum(row.in_grid or 0 for row in rows)
+    total = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {known:,.0f} plain steps"
     if unknown:
-        text += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
+        total += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
     if any(row.published for row in rows):
-        text += " (sets that are not prepared yet with their published numbers of rows)"
-    return text
+        total += " (sets that are not prepared yet with their published numbers of rows)"
+    return "\n".join([text[0], "  ".join("-" * width for width in widths), *text[1:], "", total])

@@ -1,13 +1,8 @@
-"""`regft fit`: from one file to predictions; what is refused, and that a repeat is free."""
+"""`regft fit`: the folder that it makes, and what is refused."""
 
 from __future__ import annotations
 
-import csv
-import json
-import re
-import shlex
 import shutil
-import subprocess
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -16,8 +11,11 @@ import pytest
 import yaml
 
 from regft_core.errors import ConfigError
-from stages.fit import main
-from tests.small_project import REPOSITORY, python, review, stage, write_csv
+from regft_core.fit.rows import Asked
+from regft_core.runs.project import open_project
+from stages.fit import _make, main
+from tests.errors import raises_code
+from tests.small_project import REPOSITORY, review, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 #: Few methods and short trainings; one of them is tuned.
@@ -58,27 +56,25 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fit(root: Path, *arguments: str, file: str = "reviews.csv") -> subprocess.CompletedProcess[str]:
-    return stage(root, "fit", file, "--model", "tiny", *arguments)
+def arguments(**options: Any) -> Namespace:
+    """The command line of a fit; what is not among ``options`` is usual."""
+    unset = dict.fromkeys(("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal"))
+    usual = {"file": "reviews.csv", "text": "review", "label": "verdict", "minutes": 600.0, "out": None}
+    return Namespace(**(unset | usual | {"model": "tiny", "seed": 0} | options))
 
 
-COLUMNS = ("--text", "review", "--label", "verdict")
-
-
-def test_from_a_file_to_predictions(root: Path) -> None:
-    done = fit(root, *COLUMNS, "--group", "product", "--minutes", "600")
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = root / "fits" / "reviews"
+def test_a_folder_for_the_minutes_which_an_edit_keeps(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    folder, asked = root / "fits" / "reviews", {"group": "product"}
+    make(root, folder, arguments(**asked, minutes=1.5))
+    assert yaml.safe_load((folder / "params.yaml").read_text())["grid"]["seeds"] == [0, 1, 2]
+    make(root, folder, arguments(**asked))  # of another call, and unedited: made anew
     params = yaml.safe_load((folder / "params.yaml").read_text())
     assert params["methods"] == ["majority", "tfidf_logistic", "linear_probe", "lp_ft_share", "vanilla_no_dropout"]
     assert params["grid"] == {"tasks": ["reviews"], "sizes": ["full"], "seeds": list(range(6))}
-    assert list(params["tuning"]["methods"]) == [
-        "majority",
-        "tfidf_logistic",
-        "linear_probe",
-        "lp_ft_share",
-        *params["methods"][4:],
-    ]
+    assert {name for name, trials in params["tuning"]["methods"].items() if trials} == {"lp_ft_share"}
     assert params["method_settings"] == {"vanilla_no_dropout": {"training": {"learning_rate": 1e-3}}}
     # The rows have under 16 tokens; new texts may have more.
     assert params["model"]["max_length"] == 128
@@ -87,41 +83,20 @@ def test_from_a_file_to_predictions(root: Path) -> None:
     assert task["columns"] == {"text": "review", "label": "verdict", "group": "product"}
     assert task["labels"] == ["bad", "good", "odd"]
     assert task["primary"] == "f1_macro"
-    assert "f1_macro, because 'odd' has under a fifth of the rows" in done.stdout
-    # Values were chosen for every run, by its training rows.
-    runs = json.loads((folder / "work/finetune/lp_ft_share/reviews/full/manifest.json").read_text())["runs"]
-    assert [len(run["tuned"]["trials"]) for run in runs] == [2] * 6
-    taken = re.search(r"^taken: (\S+)$", done.stdout, re.MULTILINE)
-    assert taken is not None
-    assert taken[1] in params["methods"]
-    # The printed command predicts.
-    command = shlex.split(done.stdout.strip().splitlines()[-1])
-    assert command[:2] == ["regft", "predict"]
-    write_csv(root / "new.csv", [("review",), ("a good film",), ("bad story",)])
-    predicted = python(root, "-m", "regft_core", *command[1:])
-    assert predicted.returncode == 0, predicted.stderr
-    with (root / "predictions.csv").open(newline="") as file:
-        assert {row["prediction"] for row in csv.DictReader(file)} <= {"bad", "good", "odd"}
-    _a_repeat_trains_nothing(root, folder)
-    _an_edit_is_kept(root, folder)
+    assert "f1_macro, because 'odd' has under a fifth of the rows" in capsys.readouterr().out
+    open_project(folder)
+    file = folder / "params.yaml"
+    file.write_text(file.read_text() + "# mine\n")
+    make(root, folder, arguments(**asked))
+    assert "going on with it" in capsys.readouterr().out
+    with raises_code(ConfigError, "edited", "params.yaml was edited, and this call differs from the first in minutes"):
+        make(root, folder, arguments(**asked, minutes=601.0))
+    assert file.read_text().endswith("# mine\n")
 
 
-def _a_repeat_trains_nothing(root: Path, folder: Path) -> None:
-    runs = sorted((folder / ".regft" / "runs").glob("*/*/result.json"))
-    again = fit(root, *COLUMNS, "--group", "product", "--minutes", "600")
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "going on with it" in again.stdout
-    assert "Running stage 'finetune'" not in again.stdout
-    assert sorted((folder / ".regft" / "runs").glob("*/*/result.json")) == runs
-
-
-def _an_edit_is_kept(root: Path, folder: Path) -> None:
-    params = folder / "params.yaml"
-    params.write_text(params.read_text() + "# mine\n")
-    other = fit(root, *COLUMNS, "--group", "product", "--minutes", "601")
-    assert other.returncode == 2
-    assert "params.yaml was edited, and this call differs from the first in minutes [edited]" in other.stderr
-    assert params.read_text().endswith("# mine\n")
+def make(root: Path, folder: Path, given: Namespace) -> None:
+    columns = given.text, given.label, given.pair, given.group
+    _make(root, folder, Asked(Path(given.file), *columns), given)
 
 
 #: (what is given, codes of the problems)
@@ -178,12 +153,9 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     (root / "taken" / "mine.txt").write_text("mine")
     (root / "of-another" / "fit.json").write_text('{"from": {"file": "/elsewhere/reviews.csv"}, "wrote": {}}')
     before = files(root)
-    options = ("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal")
-    usual = dict.fromkeys(options) | {"file": "reviews.csv", "text": "review", "label": "verdict"}
-    usual |= {"minutes": 600.0, "out": "other/place", "model": "tiny", "seed": 0}
     monkeypatch.chdir(root)
     with pytest.raises(ConfigError) as error:
-        main(Path(), Namespace(**(usual | given)))
+        main(Path(), arguments(**({"out": "other/place"} | given)))
     assert [problem.code for problem in error.value.problems] == codes
     assert files(root) == before
 

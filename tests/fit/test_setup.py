@@ -1,14 +1,13 @@
-"""Minutes choose the set-up: folds, methods, trainings, repeats, encoder, by the rule of ``own_setup``."""
+"""Minutes choose the set-up: folds, methods, trainings, repeats, encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from regft_core.errors import ConfigError
-from regft_core.fit.setup import AROUND, Chooser, OwnPreset, read_preset
+from regft_core.fit.setup import OwnPreset, Setup, choose, read_preset
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESET = OwnPreset.model_validate(
@@ -29,21 +28,19 @@ PRESET = OwnPreset.model_validate(
 COSTS = {"probe": 1.0, "share": 10.0, "plain": 10.0, "slow": 100.0}
 
 
-def prices(encoder: str, folds: int, trainings: int) -> Mapping[str, float]:
-    factor = 10 if encoder == "large" else 1
-    return {name: factor * cost * (trainings if name in ("share", "plain") else 1) for name, cost in COSTS.items()}
+def seconds(setup: Setup) -> float:
+    factor = 10 if setup.encoder == "large" else 1
+    trainings = {"share": setup.trainings, "plain": setup.trainings}
+    runs = [factor * COSTS[name] * trainings.get(name, 1) for name in setup.methods]
+    return sum(runs) * setup.folds * setup.repeats + max(runs)
 
 
-def chooser(rows: int = 200, most: int | None = 50) -> Chooser:
-    return Chooser(PRESET, prices, ("large", "small"), rows, most, workers=1)
-
-
-def minutes(seconds: float) -> float:
-    return (AROUND + seconds) / 60
+def chosen(budget: float, rows: int = 200, most: int | None = 50) -> Setup:
+    return choose(PRESET, PRESET.methods, ("large", "small"), rows, most, seconds, budget / 60)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "encoder", "folds", "methods", "trainings", "repeats"),
+    ("budget", "encoder", "folds", "methods", "trainings", "repeats"),
     [
         (4, "small", 3, ["probe"], 1, 1),
         (6, "small", 5, ["probe"], 1, 1),
@@ -56,30 +53,20 @@ def minutes(seconds: float) -> float:
         (20_000, "large", 5, ["probe", "share", "plain", "slow"], 2, 2),
     ],
 )
-def test_the_rule(seconds: float, encoder: str, folds: int, methods: list[str], trainings: int, repeats: int) -> None:
-    found, needed = chooser().choose(minutes(seconds))
-    assert (found.encoder, found.folds, list(found.methods)) == (encoder, folds, methods)
-    assert (found.trainings, found.repeats) == (trainings, repeats)
-    assert needed <= AROUND + seconds
+def test_the_rule(budget: float, encoder: str, folds: int, methods: list[str], trainings: int, repeats: int) -> None:
+    assert chosen(budget) == Setup(encoder, folds, tuple(methods), trainings, repeats)
 
 
 def test_too_few_minutes_say_how_many_are_needed() -> None:
     with pytest.raises(ConfigError) as error:
-        chooser().choose(0.5)
+        chosen(3)
     assert "too few for probe with 3 folds" in str(error.value)
     assert "--minutes 1 or more" in str(error.value)
 
 
 def test_rare_labels_and_many_rows_bound_folds_and_repeats() -> None:
-    found, _ = chooser(most=4).choose(1e6)
-    assert (found.folds, found.repeats, found.seeds) == (3, 2, [0, 1, 2, 3, 4, 5])
-    assert chooser(rows=401).choose(1e6)[0].repeats == 1
-
-
-def test_a_method_with_one_trial_has_settings_instead() -> None:
-    assert PRESET.fixed(["share", "plain"], 1) == {"plain": {"c": 1}}
-    assert PRESET.trials(["share", "plain"], 1) == {"share": [{"a": 0}, {"a": 1}], "plain": []}
-    assert PRESET.trials(["share", "plain"], 2)["plain"] == [{"c": 1}, {"c": 2}]
+    assert (chosen(1e8, most=4).folds, chosen(1e8, most=4).repeats) == (3, 2)
+    assert chosen(1e8, rows=401).repeats == 1
 
 
 def test_the_shipped_preset_is_valid() -> None:

@@ -9,51 +9,56 @@ from typing import Any
 
 import pytest
 
-from regft_core.fit.project import EACH, seconds_per_run
-from regft_core.grid import step_times, time
+from regft_core.grid import step_time, time
 from regft_core.grid.cached import grid_rows
+from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.keys import stale_cells
-from regft_core.grid.rates import SPEED, WEIGHTS, Rates, measured
-from regft_core.grid.time import estimate, gpu_line, spend, still_to_train
+from regft_core.grid.step_time import GPU_SPEED, WEIGHTS, StepTime
+from regft_core.grid.time import SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
 from regft_core.hooks.registry import discover
 from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
-from stages import config
 from tests.grid.conftest import change, make_project, plan, project, reproduce, template, tree
+from tests.small_project import stage
 
 __all__ = ["make_project", "project", "template"]
 
-TIMES = {"update": 0.1, "train": 0.001, "judge": 0.01}
+STEP = StepTime(train=0.001, update=0.1, predict=0.01)
+#: 10 tokens of each row, and 3 s of evaluation.
+SIZES = {"train": SetSize(24, 10, 10), "dev": SetSize(30, 10, 10)}
+#: Seconds of a plain step over a batch of 8.
+BATCH = 8 * 10 * STEP.train + STEP.update
 SOUPS = ["uniform_soup", "greedy_soup", "greedy_soup_released"]
 
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Requests to the process that measures; it answers with ``TIMES``."""
+    """Requests to the process that measures; it answers with ``STEP``."""
     asked: list[dict[str, Any]] = []
 
-    def answer(project: Any, request: Any) -> dict[str, Any]:
+    def answer(project: Any, request: Any) -> StepTime:
         asked.append(request)
-        return TIMES
+        return STEP
 
-    monkeypatch.setattr(step_times, "_measure_apart", answer)
+    monkeypatch.setattr(step_time, "_measure_apart", answer)
+    monkeypatch.setattr(time, "SHORTEST", 0.0)
     return asked
 
 
 def test_costs_become_seconds_by_stage_and_cell(project: Path) -> None:
     opened = open_project(project)
     rows = plan_rows(opened, discover(), lambda cell: {0} if cell.method == "vanilla" else set())
-    found = spend(opened, rows, lambda cell: Rates(train=0.01, judge=3.0))
+    found = spend(opened, rows, lambda cell: STEP, lambda task, encoder: SIZES)
     by_method = {row.cell.method: row for row in rows}
     vanilla, searched = by_method["vanilla"], by_method["weight_mixup"]
     assert vanilla.cost is not None
     # One of two seeds is cached; batches of 8.
-    assert found.cells[vanilla.cell] == pytest.approx(vanilla.cost * 8 * 0.01 + 3.0)
+    assert found.cells[vanilla.cell] == pytest.approx(vanilla.cost * BATCH + 3.0)
     assert found.runs[vanilla.cell] == pytest.approx(found.cells[vanilla.cell])
     assert searched.search
-    assert found.stages["search"] == pytest.approx(2 * searched.search * 8 * 0.01)
+    assert found.stages["search"] == pytest.approx(2 * searched.search * BATCH)
     assert found.stages["evaluate"] == pytest.approx(3.0 * 5)
     assert found.seconds == pytest.approx(sum(found.cells.values()))  # one at a time
     assert found.line().startswith("time: about ")
@@ -61,46 +66,44 @@ def test_costs_become_seconds_by_stage_and_cell(project: Path) -> None:
 
 def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, requests: list[dict[str, Any]]) -> None:
     opened = open_project(project)
-    found = estimate(opened, shortest=0.0)
+    found = estimate(opened)
     assert not found.missing
     assert [request["length"] for request in requests] == [32]
-    assert estimate(opened, shortest=0.0) == found
+    assert estimate(opened) == found
     assert len(requests) == 1
     change(project, training={"batch_size": 4})
-    estimate(open_project(project), shortest=0.0)
+    estimate(open_project(project))
     assert len(requests) == 2
     (project / ".regft" / "times.json").write_text("{")
-    estimate(open_project(project), shortest=0.0)
+    estimate(open_project(project))
     assert len(requests) == 3
 
 
-def test_seconds_follow_the_tokens_of_each_set(project: Path, requests: list[dict[str, Any]]) -> None:
-    plan(project)
+def test_sizes_are_those_of_the_prepared_rows(project: Path) -> None:
     opened = open_project(project)
-    cell = next(cell for cell in cells(opened) if cell.method == "vanilla")
-    sets = read_json(project / "work" / "lengths" / f"{cell.task}.json")["sets"]
-    counts = read_json(project / "work" / "datasets" / cell.task / "task.json")["sets"]
-
-    def tokens(name: str) -> float:
-        lengths = [min(32, sets[name]["jointly"][share]) for share in ("median", "p95", "longest")]
-        return sum(weight * length for weight, length in zip((0.6, 0.25, 0.025), lengths))
-
-    rates = measured(opened)(cell)
-    assert rates is not None
-    assert rates.train == pytest.approx(0.001 * tokens("train") + 0.1 / 8)
-    assert rates.epoch == pytest.approx(counts["dev"]["n"] * 0.01 * tokens("dev"))
-    assert rates.judge == pytest.approx(sum(counts[name]["n"] * 0.01 * tokens(name) for name in counts))
+    task = opened.params.grid.tasks[0]
+    shutil.rmtree(project / "work")
+    assert set_sizes(opened, task, opened.model(task)) == {"train": SetSize(0, 32, 32)}
+    plan(project)
+    lengths = read_json(project / "work" / "lengths" / f"{task}.json")["sets"]
+    counts = read_json(project / "work" / "datasets" / task / "task.json")["sets"]
+    sizes = set_sizes(opened, task, opened.model(task))
+    assert set(sizes) == set(lengths) == {"train", *counts}
+    for name, size in sizes.items():
+        assert lengths[name]["jointly"]["median"] / 2 < size.mean <= size.padded == lengths[name]["jointly"]["p95"]
+        assert size.rows == (counts[name]["n"] if name in counts else 0)
 
 
 def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     project: Path, requests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(time, "SHORTEST", 60.0)
     assert "too short" in estimate(open_project(project)).missing
     change(project, execution={"executor": "slurm", "device": "auto"})
     assert "slurm" in estimate(open_project(project)).missing
     change(project, model={"name": "FacebookAI/roberta-base", "revision": "e2da8e2f811d1448a5b465c236feacd80ffbac7b"})
     change(project, execution={"executor": "serial", "device": "cpu"})
-    found = estimate(open_project(project), shortest=0.0)
+    found = estimate(open_project(project))
     assert "not on this disk" in found.missing
     assert found.missing in found.line()
     assert found.seconds > 0
@@ -110,14 +113,14 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
 def test_a_measurement_that_fails_leaves_the_assumed_speed_and_its_reason(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_times, "prepared_devices", lambda project: ["no device"])
-    found = estimate(open_project(project), shortest=0.0)
+    def fail(jobs: Any, function: Any, **order: Any) -> None:
+        raise JobsFailed([JobFailure(0, jobs[0], "no memory")], [None])
+
+    monkeypatch.setattr(time, "SHORTEST", 0.0)
+    monkeypatch.setattr(step_time, "run_all", fail)
+    found = estimate(open_project(project))
     assert "could not be measured" in found.missing
     assert found.seconds > 0
-
-
-def test_fit_counts_what_a_run_takes_beside_its_steps(project: Path) -> None:
-    assert all(EACH < seconds < 2 * EACH for seconds in seconds_per_run(open_project(project)).values())
 
 
 def test_a_grid_that_is_done_asks_for_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,18 +138,19 @@ def test_a_grid_that_is_done_asks_for_nothing(project: Path, monkeypatch: pytest
     assert set(found.cells) == set(cells(opened))
 
 
-def test_a_real_measurement_of_a_tiny_encoder(project: Path, capsys: Any) -> None:
-    found = estimate(open_project(project), shortest=0.0)
+def test_a_real_measurement_of_a_tiny_encoder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "SHORTEST", 0.0)
+        found = estimate(open_project(project))
     assert not found.missing, found.line()
     (kept,) = read_json(project / ".regft" / "times.json").values()
     assert all(seconds > 0 for seconds in kept.values())
     assert found.runs[Cell("vanilla", "cue_sentence", 24)] > 0
-    assert config.main(["plan", "--root", str(project)]) == 0
-    assert "assumed speed, 1 run at a time" in capsys.readouterr().out  # it is too short
+    assert "assumed speed, 1 run at a time" in stage(project, "plan").stdout  # it is too short
 
 
 def test_gpu_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed() -> None:
-    training = SimpleNamespace(precision="bf16", batch_size=4, epochs=1, judges_epochs=False)
+    training = SimpleNamespace(precision="bf16", batch_size=4)
     model = SimpleNamespace(name="roberta-large", max_length=100, windows=1)
     execution = SimpleNamespace(executor="serial")
     project: Any = SimpleNamespace(
@@ -154,10 +158,14 @@ def test_gpu_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed(
         root=Path("/nowhere"),
         model=lambda task: model,
         shared=lambda task: training,
-        method=lambda method, task: SimpleNamespace(training=training),
+        method=lambda method, task: SimpleNamespace(
+            training=SimpleNamespace(batch_size=4, accumulation=1, bucket_batches=1, judges_epochs=False),
+            finetune=SimpleNamespace(regularisers=()),
+            encoder=lambda model: model,
+        ),
     )
     # Plain steps of one run such that 3 runs take 5 hours.
-    steps = 5 * 3600 * SPEED["bf16"] / (3 * 100 * 6 * WEIGHTS["large"]) / training.batch_size
+    steps = 5 * 3600 * GPU_SPEED["bf16"] / (3 * 100 * 6 * WEIGHTS["large"]) / training.batch_size
     rows = [PlanRow(Cell("m", "t", 10), 3, 0, 10, 1, steps, 0.0), PlanRow(Cell("m", "t", "full"), 2, 0, *[None] * 4)]
     known_part = "GPU hours: not known for 2 runs of unknown length; for the others about"
     assert gpu_line(project, rows).startswith(f"{known_part} 5 (")
@@ -179,7 +187,7 @@ def test_a_training_that_several_cells_name_is_counted_where_it_comes_first(proj
     assert [found[name].shared for name in ("wise_ft", "vanilla", "greedy_soup")] == [0, 1, 0]
     assert found["vanilla"].in_grid == 0
     assert found["greedy_soup_released"].shared == 1  # its members are those of the greedy soup
-    time = spend(opened, rows, lambda cell: Rates(train=0.01, judge=3.0))
+    time = spend(opened, rows, lambda cell: STEP, lambda task, encoder: SIZES)
     alone = time.runs[found["vanilla"].cell]
     assert alone > 3
     assert time.cells[found["vanilla"].cell] == pytest.approx(2 * 3.0)  # it is judged

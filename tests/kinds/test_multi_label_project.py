@@ -68,7 +68,7 @@ def run(root: Path, name: str, *arguments: str) -> str:
 
 
 def test_from_a_table_to_predictions(root: Path) -> None:
-    refused = stage(root, "config")
+    refused = stage(root, "check")
     assert refused.returncode == 2
     assert "'calibration' is for classification tasks, and there is none in the grid" in refused.stderr
     params = yaml.safe_load((root / "params.yaml").read_text())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stages import config as main
+from tests.small_project import stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,45 +33,36 @@ def _nothing_is_shipped() -> None:
     """Here everything is, as for users."""
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *code.split("\0")], capture_output=True, text=True, env=environment)
-
-
-def test_controls_are_listed_and_written(build: Any, capsys: Any) -> None:
+def test_controls_are_listed_and_written(build: Any) -> None:
     control = "training: {epochs: 1}\ncontrol_for: noise\ndiffers_in: [regularisers, training]\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_text()
-    assert main.main(["controls", "--root", str(root)]) == 0
-    assert (
-        "'noise' is listed without its control 'short' (differs by: training.epochs is 1 instead of 3)"
-        in capsys.readouterr().out
-    )
+    missing = "'noise' is listed without its control 'short' (differs by: training.epochs is 1 instead of 3)"
+    assert missing in stage(root, "controls").stdout
     assert (root / "params.yaml").read_text() == before
-    assert main.main(["controls", "--write", "--root", str(root)]) == 0
-    assert "short (control for noise)" in capsys.readouterr().out
+    assert "short (control for noise)" in stage(root, "controls", "--write").stdout
     assert (root / "params.yaml").read_text() == before.replace("noise]", "noise, short]")
-    assert main.main(["controls", "--root", str(root)]) == 0
-    assert "every control that is declared for a listed method is listed" in capsys.readouterr().out
+    assert "every control that is declared for a listed method is listed" in stage(root, "controls").stdout
 
 
-def test_a_control_that_is_wrong_itself_is_not_written(build: Any, capsys: Any) -> None:
+def test_a_control_that_is_wrong_itself_is_not_written(build: Any) -> None:
     control = "description: x\ntraining: {epochs: -1}\ncontrol_for: noise\ndiffers_in: [regularisers]\n"
     root = build({**REAL, "pipelines/methods/short.yaml": control})
     before = (root / "params.yaml").read_bytes()
-    assert main.main(["controls", "--write", "--root", str(root)]) == 2
-    assert "short.yaml:2: training.epochs" in capsys.readouterr().err
+    assert "short.yaml:2: training.epochs" in stage(root, "controls", "--write").stderr
     assert (root / "params.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["", "plan", "controls"])
+@pytest.mark.parametrize("command", ["check", "plan", "controls"])
 def test_nothing_imports_torch(build: Any, command: str) -> None:
-    arguments = [*([command] if command else []), "--root", str(build(REAL))]
     code = (
-        "import sys; from stages.config import main; "
-        f"assert main({arguments!r}) == 0; "
+        "import sys; from stages import cli; "
+        f"sys.argv = ['regft']; cli.dispatch({command!r}, []); "
         "heavy = {'torch', 'transformers', 'datasets', 'mlflow', 'scipy', 'pandas', 'numpy'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
-    done = python(f"-c\0{code}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=build(REAL), capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr

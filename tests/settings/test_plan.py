@@ -95,7 +95,6 @@ def test_a_step_with_a_smaller_batch_is_a_part_of_a_plain_one(build: Any, regist
     (row,) = [row for row in plan_rows(project, registry) if row.cell.name == "mask-opinions-100"]
     # Four epochs of 13 steps of two batches of 4 each, beside two epochs of 7 batches of 16.
     assert row.cost == pytest.approx(4 * 13 * 2 * 4 / 16 + 14)
-    assert row.examples == pytest.approx(16 * row.cost)
 
 
 class Fitted(Plain):
@@ -129,6 +128,5 @@ def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, An
     project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": FITTED}), known)
     rows = {row.cell.name: row for row in plan_rows(project, known)}
     assert rows["mask-opinions-100"].cost == pytest.approx(cost)
-    assert rows["mask-opinions-100"].examples == pytest.approx(16 * cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
     assert rows["mask-opinions-full"].cost is None

@@ -10,8 +10,7 @@ import yaml
 
 from regft_core.grid.prepared import skew_warnings, undrawn
 from regft_core.runs.project import open_project
-from stages.config import main
-from tests.small_project import build
+from tests.small_project import build, stage
 
 
 @pytest.fixture
@@ -24,15 +23,13 @@ def prepared(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_size_above_the_prepared_rows_is_said(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", str(prepared)]) == 0
-    assert "sizes: " not in capsys.readouterr().err
+def test_a_size_above_the_prepared_rows_is_said(prepared: Path) -> None:
+    assert "sizes: " not in stage(prepared, "check").stderr
     params = prepared / "params.yaml"
     config = yaml.safe_load(params.read_text())
     config["grid"]["sizes"] = [16, 41, 600]
     params.write_text(yaml.safe_dump(config))
-    assert main(["--root", str(prepared)]) == 0
-    said = capsys.readouterr().err
+    said = stage(prepared, "check").stderr
     assert "sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
     assert "at most 40, or 'full'" in said
 
@@ -61,15 +58,14 @@ def rows_of(root: Path, **counts: int) -> list[str]:
     return skew_warnings(open_project(root))
 
 
-def test_a_rare_class_is_said_where_accuracy_ranks_methods(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rare_class_is_said_where_accuracy_ranks_methods(prepared: Path) -> None:
     assert skew_warnings(open_project(prepared)) == []  # nothing is drawn yet
     assert rows_of(prepared, bad=4, good=16) == []  # a fifth
     (said,) = rows_of(prepared, bad=3, good=17)
     assert said.startswith("task 'reviews': few training rows are 'bad' 15%, and accuracy hardly counts them; set ")
     assert "primary: f1_macro" in said
     assert "class_weights: balanced" in said
-    assert main(["--root", str(prepared)]) == 0
-    assert said in capsys.readouterr().err
+    assert said in stage(prepared, "check").stderr
     # Of many classes a fair share is below a fifth.
     assert rows_of(prepared, **dict.fromkeys("abcdefgh", 2)) == []
     assert "'a' 3%" in rows_of(prepared, a=1, **dict.fromkeys("bcdefgh", 5))[0]

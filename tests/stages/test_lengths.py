@@ -12,8 +12,7 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.grid import lengths
 from regft_core.grid.data import prepare
 from regft_core.runs.project import open_project
-from stages import config
-from tests.small_project import PAIRS, TASK, build
+from tests.small_project import PAIRS, TASK, build, stage
 
 
 @pytest.fixture
@@ -33,14 +32,12 @@ def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None
     assert "Set model.max_length: 64 in params.yaml (the encoder reads up to 160)" in printed.err
 
 
-def test_the_plan_says_it_before_the_stage_has_run(long: Path, capsys: Any) -> None:
-    assert config.main(["plan", "--root", str(long)]) == 0
-    assert "token lengths of reviews: known after" in capsys.readouterr().out
+def test_the_plan_says_it_before_the_stage_has_run(long: Path) -> None:
+    assert "token lengths of reviews: known after" in stage(long, "plan").stdout
     prepare_dataset(long, "reviews", open_project(long).tasks)
-    assert config.main(["plan", "--root", str(long)]) == 0
-    printed = capsys.readouterr()
-    assert "tokens per row at max_length 32" in printed.out
-    assert "cuts 100.0% of train" in printed.err
+    planned = stage(long, "plan")
+    assert "tokens per row at max_length 32" in planned.stdout
+    assert "cuts 100.0% of train" in planned.stderr
 
 
 def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from regft_core.runs.records import MARK
-from tests.small_project import PARAMS, build, python, stage
+from tests.small_project import PARAMS, build, stage
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 def test_a_preset_runs_in_its_own_folder(project: Path) -> None:
     before = files(project)
-    planned = python(project, "-m", "stages.config", "plan", "--preset", "small")
+    planned = stage(project, "plan", "--preset", "small")
     assert planned.returncode == 0, planned.stderr
     assert "2 of 2 runs to train" in planned.stdout
     assert "GPU hours: less than 0.1 (assumed: 6 operations per weight and token" in planned.stdout
@@ -94,7 +94,7 @@ def test_mistakes_name_the_presets_own_lines(project: Path) -> None:
     assert not (project / "presets" / "wrong").exists()
     preset = project / "pipelines" / "presets" / "hype.yaml"
     preset.write_text(yaml.dump(PARAMS | {"methods": ["vanilla", "hype_n"]}))
-    added = python(project, "-m", "stages.config", "controls", "--preset", "hype", "--write")
+    added = stage(project, "controls", "--preset", "hype", "--write")
     assert "added to pipelines/presets/hype.yaml" in added.stdout, added.stderr
     assert "hype_n_no_noise" in yaml.safe_load(preset.read_text())["methods"]
     changed = stage(project, "preset", "hype", "--set", "training.epochz=2")

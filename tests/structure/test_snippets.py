@@ -101,8 +101,8 @@ def messages(file: Path) -> Iterator[str]:
 
 
 def test_an_option_that_a_message_advises_is_one_of_its_command() -> None:
-    tried = {name: command for name, command in cli.commands().items() if name != "test-method"}  # pytest's, too
-    known = {name: set(cli.options(command)) for name, command in tried.items()}
+    tried = [name for name in cli.commands() if name != "test-method"]  # pytest's, too
+    known = {name: set(cli.options(name)) for name in tried}
     seen, wrong = 0, []
     for file in (ROOT / "regft_core").rglob("*.py"):
         for text in messages(file):

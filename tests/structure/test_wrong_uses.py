@@ -28,7 +28,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (root / "out.csv").write_text("earlier predictions")
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "argv", ["regft"])
-    monkeypatch.setattr(cli.common, "PROGRAM", "")
     yield root
     use_project(ROOT)
 

@@ -11,13 +11,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
-from regft_core.tracking import __main__ as command
+from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
 from regft_core.tracking.sync import database_uri, sync
 from regft_core.tracking.view import CURRENT, runs_page, view_state
@@ -34,25 +33,10 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_taken_port_names_a_free_one(taken: int, tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_port_names_a_free_one(taken: int) -> None:
     with raises_code(RegftError, "port-taken", taken, "--port ") as caught:
         command.require_port(taken)
     assert command._is_free(int(caught.value.text.rsplit(" ", 1)[1]))
-    assert command.main(["ui", "--root", str(tree.root), "--port", str(taken)]) == 1
-    assert f"port {taken}" in capsys.readouterr().err
-
-
-def test_sync_and_errors_of_the_command(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(["sync", "--root", str(tree.root)]) == 2  # no params.yaml
-    assert "params.yaml" in capsys.readouterr().err
-    grid = SimpleNamespace(tasks=("rte",), sizes=(300,), seeds=(0,))
-    project = SimpleNamespace(methods={"vanilla": None}, params=SimpleNamespace(grid=grid, task_settings={}))
-    monkeypatch.setattr("regft_core.runs.project.open_project", lambda root: project)
-    tree.cell(VANILLA, [0])
-    assert command.main(["sync", "--root", str(tree.root)]) == 0
-    assert "2 runs logged" in capsys.readouterr().out
 
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:
@@ -86,7 +70,7 @@ def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
 SERVE = """
 import sys
 from pathlib import Path
-from regft_core.tracking.__main__ import serve
+from regft_core.tracking.ui import serve
 serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 

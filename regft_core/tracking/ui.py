@@ -1,12 +1,7 @@
-"""Log the project's runs to MLflow, and look at them.
-
-regft ui       sync, then open MLflow on http://127.0.0.1:5000
-regft sync     bring mlflow.db up to date with work/
-"""
+"""MLflow's page on this machine, over the project's database."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
@@ -15,12 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regft_core import output
 from regft_core.errors import RegftError
 
 #: The page shows everything to whoever reaches it and asks for no password.
@@ -115,39 +108,3 @@ def _answers(port: int) -> bool:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def port_number(text: str) -> int:
-    """A port that users may listen on."""
-    port = int(text)
-    if not 1024 <= port <= 65_535:
-        raise ValueError(text)
-    return port
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    output.guard()
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--root", type=Path, default=Path(), help="project root (default: here)")
-    parser = argparse.ArgumentParser("regft", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("sync", parents=[shared], help="bring mlflow.db up to date with work/")
-    ui = commands.add_parser("ui", parents=[shared], help="sync, then serve MLflow's page on this machine")
-    ui.add_argument("--port", type=port_number, default=5000, help="1024 to 65535 (default: 5000)")
-    given = parser.parse_args(arguments)
-    try:
-        if given.command == "ui":
-            require_port(given.port)  # before the sync, which may take a while
-        print(sync_project(given.root), flush=True)
-        if given.command == "ui":
-            serve(given.root, given.port)
-    except RegftError as error:
-        print(f"regft: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

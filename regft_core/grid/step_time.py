@@ -1,4 +1,4 @@
-"""Seconds of a plain training step and of a forward pass on this machine, measured once and kept beside the run store.
+"""Seconds of a training step: measured on this machine once, or by an assumed speed.
 
 A worker process measures, so that the one that plans keeps its threads and memory and opens no GPU context. On a CPU
 the unit is CPU seconds over threads: other load on the machine does not count. No key depends on these times.
@@ -6,10 +6,12 @@ the unit is CPU seconds over threads: other load on the machine does not count. 
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from regft_core.grid.pool import prepared_devices
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
+from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import resolve_model
 from regft_core.schema.encoder import EncoderConfig
@@ -26,28 +29,60 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
+#: Times that were measured, in the run store.
 FILE = "times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 256
+#: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
+WEIGHTS: dict[str, float] = {
+    "xxlarge": 1.36e9,  # 48 layers of width 1536
+    "xlarge": 6.8e8,  # 24 layers of width 1536; 48 of 1024 have 6.0e8
+    "large": 3.02e8,  # 24 layers of width 1024
+    "small": 9.5e6,  # 12 layers of width 256
+    "base": 8.5e7,  # 12 layers of width 768
+    "minilm": 1.06e7,  # 6 layers of width 384
+    "mpnet": 8.5e7,
+    "chinese-bert-wwm": 8.5e7,  # a base without the word
+}
+#: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training, by precision;
+#: and one CPU core with fp32 products of these sizes.
+GPU_SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
+CORE_SPEED = 3.0e10
 
 
 @dataclass(frozen=True)
-class StepTimes:
-    """Measured seconds.
+class StepTime:
+    """Seconds of one worker.
 
     Attributes:
         train: per token of a forward and a backward pass.
         update: of clipping and the optimiser, once per step.
-        judge: per token of a forward pass in evaluation.
+        predict: per token of a forward pass in evaluation.
     """
 
     train: float
-    update: float
-    judge: float
+    update: float = 0.0
+    predict: float = 0.0
 
 
-def step_times(project: Project, encoder: EncoderConfig, training: TrainingConfig, length: int) -> StepTimes:
-    """Return the times of one encoder with a new head, from ``times.json`` of the run store if measured before.
+def encoder_weights(name: str, root: Path) -> float | None:
+    """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
+    path = root / name / "config.json"
+    if name not in ALIASES and path.is_file():
+        config = json.loads(path.read_text(encoding="utf-8"))
+        layers, width, inner = (config.get(k) for k in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+        return float(layers * (4 * width**2 + 2 * width * inner)) if layers and width and inner else None
+    return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
+
+
+def assumed(project: Project, speed: float) -> StepTime | None:
+    """Return the time at ``speed`` operations per second, 6 per weight and token; None for an unknown encoder."""
+    weights = encoder_weights(project.params.model.name, project.root)
+    return None if weights is None else StepTime(train=6 * weights / speed)
+
+
+def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig, length: int) -> StepTime:
+    """Return the time of one encoder with a new head, from ``times.json`` of the run store if measured before.
 
     Args:
         length: of the rows that are timed, in tokens.
@@ -63,31 +98,25 @@ def step_times(project: Project, encoder: EncoderConfig, training: TrainingConfi
     machine = [platform.node(), cores(), execution.device, execution.threads]
     content = resolve_model(encoder, project.root).content_sha256
     key = sha256_text(canonical_json([request, content, machine]))[:16]
-    times = _read(file).get(key)
-    if times is None:
-        times = _measure_apart(project, request | {"root": str(project.root.resolve())})
-        write_json(file, _read(file) | {key: times})
-    return StepTimes(**times)
+    times: dict[str, Any] = {}
+    with suppress(StoreError):  # nothing was measured so far
+        times = read_json(file, dict)
+    if key not in times:
+        times[key] = asdict(_measure_apart(project, request | {"root": str(project.root.resolve())}))
+        write_json(file, times)
+    return StepTime(**times[key])
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return the times measured so far; a file that cannot be read counts as empty."""
+def _measure_apart(project: Project, request: Mapping[str, Any]) -> StepTime:
+    devices, threads = prepared_devices(project)[:1], project.params.execution.threads
     try:
-        return dict(read_json(file))
-    except (StoreError, TypeError, ValueError):
-        return {}
-
-
-def _measure_apart(project: Project, request: Mapping[str, Any]) -> dict[str, float]:
-    devices, threads = prepared_devices(project), project.params.execution.threads
-    try:
-        return run_all([request], measure, executor="processes", devices=devices[:1], threads=threads)[0]
+        return run_all([request], measure, executor="processes", devices=devices, threads=threads)[0]
     except JobsFailed as error:
         message = f"the time of a step could not be measured: {error.failures[0].message}"
         raise RunFailed("not-measured", f"{message}\n    -> correct what it names, or go on without") from error
 
 
-def measure(request: Mapping[str, Any], *, device: str) -> dict[str, float]:
+def measure(request: Mapping[str, Any], *, device: str) -> StepTime:
     """Load the encoder with a new head for two labels, and time a step and an evaluation of random rows."""
     import torch
 
@@ -120,7 +149,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> dict[str, float]:
     batch = {"input_ids": ids.to(device), "attention_mask": torch.ones_like(ids).to(device)}
     labels = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def passes() -> None:
+    def train() -> None:
         model.train()
         with mixed:
             logits = classify(model, batch, padded=False)[0]
@@ -131,7 +160,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> dict[str, float]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    def judge() -> None:
+    def predict() -> None:
         model.eval()
         with torch.inference_mode(), mixed:
             classify(model, batch, padded=False)
@@ -147,7 +176,7 @@ def measure(request: Mapping[str, Any], *, device: str) -> dict[str, float]:
         action()
         return clock() - begun
 
-    for action in (passes, update, judge):  # the first of everything takes longer: memory, choice of kernels
+    for action in (train, update, predict):  # the first of everything takes longer: memory, choice of kernels
         action()
     tokens = count * length
-    return {"train": seconds(passes) / tokens, "update": seconds(update), "judge": seconds(judge) / tokens}
+    return StepTime(seconds(train) / tokens, seconds(update), seconds(predict) / tokens)

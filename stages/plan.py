@@ -1,0 +1,97 @@
+"""Show what would be trained, and how long it takes; train nothing.
+
+regft plan
+regft plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from regft_core.grid.prepared import undrawn
+from regft_core.settings.cost import table
+from regft_core.settings.project import Project
+from regft_core.settings.provenance import settings_lines
+from regft_core.settings.store_path import store_path
+from regft_core.settings.trial_values import budget_lines
+
+from .check import warn
+from .common import PRESET, argument, flag, project_or_preset, run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Print a line for each cell, the time of each stage, and how many rows max_length cuts."""
+    from regft_core.grid.cached import grid_rows
+    from regft_core.runs.code import one_moment
+
+    project = project_or_preset(root, arguments.preset)
+    warn(project)
+    with one_moment():
+        rows = grid_rows(project)
+    if arguments.json:
+        found = [asdict(row) | {"to_train": row.to_train, "in_grid": row.in_grid} for row in rows]
+        print(json.dumps(found, indent=1))
+        return
+    from regft_core.grid.time import estimate, gpu_line
+
+    time = estimate(project, rows)
+    parts = [table(rows, time.cells.get), undrawn(project), f"{time.line()}\n{gpu_line(project, rows)}"]
+    if changed := settings_lines(project):
+        parts.append("\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+    if project.params.tuning is not None:
+        parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
+    parts.append("\n".join(_lengths(project)))
+    if arguments.detect is not None:
+        from regft_core.report import interim, planner
+
+        looks = store_path(project.root, project.params) / interim.FILE
+        needs = planner.needs(project, rows, time.runs.get, arguments.detect, looks)
+        parts.append(planner.table(needs, arguments.detect))
+    print("\n\n".join(filter(None, parts)))
+
+
+def _lengths(project: Project) -> Iterator[str]:
+    """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
+    from regft_core.data import lengths
+    from regft_core.grid.lengths import known_lengths, modes
+
+    every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
+    measured = {task: found for task, found in every.items() if found is not None}
+    shared = project.params.model
+    if measured:
+        others = [f"{project.model(task).max_length} on {task}" for task in measured if project.model(task) != shared]
+        yield f"tokens per row at max_length {', '.join([str(shared.max_length), *others])}"
+        yield lengths.table(measured)
+    if missing := [task for task in every if task not in measured]:
+        yield f"token lengths of {', '.join(missing)}: known after `dvc repro subsample`"
+    for task, found in measured.items():
+        for text in lengths.warnings(task, found, modes(project)):
+            print(f"warning: {text}", file=sys.stderr)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
+        )
+    return value
+
+
+if __name__ == "__main__":
+    run(
+        main,
+        argument(
+            "--detect",
+            "points: seeds that a true difference of this size takes per task and pair, from the spread so far",
+            type=_positive,
+        ),
+        PRESET,
+        flag("--json", "the rows as JSON, for scripts"),
+    )

@@ -1,0 +1,22 @@
+"""Bring MLflow's database up to date with what was run (not a DVC stage).
+
+regft sync
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from regft_core.tracking.ui import sync_project
+
+from .common import run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Log the runs of work/ that mlflow.db lacks; nothing in it is deleted or overwritten."""
+    print(sync_project(root))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,33 @@
+"""Show finished runs in MLflow's page on this machine (not a DVC stage).
+
+regft ui
+regft ui --port 5001
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from regft_core.tracking.ui import require_port, serve, sync_project
+
+from .common import argument, run
+
+
+def main(root: Path, arguments: argparse.Namespace) -> None:
+    """Bring mlflow.db up to date, then serve the page at http://127.0.0.1:PORT until it is interrupted."""
+    require_port(arguments.port)  # before the sync, which may take a while
+    print(sync_project(root), flush=True)
+    serve(root, arguments.port)
+
+
+def port_number(text: str) -> int:
+    """Return a port that users may listen on."""
+    port = int(text)
+    if not 1024 <= port <= 65_535:
+        raise ValueError(text)
+    return port
+
+
+if __name__ == "__main__":
+    run(main, argument("--port", "1024 to 65535", type=port_number, default=5000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from regft_core.runs.records import MARK
-from tests.small_project import PARAMS, build, stage
+from tests.small_project import PARAMS, build, python, stage
 
 
 @pytest.fixture(scope="module")
@@ -28,51 +27,31 @@ def files(root: Path) -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in own if ".regft" not in path.parts}
 
 
-def test_a_preset_runs_in_its_own_folder(project: Path) -> None:
+def test_a_preset_at_small_scale_runs_in_its_own_folder_and_is_marked_everywhere(project: Path) -> None:
     before = files(project)
     planned = stage(project, "plan", "--preset", "small")
     assert planned.returncode == 0, planned.stderr
     assert "2 of 2 runs to train" in planned.stdout
     assert "GPU hours: less than 0.1 (assumed: 6 operations per weight and token" in planned.stdout
-    done = stage(project, "preset", "small", "--set", "grid.seeds=[0]")
+    changes = ["--set", "grid.seeds=[0]", "--set", "ood=none", "--set", "model.name=models/tiny"]
+    command = ["-m", "regft_core", "preset", "small", "--scale", "small", *changes, "--set", "model.max_length=16"]
+    done = python(project, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Running stage 'finetune'" in done.stdout
-    folder = project / "presets" / "small"
-    assert (folder / "reports" / "report.html").is_file()
-    assert yaml.safe_load((folder / "params.yaml").read_text())["grid"]["seeds"] == [0]
-    assert (folder / "work" / "finetune" / "vanilla" / "reviews" / "16" / "manifest.json").is_file()
     assert files(project) == before
     assert list((project / ".regft" / "runs").glob("*/*/result.json"))
-    again = stage(project, "preset", "small", "--set", "grid.seeds=[0]")
-    assert again.returncode == 0, again.stderr
-    assert "Running stage 'subsample'" in again.stdout
-    assert "Running stage 'finetune'" not in again.stdout
-
-
-def sections(folder: Path) -> list[str]:
-    return re.findall(r'<section id="([a-z-]+)', (folder / "reports" / "report.html").read_text())
-
-
-def test_small_scale_ends_in_the_same_sections_and_is_marked_everywhere(project: Path) -> None:
-    full = stage(project, "preset", "small", "--set", "grid.seeds=[0]", "--set", "ood=none")
-    assert full.returncode == 0, full.stdout + full.stderr
-    assert "reviews is not judged on shop (ood is none)" in full.stdout
-    assert "reviews is not evaluated on shop: ood is none." in full.stdout  # the report in the terminal
-    changes = ("--scale", "small", "--set", "model.name=models/tiny", "--set", "ood=none")
-    done = stage(project, "preset", "small", *changes, "--set", "model.max_length=16")
-    assert done.returncode == 0, done.stdout + done.stderr
     folder = project / "presets" / "small.small"
-    assert sections(folder) == sections(project / "presets" / "small")
+    assert yaml.safe_load((folder / "params.yaml").read_text())["grid"]["seeds"] == [0]
     first = "Not the paper's experiment: preset small at small scale."
     results = json.loads((folder / "reports" / "results.json").read_text())
     mark = results[MARK]
     assert mark.startswith(first)
+    assert results["reviews-32"]["vanilla"]
     assert done.stdout.count(first) >= 3  # before it runs, above the table, below it
     page = (folder / "reports" / "report.html").read_text()
     head = page[: page.index("<main>")]
     assert "not the paper's experiment" in head
     assert first.replace("'", "&#39;") in head
-    assert results["reviews-32"]["vanilla"]
     with sqlite3.connect(folder / "mlflow.db") as database:
         tags = database.execute("select distinct value from tags where key = ?", (MARK,)).fetchall()
     assert tags == [(mark,)]
@@ -80,7 +59,7 @@ def test_small_scale_ends_in_the_same_sections_and_is_marked_everywhere(project:
     assert exported.returncode == 0, exported.stderr
     card = next((folder / "exports").glob("*/README.md")).read_text()
     assert f"> **{mark}**" in card
-    planned = stage(project, "preset", "small", *changes, "--plan")
+    planned = stage(project, "preset", "small", "--scale", "small", *changes, "--plan")
     assert planned.stdout.startswith(first), planned.stderr
 
 

@@ -1,11 +1,10 @@
-"""Mutation check: small changes of the code that some test must notice.
+"""Mutation check: small faults put into a room's code, each of which some test of the room must notice.
 
-    python -m tests.mutation regft_core/statistics --sample 20 --seed 0 -- tests/statistics
-    python -m tests.mutation regft_core/training/loop.py --sample 5 -- tests/training tests/methods/test_contract.py
+    python -m tests.mutation training --sample 20 --seed 0
+    python -m tests.mutation methods --file l2_sp --sample 10
 
-Samples mutants of a file or folder, puts each in place of the file, runs the tests with ``-x`` and puts the file back.
-A mutant that no test notices is printed with its line. The numbers are those of the sample: the same seed gives the
-same mutants, so that two versions of the tests can be compared. Exits with 1 when a mutant survives.
+Works in a copy of the tracked files. The same seed gives the same faults while the code is the same, so that two
+versions of the tests can be compared. Prints every fault with its line and exits with 1 where one survives.
 """
 
 from __future__ import annotations
@@ -13,161 +12,144 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import os
 import random
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
+ROOT = Path(__file__).resolve().parents[1]
+#: Room -> what runs after those of the room's tests that name the changed module.
+ROOMS: dict[str, list[str]] = {
+    **{room: [] for room in ("data", "evaluate", "grid", "kinds", "models", "runs", "settings", "statistics")},
+    "methods": ["tests/methods/test_contract.py", "tests/methods/test_declared_methods.py", "-k", "{name}"],
+    "training": ["tests/methods/test_kinds_of_hooks.py", "tests/methods/test_contract.py"],
 }
-OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
+    **{ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
+    **{ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.USub: ast.UAdd},
 }
-FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any", "mean": "sum", "sum": "mean"}
+NAMES = {"max": "min", "min": "max", "any": "all", "all": "any", "mean": "sum", "sum": "mean"}
+#: Seconds after which a run of tests counts as hanging, which is a failure.
+PATIENCE = 900
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change: the number of the node in the order of ``ast.walk``, and what is done with it."""
-
-    file: Path
-    line: int
-    node: int
-    change: str
-
-    def source(self) -> str:
-        """The whole file with the change in it."""
-        tree = ast.parse(self.file.read_text(encoding="utf-8"))
-        apply([*ast.walk(tree)][self.node], self.change)
-        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-
-
-def changes(node: ast.AST) -> Iterator[str]:
-    """What can be done with a node."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        yield "comparison"
-    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        yield "operator"
-    elif isinstance(node, ast.BoolOp):
-        yield "and/or"
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
-        yield "sign"
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield "number"
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield "truth"
-    elif isinstance(node, ast.If | ast.IfExp):
-        yield "condition"
-    elif isinstance(node, ast.Call) and name_of(node.func) in FUNCTIONS:
-        yield "function"
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield "dropped call"
+def change(node: ast.AST) -> tuple[str, ast.AST] | None:
+    """What can be done to a node: a name for it, and the node in its place."""
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.Compare) and type(new.ops[0]) in SWAPS:
+        new.ops[0] = SWAPS[type(new.ops[0])]()  # type: ignore[call-overload]
+        return "comparison", new
+    if isinstance(new, ast.BinOp | ast.BoolOp | ast.UnaryOp) and type(new.op) in SWAPS:
+        new.op = SWAPS[type(new.op)]()  # type: ignore[assignment]
+        return "operator", new
+    if isinstance(new, ast.Constant) and isinstance(new.value, bool | int | float):
+        new.value = not new.value if isinstance(new.value, bool) else new.value + 1
+        return "constant", new
+    if isinstance(new, ast.If | ast.IfExp):
+        new.test = ast.UnaryOp(ast.Not(), new.test)
+        return "condition", new
+    if isinstance(new, ast.Name | ast.Attribute) and (name := getattr(new, "id", getattr(new, "attr", ""))) in NAMES:
+        setattr(new, "id" if isinstance(new, ast.Name) else "attr", NAMES[name])
+        return "function", new
+    targets = [new.target] if isinstance(new, ast.AugAssign) else getattr(new, "targets", [])
+    called = isinstance(new, ast.Expr) and isinstance(new.value, ast.Call)
+    if called or isinstance(new, ast.AugAssign | ast.Raise) or any(not isinstance(t, ast.Name) for t in targets):
+        return "dropped statement", ast.Pass()
+    return None
 
 
-def name_of(function: ast.expr) -> str:
-    """The last name of what is called."""
-    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+class Change(ast.NodeTransformer):
+    """Numbers the places inside functions at which something can be changed, and changes one of them."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number, self.inside, self.places = number, False, list[tuple[int, str]]()
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.FunctionDef):
+            outside, self.inside = self.inside, True
+            node.body = [self.visit(statement) for statement in node.body]  # type: ignore[misc]
+            self.inside = outside
+            return node
+        possible = change(node) if self.inside else None
+        if possible is not None:
+            self.places.append((getattr(node, "lineno", 0), possible[0]))
+            if len(self.places) - 1 == self.number:
+                return ast.copy_location(possible[1], node)
+        return self.generic_visit(node)
 
 
-def apply(node: ast.AST, change: str) -> None:
-    """Make a change in a tree."""
-    if isinstance(node, ast.Compare):
-        node.ops[0] = COMPARISONS[type(node.ops[0])]()
-    elif isinstance(node, ast.BinOp):
-        node.op = OPERATORS[type(node.op)]()
-    elif isinstance(node, ast.BoolOp):
-        node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
-    elif isinstance(node, ast.UnaryOp):
-        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else ast.Not()
-        if isinstance(node.op, ast.Not):
-            node.operand = ast.UnaryOp(ast.Not(), node.operand)
-    elif isinstance(node, ast.Constant):
-        node.value = not node.value if isinstance(node.value, bool) else node.value + 1
-    elif isinstance(node, ast.If | ast.IfExp):
-        node.test = ast.UnaryOp(ast.Not(), copy.deepcopy(node.test))
-    elif isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name):
-            node.func.id = FUNCTIONS[node.func.id]
-        elif isinstance(node.func, ast.Attribute):
-            node.func.attr = FUNCTIONS[node.func.attr]
-    elif isinstance(node, ast.Expr):
-        node.value = ast.Constant(None)
-    else:
-        raise ValueError(f"{change} of {ast.dump(node)}")
+def selections(room: str, name: str) -> Iterator[list[str]]:
+    """Arguments of pytest, one run after the other, for a change of the module ``name``."""
+    files = sorted((ROOT / "tests" / room).rglob("test_*.py"))
+    naming = [file for file in files if re.search(rf"\b{name}\b", file.read_text(encoding="utf-8"))]
+    yield [str(file.relative_to(ROOT)) for file in naming or files]
+    if ROOMS[room]:
+        yield [argument.format(name=name) for argument in ROOMS[room]]
 
 
-def mutants(places: list[Path]) -> list[Mutant]:
-    """All mutants of files and folders; annotations, defaults of pydantic fields and texts are left alone."""
-    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
-    found = []
-    for file in files:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        inside = {
-            id(node)
-            for function in ast.walk(tree)
-            if isinstance(function, ast.FunctionDef)
-            for statement in function.body
-            for node in ast.walk(statement)
-        }
-        found += [
-            Mutant(file, getattr(node, "lineno", 0), number, change)
-            for number, node in enumerate(ast.walk(tree))
-            if id(node) in inside
-            for change in changes(node)
-        ]
-    return found
-
-
-def noticed(mutant: Mutant, tests: list[str]) -> bool:
-    """Whether some test fails with the mutant in place; the file is put back whatever happens."""
-    before = mutant.file.read_bytes()
+def failing(folder: Path, arguments: list[str]) -> str | None:
+    """The first test that fails in the copy, or None."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        mutant.file.write_text(mutant.source(), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", "300", *tests]
-        return subprocess.run(command, capture_output=True).returncode != 0
-    finally:
-        mutant.file.write_bytes(before)
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    said = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, flags=re.MULTILINE)
+    return said[1] if said else None if done.returncode in (0, 5) else f"exit code {done.returncode}"
+
+
+def killer(folder: Path, file: Path, source: str, room: str) -> str | None:
+    """The test that fails with ``source`` in the place of the file; it must pass on the file as it is."""
+    target = folder / file.relative_to(ROOT)
+    for arguments in selections(room, file.stem):
+        target.write_text(source, encoding="utf-8")
+        test = failing(folder, arguments)
+        target.write_bytes(file.read_bytes())
+        if test is not None:
+            if "::" in test and failing(folder, [test]) is not None:
+                sys.exit(f"{test} fails without any change")
+            return test
+    return None
 
 
 def main() -> int:
-    """Sample, try, print; returns the exit code."""
+    """Sample faults, try them, print each and the score; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="+", type=Path, help="files and folders of code")
-    parser.add_argument("--sample", type=int, default=20, help="number of mutants")
+    parser.add_argument("room", choices=ROOMS)
+    parser.add_argument("--file", default="*", help="one module of the room, without .py")
+    parser.add_argument("--sample", type=int, default=20, help="number of faults")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--list", action="store_true", help="print the sample, run nothing")
-    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    given, tests = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
-    every = mutants(given.places)
-    sample = random.Random(given.seed).sample(every, min(given.sample, len(every)))
+    asked = parser.parse_args()
+    faults = []
+    for file in sorted((ROOT / "regft_core" / asked.room).rglob(f"{asked.file}.py")):
+        places = Change()
+        places.visit(ast.parse(file.read_text(encoding="utf-8")))
+        faults += [(file, number, *place) for number, place in enumerate(places.places)]
+    sample = random.Random(asked.seed).sample(faults, min(asked.sample, len(faults)))
     survivors = 0
-    for number, mutant in enumerate(sample, 1):
-        started = time.monotonic()
-        killed = None if given.list else noticed(mutant, tests)
-        survivors += killed is False
-        word = {True: "killed", False: "SURVIVED", None: ""}[killed]
-        seconds = time.monotonic() - started
-        print(f"{number:3} {word:8} {mutant.file}:{mutant.line} {mutant.change} ({seconds:.0f} s)", flush=True)
-    print(f"{len(sample) - survivors} of {len(sample)} killed; {len(every)} mutants in all")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+        for file, number, line, what in sample:
+            started = time.monotonic()
+            tree = Change(number).visit(ast.parse(file.read_text(encoding="utf-8")))
+            test = killer(folder, file, ast.unparse(ast.fix_missing_locations(tree)) + "\n", asked.room)
+            survivors += test is None
+            verdict = f"killed by {test}" if test else "SURVIVED"
+            seconds = time.monotonic() - started
+            print(f"{file.relative_to(ROOT)}:{line} {what}: {verdict} ({seconds:.0f} s)", flush=True)
+    print(f"{len(sample) - survivors} of {len(sample)} killed; {len(faults)} places in all")
     return int(survivors > 0)
 
 

@@ -91,8 +91,6 @@ class Dps(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from torch.nn.utils import parametrize
-
         from regft_core.models.weight_views import View
 
         self.trainee = trainee
@@ -108,8 +106,7 @@ class Dps(Regulariser):
         self.names = (*sites.mixable, *heads) if self.options.drop else ()
         if self.options.mode == "mix":
             for name in self.names:
-                module, attribute = trainee.module_of(name)
-                parametrize.register_parametrization(module, attribute, View(self._mixed, name))
+                trainee.put_view(name, View(self._mixed, name))
 
     def _enter(self, index: int) -> None:
         """Begin the block that step ``index`` is in, unless it is running."""
@@ -237,8 +234,4 @@ class Dps(Regulariser):
 
     def export(self, trainee: Trainee) -> None:
         """Take the views off; the weights are the trained ones."""
-        from torch.nn.utils import parametrize
-
-        for name in self.names if self.options.mode == "mix" else ():
-            module, attribute = trainee.module_of(name)
-            parametrize.remove_parametrizations(module, attribute, leave_parametrized=False)
+        trainee.take_views(self.names if self.options.mode == "mix" else (), folded=False)

@@ -19,7 +19,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
 from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
@@ -73,18 +72,7 @@ class Hype(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        count = len(trainee.sites.layers)
-        chosen = (
-            range(count) if self.options.layers == "all" else [i + count if i < 0 else i for i in self.options.layers]
-        )
-        outside = [i for i in chosen if not 0 <= i < count]
-        if outside:
-            raise ModelError(
-                "layer-out-of-range",
-                f"hype.layers: the model has layers 0 to {count - 1}, given {list(self.options.layers)}\n"
-                f"    -> give {-count} to {count - 1}; negative ones count from the top",
-            )
-        layers = sorted(set(chosen))
+        layers = trainee.sites.layer_numbers("hype.layers", self.options.layers)
         self.trainee = trainee
         if self.options.position in ("between_layers", "both"):
             trainee.hooks.on_layer_input(lambda tensor, site: self._perturb(tensor, site, 0), layers)

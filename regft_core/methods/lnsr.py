@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says, StrictModel
 from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
 
@@ -72,19 +71,12 @@ class Lnsr(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        count = len(trainee.sites.layers)
-        self.layer = self.options.layer + count if self.options.layer < 0 else self.options.layer
-        if not 0 <= self.layer < count:
-            raise ModelError(
-                "layer-out-of-range",
-                f"lnsr.layer: the model has layers 0 to {count - 1}, given {self.options.layer}\n"
-                f"    -> give 0 to {count - 1}",
-            )
+        (self.layer,) = trainee.sites.layer_numbers("lnsr.layer", [self.options.layer])
         self.trainee = trainee
         self.step: Step | None = None
         self.states: dict[str, list[tuple[Tensor, LayerSite]]] = {}
         starts = trainee.sites.embedding_layers
-        above = [index for index in range(self.layer + 1, count) if index not in starts]
+        above = [index for index in range(self.layer + 1, len(trainee.sites.layers)) if index not in starts]
         trainee.hooks.on_layer_input(self._see, above)
         trainee.hooks.on_layer_input(self._noise, [self.layer])
 

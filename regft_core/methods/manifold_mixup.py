@@ -115,15 +115,7 @@ class ManifoldMixup(Regulariser):
                 f"manifold_mixup: the decoder of {sites.architecture} reads the words of one row besides mixed states; "
                 "use an encoder-only model (bert, roberta, electra, deberta ...)",
             )
-        count, given = len(sites.layers), self.options.layers
-        chosen = range(count) if given == "all" else [i + count if i < 0 else i for i in given]
-        if any(not 0 <= i < count for i in chosen):
-            raise ModelError(
-                "layer-out-of-range",
-                f"manifold_mixup.layers: the model has layers 0 to {count - 1}, given {list(given)}\n"
-                f"    -> give 0 to {count - 1}",
-            )
-        self.layers = sorted(set(chosen))
+        self.layers = sites.layer_numbers("manifold_mixup.layers", self.options.layers)
         self.trainee = trainee
         self.draw: Draw | None = None
         if 0 in self.layers:

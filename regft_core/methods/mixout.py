@@ -78,20 +78,14 @@ class Mixout(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from torch.nn.utils import parametrize
-
         from regft_core.models.weight_views import MixoutView
 
         self.trainee = trainee
-        self.mixed: list[str] = []
+        self.mixed = mixed_weights(trainee, head=self.options.head == "mix")
         anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
-        for name in mixed_weights(trainee, head=self.options.head == "mix"):
-            module, attribute = trainee.module_of(name)
-            view = MixoutView(
-                anchor.get(name), self.options.probability, self._mask(name), self.options.variant == "paper"
-            )
-            parametrize.register_parametrization(module, attribute, view)
-            self.mixed.append(name)
+        share, scaled = self.options.probability, self.options.variant == "paper"
+        for name in self.mixed:
+            trainee.put_view(name, MixoutView(anchor.get(name), share, self._mask(name), scaled))
 
     def _mask(self, name: str) -> Callable[[], Tensor | None]:
         """The mask of one weight in the running pass: 1 for input units that keep their current weights."""
@@ -108,11 +102,7 @@ class Mixout(Regulariser):
 
     def export(self, trainee: Trainee) -> None:
         """The trained weights, which evaluation used all along."""
-        from torch.nn.utils import parametrize
-
-        for name in self.mixed:
-            module, attribute = trainee.module_of(name)
-            parametrize.remove_parametrizations(module, attribute, leave_parametrized=False)
+        trainee.take_views(self.mixed, folded=False)
 
 
 def mixed_weights(trainee: Trainee, *, head: bool) -> list[str]:

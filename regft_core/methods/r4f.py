@@ -42,8 +42,6 @@ class R4f(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from torch.nn.utils import parametrize
-
         from regft_core.models.weight_views import SpectralView
 
         self.weight = last_projection(trainee, self.setting.num_labels)
@@ -53,15 +51,11 @@ class R4f(Regulariser):
                 f"r4f: nothing trains the head ('{self.weight}') in the phase '{self.setting.phase}', so to normalise "
                 "it would do nothing; use it in the phase that trains on the task's labels",
             )
-        module, attribute = trainee.module_of(self.weight)
-        parametrize.register_parametrization(module, attribute, SpectralView())
+        trainee.put_view(self.weight, SpectralView())
 
     def export(self, trainee: Trainee) -> None:
         """Fold: the weight becomes its normalised value."""
-        from torch.nn.utils import parametrize
-
-        module, attribute = trainee.module_of(self.weight)
-        parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
+        trainee.take_views([self.weight], folded=True)
 
 
 def last_projection(trainee: Trainee, num_labels: int) -> str:

@@ -154,8 +154,6 @@ class WeightMixup(Regulariser):
         return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        from torch.nn.utils import parametrize
-
         from regft_core.models.mixing import WeightMixing
 
         self.trainee = trainee
@@ -163,16 +161,14 @@ class WeightMixup(Regulariser):
         generator = trainee.generator("weight_mixup.initial")
         self.mixings: dict[str, WeightMixing] = {}
         for name in trainee.sites.mixable:
-            module, attribute = trainee.module_of(name)
-            mixing = WeightMixing(
+            self.mixings[name] = WeightMixing(
                 anchor[name],
                 rank=self.options.rank,
                 form=self.options.form,
                 std=self.options.initial_std,
                 generator=generator,
             )
-            parametrize.register_parametrization(module, attribute, mixing)
-            self.mixings[name] = mixing
+            trainee.put_view(name, self.mixings[name])
         taken = bool(self.declares.needs)
         if taken:
             self._take(handed[self.options.attention])
@@ -339,8 +335,4 @@ class WeightMixup(Regulariser):
 
     def export(self, trainee: Trainee) -> None:
         """Fold: each weight becomes its mixed value; attention and pretrained copies go."""
-        from torch.nn.utils import parametrize
-
-        for name in self.mixings:
-            module, attribute = trainee.module_of(name)
-            parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
+        trainee.take_views(self.mixings, folded=True)

@@ -6,9 +6,9 @@ for the sites right after loading, before any parametrization renames parameters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -82,6 +82,22 @@ class Sites:
     head: tuple[str, ...]
     token_types: bool
     layer_norms: frozenset[str] = field(repr=False)
+
+    def layer_numbers(self, option: str, given: Literal["all"] | Sequence[int]) -> list[int]:
+        """Sorted indices of layers, of which negative ones count from the top.
+
+        Raises:
+            ModelError: the model has no such layer; ``option`` says where it was given.
+        """
+        count = len(self.layers)
+        chosen = range(count) if given == "all" else [i + count if i < 0 else i for i in given]
+        if any(not 0 <= i < count for i in chosen):
+            raise ModelError(
+                "layer-out-of-range",
+                f"{option}: the model has layers 0 to {count - 1}, given {list(given)}\n"
+                f"    -> give {-count} to {count - 1}; negative ones count from the top",
+            )
+        return sorted(set(chosen))
 
     def no_decay(self, name: str) -> bool:
         """Whether a parameter is exempt from weight decay: biases and the weights of norms."""

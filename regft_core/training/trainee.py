@@ -94,6 +94,15 @@ class Trainee:
             return module.parametrizations[attribute].original  # type: ignore[union-attr,index,return-value]
         return getattr(module, attribute)
 
+    def put_view(self, name: str, view: nn.Module) -> None:
+        """Let ``view`` compute plain parameter ``name`` from its trained tensor in every pass."""
+        parametrize.register_parametrization(*self.module_of(name), view)
+
+    def take_views(self, names: Iterable[str], *, folded: bool) -> None:
+        """Take the views of these parameters off; where ``folded`` they become what the views made of them."""
+        for name in names:
+            parametrize.remove_parametrizations(*self.module_of(name), leave_parametrized=folded)
+
     def parameter(self, name: str) -> nn.Parameter:
         """The trained tensor of a name of :meth:`named_trainable`."""
         if name.startswith("attached."):

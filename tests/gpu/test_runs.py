@@ -22,7 +22,8 @@ from regft_core.models.devices import free_memory
 from regft_core.runs.training_run import PhaseInputs, TrainedPhase, prepare, train
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
-from tests.methods.harness import entries, examples, same, source_of, tokenizer_of
+from tests.methods.chain import phase, runner
+from tests.methods.harness import entries, same
 
 TRAINING = TrainingConfig(epochs=3, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
 ADAMAX = TRAINING.model_copy(update={"optimizer": "adamax"})
@@ -52,32 +53,11 @@ def workspace() -> None:
 
 
 def inputs(method: str, **changes: Any) -> PhaseInputs:
-    from regft_core.data.encode import encode
-    from tests.methods.chain import phase
-
     regularisers, training, more = METHODS[method]
-    source = source_of("bert", more.get("masked_lm", False))
-    given = examples(24, pair=True)
-    encoded = encode(given, tokenizer_of(source), 32)
-    own = phase(regularisers, name=more.get("name", "finetune"), split=0.5 if more.get("split") else 1.0)
-    rows = list(range(24))
-    found = PhaseInputs(
-        phase=dataclasses.replace(own, training=training.model_copy(update=changes.pop("training", {}))),
-        entries=entries(regularisers),
-        seed=0,
-        streams={"noise": own.name, "order": own.name, "head": "head"},
-        source=source,
-        tokenizer=tokenizer_of(source),
-        encoded=encoded,
-        train_rows=rows[:12] if more.get("split") else rows,
-        validation_rows=rows[12:] if more.get("split") else [],
-        kind="classification",
-        labels=["a", "b"],
-        keyword_segment=None,
-        device=DEVICE,
-        final=not more,
-    )
-    return dataclasses.replace(found, **changes)
+    given = phase(regularisers, name=more.get("name", "finetune"), split=0.5 if more.get("split") else 1.0)
+    given = dataclasses.replace(given, training=training.model_copy(update=changes.pop("training", {})))
+    found = runner(masked_lm=more.get("masked_lm", False), rows=24, pair=True).inputs(given, {})
+    return dataclasses.replace(found, **{"device": DEVICE, **changes})
 
 
 def weights(trained: TrainedPhase) -> dict[str, torch.Tensor]:

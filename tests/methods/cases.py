@@ -222,7 +222,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"variant": "released"},
         {"variant": "released", "implicit": "none"},
         {"interval": 2},
-        {"variant": "released", "interval": 3},
+        {"variant": "released", "interval": 2},
     ],
 }
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load, save
 
@@ -50,6 +51,17 @@ def method(name: str, text: str | None = None) -> Method:
     built = builder.build(name, document)
     assert built is not None, builder.problems
     return built
+
+
+def each_make() -> list[Any]:
+    """Every shipped method; those that differ from an earlier one in options alone are for slow tests."""
+    makes, params = set(), []
+    for name in METHODS:
+        phases = method(name).phases
+        make = tuple((p.name, p.data, p.start, p.repeat, tuple(sorted(dict(p.regularisers)))) for p in phases)
+        params.append(pytest.param(name, marks=[pytest.mark.slow] if make in makes else []))
+        makes.add(make)
+    return params
 
 
 def phase(

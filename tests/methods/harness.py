@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
@@ -124,9 +124,6 @@ def declaring(name: str, **fields: Any) -> type[Regulariser]:
     return type(name.title(), (Regulariser,), {"name": name, "declare": classmethod(lambda cls, options: declared)})
 
 
-R = TypeVar("R", bound=Regulariser)
-
-
 class Bench:
     """One model, one tokenised set and one stack of regularisers, ready to train or to inspect.
 
@@ -232,10 +229,11 @@ class Bench:
     def model(self) -> Any:
         return self.trainee.model
 
-    def regulariser(self, cls: type[R]) -> R:
-        """The only regulariser of the stack that is of this class."""
-        (regulariser,) = (listed for listed in self.stack.regularisers if isinstance(listed, cls))
-        return regulariser
+    @property
+    def method(self) -> Any:
+        """The only regulariser."""
+        (method,) = self.stack.regularisers
+        return method
 
     def inputs(self) -> dict[str, torch.Tensor]:
         """What the model reads of the first four examples."""
@@ -253,7 +251,7 @@ class Bench:
     def gradients(self, **options: Any) -> dict[str, torch.Tensor]:
         """The gradient that one more step leaves to the optimiser."""
         self.stack.backward(self.step(**options))
-        return {name: raw.grad.clone() for name, raw in self.trainee.named_raw() if raw.grad is not None}
+        return gradients(self)
 
     def terms(self, plain: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The task's loss of given outputs ``[B, K]`` with targets of 0, and what the only regulariser adds to it.
@@ -283,6 +281,34 @@ class Bench:
         self.loop(**options).train()
         self.stack.export(self.trainee)
         return self.trainee.plain_weights()
+
+
+def gradients(run: Bench) -> dict[str, torch.Tensor]:
+    """Copies of the gradients as they are, of attached modules too."""
+    return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}
+
+
+def watched(step: Step, look: Callable[[], Any] = lambda: None) -> list[tuple[Any, ...]]:
+    """(name, draw, batch, what ``look`` gives after it) of every pass that the step runs from now on."""
+    passes: list[tuple[Any, ...]] = []
+    forward = step.forward
+
+    def watching(name: str = "main", *, draw: int | str = 0, batch: Any = None, **more: Any) -> Any:
+        output = forward(name, draw=draw, batch=batch, **more)
+        passes.append((name, draw, batch, look()))
+        return output
+
+    step.forward = watching  # type: ignore[method-assign]
+    return passes
+
+
+def close(found: Mapping[str, Any], expected: Mapping[str, Any], rtol: float = 1e-4, atol: float = 1e-6) -> bool:
+    """Whether two gradients or sets of weights agree; what is in one alone must be 0."""
+    pairs = {name: (found.get(name), expected.get(name)) for name in {*found, *expected}}
+    return all(
+        not (a if b is None else b).any() if a is None or b is None else torch.allclose(a, b, rtol=rtol, atol=atol)
+        for a, b in pairs.values()
+    )
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -23,7 +23,7 @@ from regft_core.schema.tasks import TaskConfig
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case, task
 from tests.methods.chain import method, phase
-from tests.methods.harness import TRAINING, Bench, Listed, declaring, entries, same
+from tests.methods.harness import NO_STEPS, TRAINING, Bench, Listed, declaring, entries, same
 from tests.methods.test_kinds_of_hooks import Adder, renamed
 
 #: Whatever fine-tunes alone, old or new.
@@ -186,67 +186,67 @@ def test_added_terms_compose_with_each_other() -> None:
 SCALED: Listed = (Consistency, {})
 NORM: Listed = (HiddenNorm, {})
 MIXING: Listed = ("weight_mixup", {"attention": "random"})
-REFUSED: list[tuple[list[Listed], str]] = [
+VIEW: Listed = (declaring("view", owns_weights=True), {})
+HEAD_VIEW: Listed = (declaring("view", owns_weights=True, trains_encoder=False), {})
+BILEVEL: Listed = ("weight_mixup", {"attention": "bilevel"})
+
+
+def solving(**hooks: Any) -> Listed:
+    """A regulariser that freezes the encoder; with ``fit``, or passes of its own, it leaves the head no steps."""
+    program = ("own",) if "backward" in hooks else ()
+    return type("Solver", (declaring("solver", freezes_encoder=True, program=program),), hooks), {}
+
+
+#: What stands beside each other, and what the refusal says; nothing where both are accepted.
+BESIDE: list[tuple[list[Listed], str]] = [
     ([SCALED, NORM, ("tdt", {})], "'consistency' and 'hidden_norm' add to the loss of the plain pass, but 'tdt' owns"),
     ([SCALED, ("mask_tuning", {})], "'consistency' adds to the loss of the plain pass, but 'mask_tuning' owns"),
+    ([(Consistency, {"scale": 0.0}), ("tdt", {})], ""),  # of strength 0
     ([(Editor, {}), (Doubler, {})], "'editor' and 'doubler' both change the starting weights"),
-    ([MIXING, (declaring("view", owns_weights=True), {})], "'weight_mixup' and 'view' both own the weight view"),
+    ([(Editor, {}), (LateDoubler, {})], ""),
+    ([(Editor, {}), MIXING], ""),  # weights and structure are different things
+    ([MIXING, VIEW], "'weight_mixup' and 'view' both own the weight view"),
     ([("pats", {}), (declaring("own", optimizer="own"), {})], "'pats' and 'own' both own the optimiser"),
     ([("label_smoothing", {}), (renamed("label_smoothing", "b"), {})], "'label_smoothing' and 'b' both own the task's"),
+    ([("label_smoothing", {}), ("masked_lm", {})], "'label_smoothing' transforms the task's loss, but 'masked_lm'"),
     ([(Adder, {}), (renamed(Adder, "b"), {})], "'adder' and 'b' both own the gradient"),
+    ([("prompt_tuning", {}), ("mask_tuning", {})], "by the positions of the batch, which 'prompt_tuning' moves"),
+    ([("lora", {}), ("r4f", {})], ""),
+    ([("lora", {}), VIEW], "works on the encoder's trained weights"),
+    # A view of a head that is solved already, or never trained, would do nothing.
+    ([solving(), HEAD_VIEW], ""),
+    ([solving(fit=lambda *_: None), HEAD_VIEW], "'view' computes the head's weights from trained ones, but 'solver'"),
+    ([solving(backward=lambda *_: None), HEAD_VIEW], "'view' computes the head's weights from trained ones, but"),
+    # The virtual step of a search is one step along the gradient of the task's loss at the shared rate.
+    ([BILEVEL, ("layerwise_decay", {})], "'layerwise_decay' gives tensors learning rates of their own"),
+    ([BILEVEL, ("child_tuning", {})], "'child_tuning' masks the gradient"),
+    ([BILEVEL, (Adder, {})], "'adder' changes the gradient"),
+    ([BILEVEL, ("sage", {})], "'sage' brings an update rule of its own"),
+    ([BILEVEL, ("l2_sp", {})], "'l2_sp' pulls the weights"),
+    ([BILEVEL, ("l2_sp", {"form": "decoupled"})], "'l2_sp' pulls the weights"),
+    ([BILEVEL, ("pats", {})], "'pats' adds noise to the weights after each step"),
+    ([MIXING, ("pats", {})], ""),  # fine-tuning looks ahead at nothing
+    *(([BILEVEL, (name, {})], "") for name in ("hype", "label_smoothing", "noisy_tune", "re_init", "weight_averaging")),
+    ([BILEVEL, ("sage", {"multiplier": "none"})], ""),
 ]
 
 
-@pytest.mark.parametrize(("listed", "problem"), REFUSED, ids=[problem for _, problem in REFUSED])
-def test_what_has_one_owner_is_refused_to_two(listed: list[Listed], problem: str) -> None:
-    assert any(said.startswith(problem) for said in ownership.ownership_problems(entries(listed)))
-
-
-@pytest.mark.parametrize(
-    "listed",
-    [
-        [(Consistency, {"scale": 0.0}), ("tdt", {})],  # of strength 0
-        [(Editor, {}), (LateDoubler, {})],
-        [(Editor, {}), MIXING],  # weights and structure are different things
-    ],
-)
-def test_what_has_one_owner_is_left_to_it(listed: list[Listed]) -> None:
-    assert ownership.ownership_problems(entries(listed)) == []
-
-
-def solving(**hooks: Any) -> type[Regulariser]:
-    """A regulariser that freezes the encoder; with ``fit``, or passes of its own, it leaves the head no steps."""
-    program = ("own",) if "backward" in hooks else ()
-    return type("Solver", (declaring("solver", freezes_encoder=True, program=program),), hooks)
-
-
-@pytest.mark.parametrize("hook", ["fit", "backward"])
-def test_a_view_of_the_head_is_refused_beside_what_takes_the_head_out_of_the_loss(hook: str) -> None:
-    """The view would do nothing, or be put over a head that is solved already."""
-    view = declaring("view", owns_weights=True, trains_encoder=False)
-    (problem,) = ownership.ownership_problems(entries([(solving(**{hook: lambda *given: None}), {}), (view, {})]))
-    assert problem.startswith("'view' computes the head's weights from trained ones, but 'solver' freezes the encoder")
-    assert ownership.ownership_problems(entries([(solving(), {}), (view, {})])) == []
-    # A view of the encoder's weights is refused for what it is.
-    (problem,) = ownership.ownership_problems(entries([(solving(), {}), (declaring("views", owns_weights=True), {})]))
-    assert "works on the encoder's trained weights" in problem
+@pytest.mark.parametrize(("listed", "problem"), BESIDE)
+def test_what_may_stand_beside_each_other(listed: list[Listed], problem: str) -> None:
+    problems = ownership.ownership_problems(entries(listed))
+    assert any(problem in said for said in problems) if problem else problems == []
 
 
 def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked() -> None:
     """Not only where the precision alone is looked at: the phase, the method and its marks pass it on."""
-    known = discover()
-    plain = method("hype_n")
-    assert compose.check_method(known, plain, TRAINING, None) == []
-    (refused,) = compose.check_method(known, plain, TRAINING, None, tf32=True)
-    assert "tf32 rounds away" in refused
-    phases = tuple(
-        replace(one, training=one.training.model_copy(update={"allow_precision_loss": True})) for one in plain.phases
-    )
-    allowed = replace(plain, phases=phases)
-    assert compose.check_method(known, allowed, TRAINING, None, tf32=True) == []
-    assert compose.degradations(known, allowed, TRAINING, task("classification")) == []
-    (mark,) = compose.degradations(known, allowed, TRAINING, task("classification"), tf32=True)
-    assert "tf32 rounds away" in mark
+    registry, plain = discover(), method("hype_n")
+    assert compose.check_method(registry, plain, TRAINING, None) == []
+    assert len(compose.check_method(registry, plain, TRAINING, None, tf32=True)) == 1
+    lossy = plain.finetune.training.model_copy(update={"allow_precision_loss": True})
+    allowed = replace(plain, phases=(replace(plain.finetune, training=lossy),))
+    assert compose.check_method(registry, allowed, TRAINING, None, tf32=True) == []
+    marks = [compose.degradations(registry, allowed, TRAINING, task("classification"), tf32=on) for on in (False, True)]
+    assert [len(said) for said in marks] == [0, 1]
 
 
 # ------------------------------------------------------------------------------ order of edits
@@ -265,15 +265,11 @@ def test_edits_follow_their_declared_order_not_their_names() -> None:
 # ----------------------------------------------------------------------- owners, dropout, encoder
 
 
-def test_one_optimiser_owner() -> None:
+def test_an_optimiser_is_that_of_its_owner() -> None:
     stack = entries([("pats", {})])
     training, problems = compose.resolve_training(stack, phase([("pats", {})]), TRAINING)
-    assert training.optimizer == "adamax"
-    assert not problems
-    _, problems = compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)
-    assert "'pats' is defined on adamax but training.optimizer says adamw" in problems[0]
-    problems = ownership.ownership_problems([*stack, *entries([(declaring("own", optimizer="own"), {})])])
-    assert "'pats' and 'own' both own the optimiser" in problems[0]
+    assert (training.optimizer, problems) == ("adamax", [])
+    assert compose.resolve_training(stack, phase([("pats", {})], optimizer="adamw"), TRAINING)[1]
 
 
 class Picky(Regulariser):
@@ -297,48 +293,45 @@ def first_on(data: DataConfig) -> tuple[Method, dict[str, Any]]:
     return replace(method("vanilla"), phases=(given, phase())), {"picky": Picky}
 
 
-def test_a_phase_is_judged_on_its_own_task_not_on_the_cells() -> None:
+def test_a_phase_is_checked_and_marked_on_its_own_task_not_on_the_cells() -> None:
     shared = EncoderConfig(name="x", pooling="mean", pairs="separately")
     values, pairs = task("regression"), task("classification")
     single = pairs.model_copy(update={"columns": pairs.columns.model_copy(update={"text_pair": None})})
     tasks = {"values": values, "pairs": pairs, "single": single}
 
-    def problems(own: str | None, cell: TaskConfig, known: Any = tasks) -> list[str]:
+    def problems(own: str | None, cell: TaskConfig, known: Any = tasks) -> str:
         given, registry = first_on(DataConfig(task=own))
-        return compose.check_method(registry, given, TRAINING, cell, shared, known)
+        return " ".join(compose.check_method(registry, given, TRAINING, cell, shared, known))
 
-    kind = "phase 'first': 'picky' on the phase's task 'values': it needs classes"
-    assert kind in problems("values", single)
-    assert problems("single", values) == []  # and what holds of the cell's task is nothing to this phase
-    assert any("'picky' does not run with model.pairs: separately" in problem for problem in problems("pairs", single))
-    assert problems("single", pairs) == []
-    assert "phase 'first': 'picky' on this task: it needs classes" in problems(None, values)
-    # A task whose own file is wrong is not here: its problems are said there, the rest is still checked.
-    assert problems("values", values, {}) == []
-
-
-def test_marks_of_a_phase_are_about_its_own_task() -> None:
-    given, registry = first_on(DataConfig(task="values"))
-    marks = compose.degradations(registry, given, TRAINING, task("classification"), {"values": task("regression")})
-    assert marks == ["a substitute for regression", "phase 'first' trains on labelled rows of another task, values"]
-    given, registry = first_on(DataConfig())
-    assert compose.degradations(registry, given, TRAINING, task("classification"), {}) == [
-        "a substitute for classification"
-    ]
+    assert "'picky' on the phase's task 'values': it needs classes" in problems("values", single)
+    assert problems("single", values) == ""  # what holds of the cell's task is nothing to this phase
+    assert "'picky' does not run with model.pairs: separately" in problems("pairs", single)
+    assert problems("single", pairs) == ""
+    assert "'picky' on this task: it needs classes" in problems(None, values)
+    assert problems("values", values, {}) == ""  # a task whose own file is wrong: that is said there
+    for own, mark in (("values", "a substitute for regression"), (None, "a substitute for classification")):
+        given, registry = first_on(DataConfig(task=own))
+        assert compose.degradations(registry, given, TRAINING, pairs, tasks)[0] == mark
 
 
-ON = (declaring("random_passes", dropout=DropoutWish(hidden="on")), {})
 HYPE: Listed = ("hype", {})
-KEEPING: Listed = ("hype", {"hidden_dropout": "keep"})
+ON = {side: (declaring("random_passes", dropout=DropoutWish(**{side: "on"})), {}) for side in ("hidden", "attention")}
+NONE, SOME = DropoutConfig(hidden=0.0, attention=0.0), DropoutConfig(hidden=0.1, attention=0.2)
 
 
 @pytest.mark.parametrize(
     ("listed", "shared", "own", "settled", "problem"),
     [
-        ([HYPE], DropoutConfig(hidden=0.1, attention=0.2), None, (0.0, 0.2), ""),
-        ([KEEPING], DropoutConfig(), DropoutConfig(hidden=0.3), (0.3, "keep"), ""),
+        ([HYPE], SOME, None, (0.0, 0.2), ""),
+        ([("hype", {"hidden_dropout": "keep"})], DropoutConfig(), DropoutConfig(hidden=0.3), (0.3, "keep"), ""),
         ([HYPE], DropoutConfig(), DropoutConfig(hidden=0.1), None, "'hype' needs 0.0 but training.dropout sets it to"),
-        ([HYPE, ON], DropoutConfig(), None, None, "'random_passes' needs it on but hype sets it to 0"),
+        ([HYPE, ON["hidden"]], DropoutConfig(), None, None, "'random_passes' needs it on but hype sets it to 0"),
+        ([ON["hidden"]], NONE, None, None, "hidden dropout: 'random_passes' needs it on but the shared"),
+        ([ON["attention"]], NONE, None, None, "attention dropout: 'random_passes' needs it on but the shared"),
+        ([ON["attention"]], SOME, None, (0.1, 0.2), ""),
+        ([ON["hidden"]], DropoutConfig(), None, ("keep", "keep"), ""),  # the checkpoint's own value
+        ([ON["hidden"]], NONE, DropoutConfig(hidden=0.2), (0.2, 0.0), ""),
+        ([ON["hidden"]], SOME, DropoutConfig(hidden=0.0), None, "hidden dropout: 'random_passes' needs it on"),
     ],
 )
 def test_dropout_is_negotiated(listed: list[Listed], shared: Any, own: Any, settled: Any, problem: str) -> None:
@@ -347,24 +340,6 @@ def test_dropout_is_negotiated(listed: list[Listed], shared: Any, own: Any, sett
         assert ((dropout.hidden, dropout.attention), problems) == (settled, [])
     else:
         assert problem in problems[0]
-
-
-@pytest.mark.parametrize("side", ["hidden", "attention"])
-def test_a_wish_for_dropout_is_held_against_the_shared_protocol(side: str) -> None:
-    stack = entries([(declaring("random_passes", dropout=DropoutWish(**{side: "on"})), {})])
-    none, some = DropoutConfig(hidden=0.0, attention=0.0), DropoutConfig(hidden=0.1, attention=0.1)
-    (problem,) = compose.negotiate_dropout(stack, none, None)[1]
-    assert problem.startswith(f"{side} dropout: 'random_passes' needs it on but the shared training.dropout.{side}")
-    assert f"training: {{dropout: {{{side}: 0.1}}}}" in problem
-    assert compose.negotiate_dropout(stack, some, None)[1] == []
-    assert compose.negotiate_dropout(stack, DropoutConfig(), None)[1] == []  # the checkpoint's own value
-    own = DropoutConfig.model_validate({side: 0.2})
-    assert compose.negotiate_dropout(stack, none, own)[1] == []
-    assert len(compose.negotiate_dropout(stack, some, DropoutConfig.model_validate({side: 0.0}))[1]) == 1
-    # It reaches the validator, which adds file and line.
-    shared = TRAINING.model_copy(update={"dropout": none})
-    given = replace(phase(), training=shared)
-    assert problem in compose.check_phase(stack, given, shared, task("classification"))
 
 
 # ----------------------------------------------------------------------------- what is declared
@@ -411,23 +386,23 @@ def test_nothing_pulls_drawn_layers_back_to_the_checkpoint(toward: str, start: s
         )
 
 
-def test_what_answers_in_place_of_the_model_stands_alone() -> None:
-    def problems(*listed: tuple[str, dict[str, Any]], **changes: Any) -> list[str]:
-        protocol = TRAINING.model_copy(update={"epochs": 0})
-        answering = replace(phase(), **{"training": protocol, **changes})
-        return ownership.prediction_problems(entries(listed), answering)
+BAG: Listed = ("tfidf_logistic", {})
 
-    bag = ("tfidf_logistic", {})
-    assert problems(bag) == []
-    assert problems(("hype", {})) == []
-    assert problems(bag, ("hype", {"scale": 0.0, "hidden_dropout": "keep"})) == []
-    [found] = problems(bag, ("hype", {}))
-    assert "nobody would see what 'hype' does to it" in found
-    [found] = problems(bag, ("zero_shot_similarity", {}))
-    assert "both own the prediction" in found
-    [found] = problems(bag, repeat=RepeatConfig(times=2))
-    assert "remove 'repeat'" in found
-    [found] = problems(bag, training=TRAINING)
-    assert "epochs: 0" in found
-    [found] = problems(bag, name="first")
-    assert "move it to the phase 'finetune'" in found
+
+@pytest.mark.parametrize(
+    ("listed", "changes", "problem"),
+    [
+        ([BAG], {}, ""),
+        ([HYPE], {}, ""),
+        ([BAG, ("hype", {"scale": 0.0, "hidden_dropout": "keep"})], {}, ""),
+        ([BAG, HYPE], {}, "'hype'"),
+        ([BAG, ("zero_shot_similarity", {})], {}, "both own the prediction"),
+        ([BAG], {"repeat": RepeatConfig(times=2)}, "'repeat'"),
+        ([BAG], {"training": TRAINING}, "epochs: 0"),
+        ([BAG], {"name": "first"}, "'finetune'"),
+    ],
+)
+def test_what_answers_in_place_of_the_model_stands_alone(listed: Any, changes: dict[str, Any], problem: str) -> None:
+    answering = replace(phase(), **{"training": NO_STEPS, **changes})
+    problems = ownership.prediction_problems(entries(listed), answering)
+    assert [problem in said for said in problems] == [True] if problem else problems == []

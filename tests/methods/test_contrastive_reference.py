@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.methods.contrastive import Contrastive, ContrastiveConfig, Partners, pair_loss
+from regft_core.methods.contrastive import Partners, pair_loss
 from tests.errors import raises_code
 from tests.methods.chain import method, runner
 from tests.methods.harness import STILL, Bench, same
@@ -70,8 +70,7 @@ def test_a_step_is_the_loss_of_its_pairs_encoded_one_by_one(architecture: str, p
     run = bench(architecture=architecture, dropout=STILL, pooling=pooling)
     step = run.step()
     anchors = step.batch.indices.tolist()
-    own = run.stack.program
-    assert isinstance(own, Contrastive)
+    own = run.method
     draws = torch.rand(2, 4, generator=step.generator("contrastive.partners"), dtype=torch.float64).tolist()
     labels = run.encoded.labels
     total = 0.0
@@ -95,8 +94,7 @@ def embed(run: Bench, row: int, pooling: str) -> torch.Tensor:
 
 def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:
     run, seen = bench(rows=12), []
-    own = run.stack.program
-    assert isinstance(own, Contrastive)
+    own = run.method
     collate = own._stream.collate
     own._stream.collate = lambda rows: (seen.append(list(rows)), collate(rows))[1]  # type: ignore[method-assign]
     loop = run.loop()
@@ -108,19 +106,6 @@ def test_an_epoch_gives_every_row_one_pair_of_each_kind() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- setfit
-
-
-def test_the_declared_protocol_is_the_package_s() -> None:
-    given = method("setfit")
-    pairs = given.phases[0]
-    # R = 20 pairs of each kind per row; 8 anchors with two pairs each are 16 pairs in a step.
-    assert (pairs.training.epochs, pairs.training.batch_size, pairs.training.learning_rate) == (20, 8, 2e-5)
-    assert given.finetune.training.epochs == 0
-    assert given.config.model["pooling"] == "unit_mean"
-    control = method("setfit_random_pairs")
-    assert dict(control.phases[0].regularisers) == {"contrastive": ContrastiveConfig(partners="random")}
-    assert control.phases[0].training == pairs.training
-    assert control.finetune.regularisers == given.finetune.regularisers
 
 
 def test_the_head_is_fitted_to_the_encoder_that_the_pairs_left() -> None:

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose
 from regft_core.hooks.declare import MainPass
-from regft_core.methods.cutoff import CUT, Cutoff, cut_features, cut_span, cut_tokens
+from regft_core.methods.cutoff import CUT, cut_features, cut_span, cut_tokens
 from regft_core.models.load import load_classifier
-from tests.methods.harness import MAKES, STILL, Bench, entries
+from tests.methods.harness import MAKES, STILL, Bench
 
 
 def still(architecture: str = "bert", **options: Any) -> Bench:
@@ -32,21 +31,6 @@ def mask_of(*lengths: int, width: int | None = None, left: bool = False) -> Tens
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-# ------------------------------------------------------------------------------------- the loss
-
-
-@pytest.mark.parametrize("kind", ["token", "span", "feature"])
-def test_nothing_cut_and_no_dropout_give_the_same_pass_and_no_divergence(kind: str) -> None:
-    bench = still(kind=kind, ratio=0.0)
-    step = bench.step()
-    clean = step.forward()
-    loss = step.task_loss(clean)
-    term = bench.regulariser(Cutoff).terms(step, MainPass(clean, None, loss))
-    assert float(term.detach()) == pytest.approx(float(loss.detach()), abs=1e-6)
-    assert compose.randomness_problems(entries([("cutoff", {"ratio": 0.0})]), STILL)[0]
-    assert compose.randomness_problems(entries([("cutoff", {})]), STILL) == ([], [])
 
 
 # ---------------------------------------------------------------------------------- what is cut
@@ -98,20 +82,10 @@ def test_draws_do_not_depend_on_padding() -> None:
         assert torch.equal(one, two[:, :40])
 
 
-def test_what_is_not_allowed_is_not_cut() -> None:
-    mask = mask_of(20, 40)
-    allowed = mask.clone()
-    allowed[:, :10] = False
-    for seed in range(20):
-        for choose in (cut_tokens, cut_span):
-            assert not (choose(mask, allowed, 0.5, generator(seed)) & ~allowed).any()
-    assert not cut_tokens(mask, torch.zeros_like(mask), 0.5, generator()).any()
-
-
 def test_the_keyword_segment_stays() -> None:
     bench = still(pair=True, keyword_segment="text_pair", ratio=0.9)
     step = bench.step()
-    positions = bench.regulariser(Cutoff).positions(step)
+    positions = bench.method.positions(step)
     assert positions.any()
     assert not positions[step.batch.segment == 1].any()
 
@@ -125,7 +99,7 @@ def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: s
     )
     batch = bench.step().batch
     real, rows = batch.attention_mask.bool(), range(len(batch))
-    spared = real & ~bench.regulariser(Cutoff).allowed(batch)
+    spared = real & ~bench.method.allowed(batch)
     if pooling == "cls" or architecture.startswith("deberta"):
         assert spared.sum(1).tolist() == [1] * len(batch)
         last = pooling == "cls" and architecture in ("xlnet", "bart")
@@ -143,7 +117,7 @@ def test_a_summary_token_that_is_all_the_head_reads_is_never_cut(architecture: s
 def test_nothing_of_a_cut_token_reaches_the_prediction(architecture: str, kind: str) -> None:
     bench = still(architecture, kind=kind, ratio=0.5)
     step = bench.step()
-    method = bench.regulariser(Cutoff)
+    method = bench.method
     inside = step.batch.special_mask == 0
     cut = method.positions(step) & inside
     assert cut.any()
@@ -168,7 +142,7 @@ def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: s
     seen: list[Tensor] = []
     bench.trainee.hooks.on_embedding_output(lambda tensor, site: seen.append(tensor.detach()) or tensor)
     step = bench.step()
-    bench.regulariser(Cutoff).terms(step, MainPass(step.forward(), None, torch.zeros(())))
+    bench.method.terms(step, MainPass(step.forward(), None, torch.zeros(())))
     clean, cut = seen[0], seen[len(seen) // 2]
     if bench.trainee.sites.layers[0].batch_dim == 1:
         clean, cut = clean.transpose(0, 1), cut.transpose(0, 1)
@@ -176,7 +150,7 @@ def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: s
     zero = (cut == 0) & (clean != 0)
     assert torch.equal(cut[~zero], clean[~zero])
     if kind == "token":
-        positions = bench.regulariser(Cutoff).positions(step)
+        positions = bench.method.positions(step)
         assert torch.equal(zero.any(-1), positions)
         assert torch.equal(zero.all(-1), positions)
     else:
@@ -185,8 +159,7 @@ def test_the_embedding_output_is_zero_where_it_is_cut(architecture: str, kind: s
         assert torch.equal(zero & mask.unsqueeze(-1), per_row.unsqueeze(1) & mask.unsqueeze(-1))
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.3])
-@pytest.mark.parametrize("rows", [[0], [0, 1, 2, 3]])
+@pytest.mark.parametrize(("rows", "ratio"), [([0], 0.3), ([0, 1, 2, 3], 0.3), ([0, 1, 2, 3], 0.0)])
 @pytest.mark.parametrize("architecture", ["bert", "modernbert", "xlnet"])
 def test_on_a_gpu_a_mask_is_built_where_nobody_may_look(architecture: str, rows: list[int], ratio: float) -> None:
     """The same pass, whether transformers looks for a hole in the mask or is told that there may be one."""
@@ -197,5 +170,5 @@ def test_on_a_gpu_a_mask_is_built_where_nobody_may_look(architecture: str, rows:
         step = bench.step()
         step.batch = dataclasses.replace(bench.stream.collate(rows), padded=None)
         logits = step.forward()
-        losses.append(bench.regulariser(Cutoff).terms(step, MainPass(logits, None, step.task_loss(logits))))
+        losses.append(bench.method.terms(step, MainPass(logits, None, step.task_loss(logits))))
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-7)

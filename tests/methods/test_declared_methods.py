@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ from regft_core.schema.method import declared_fit
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.methods.cases import task
-from tests.methods.chain import METHODS, Ran, Runner, method, names_layers, six_layers
+from tests.methods.chain import METHODS, Ran, Runner, each_make, method, names_layers, six_layers
 from tests.methods.harness import TRAINING, Bench, Listed, entries, same, source_of
 from tests.methods.passes import counted_fits
 
@@ -65,7 +66,7 @@ def test_nothing_speaks_against_it(name: str) -> None:
     assert compose.check_method(REGISTRY, method(name), TRAINING, task(kind_of(name))) == []
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", each_make())
 def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> None:
     for ran in run(name).values():
         entries = listed.entries(REGISTRY, ran.phase.regularisers)
@@ -94,38 +95,28 @@ def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> N
 
 @pytest.mark.parametrize("name", TAKING)
 def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
-    """Another state or other weights make another result; the same ones, read back, the same."""
-    phases, done = method(name).phases, run(name)
-    final = done["finetune"].phase
-    assert same(own_runner(name).run_phase(final, done).handed.weights, done["finetune"].handed.weights)
-    needed = {
-        where: what
-        for regulariser, options in phases[-1].regularisers
-        for where, what in REGISTRY[regulariser].declare(options).needs.items()
-    }
-    for where, what in needed.items():
+    """Another state makes another result; the same one, read back, the same."""
+    done = run(name)
+    final, weights = done["finetune"].phase, done["finetune"].handed.weights
+    assert same(own_runner(name).run_phase(final, done).handed.weights, weights)
+    declared = [REGISTRY[regulariser].declare(options) for regulariser, options in final.regularisers]
+    for where, what in {where: what for each in declared for where, what in each.needs.items()}.items():
         given = done[where].handed
         assert given.state or what == "weights"
-        moved = Handed(given.key, {n: shifted(n, v) for n, v in given.state.items()}, given.weights)
-        other = replace_handed(done[where], moved)
-        changed = own_runner(name).run_phase(final, {**done, where: other}).handed.weights
         if given.state:
-            assert not same(changed, done["finetune"].handed.weights), f"{where} is handed over and not used"
+            other = copy(done[where])
+            other.handed = Handed(given.key, {n: shifted(v) for n, v in given.state.items()}, given.weights)
+            moved = own_runner(name).run_phase(final, {**done, where: other}).handed.weights
+            assert not same(moved, weights), f"{where} is handed over and not used"
 
 
-def shifted(name: str, value: torch.Tensor) -> torch.Tensor:
+def shifted(value: torch.Tensor) -> torch.Tensor:
     """Other numbers of the same shape; what is a name or a count (a scalar) stays."""
     if value.dim() == 0:
         return value
     if not value.is_floating_point():  # a mask
         return value.logical_not().to(value.dtype)
     return value.flip(0) * 0.7 + 0.1
-
-
-def replace_handed(ran: Ran, handed: Handed) -> Ran:
-    other = Ran(ran.phase, ran.tensors, ran.members)
-    other.handed = handed
-    return other
 
 
 # -------------------------------------------------------------------------------------------------------------- passes

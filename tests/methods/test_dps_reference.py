@@ -9,64 +9,54 @@ import pytest
 import torch
 
 from regft_core.errors import RunFailed
-from regft_core.methods.dps import Dps
 from tests.errors import raises_code
-from tests.methods.harness import MAKES, STILL, TRAINING, Bench, same
+from tests.methods.harness import MAKES, STILL, TRAINING, Bench, gradients, same
 
 #: Six steps, so that a block of 0.34 is two of them.
 TWO = {"drop": 0.3, "block": 0.34}
 NAME = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
-def bench(options: dict[str, Any], **more: Any) -> tuple[Bench, Dps]:
-    run = Bench([("dps", options)], **more)
-    regulariser = run.stack.regularisers[0]
-    assert isinstance(regulariser, Dps)
-    return run, regulariser
+def bench(options: dict[str, Any], **more: Any) -> Bench:
+    return Bench([("dps", options)], **more)
 
 
-def watched(run: Bench, look: Any) -> dict[str, torch.Tensor]:
+def trained(run: Bench, look: Any) -> dict[str, torch.Tensor]:
     """Train; ``look(step, gradients before, gradients after)`` around what the stack does before clipping."""
     original = run.stack.before_clip
 
-    def gradients() -> dict[str, torch.Tensor]:
-        return {n: p.grad.clone() for n, p in run.trainee.named_trainable() if p.grad is not None}
-
     def spy(step: Any) -> None:
-        before = gradients()
+        before = gradients(run)
         original(step)
-        look(step, before, gradients())
+        look(step, before, gradients(run))
 
     run.stack.before_clip = spy  # type: ignore[method-assign]
     return run.train()
 
 
 def test_two_stages_in_turn_and_as_many_gradients_as_stated() -> None:
-    run, regulariser = bench(TWO)
-    stages: list[str] = []
+    run, stages = bench(TWO), []
+    names = run.method.names
+    assert {"classifier.weight", "bert.pooler.dense.weight", NAME} <= set(names)
+    assert not any("embeddings" in name or name.endswith("bias") for name in names)
 
     def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        second = bool(regulariser.masks)
-        stages.append("II" if second else "I")
+        masks = run.method.masks
+        stages.append("II" if masks else "I")
         for name, gradient in after.items():
-            if second and name in regulariser.names:
-                kept = math.ceil(gradient.numel() * 0.7)
-                # A gradient that is 0 by itself may be among the chosen ones. The two rows of the head have gradients
-                # that differ by their sign, so a pair of entries can be equal at the threshold.
-                assert int(regulariser.masks[name].sum()) - kept in (0, 1), name
-                assert torch.equal(gradient, before[name] * regulariser.masks[name])
-            else:
-                assert torch.equal(gradient, before[name]), name
+            assert torch.equal(gradient, before[name] * masks.get(name, 1)), name
+        for name, mask in masks.items():
+            # The two rows of the head have gradients that differ by their sign: a pair can be equal at the threshold.
+            assert int(mask.sum()) - math.ceil(mask.numel() * 0.7) in (0, 1), name
+        assert not masks or set(masks) == set(names)
 
-    watched(run, look)
+    trained(run, look)
     assert stages == ["I", "I", "II", "II", "I", "I"]
-    assert {"classifier.weight", "bert.pooler.dense.weight", NAME} <= set(regulariser.names)
-    assert not any("embeddings" in name or name.endswith("bias") for name in regulariser.names)
 
 
 def test_the_sums_are_those_of_one_block_and_their_scale_does_not_matter() -> None:
-    run, regulariser = bench(TWO)
-    seen: list[torch.Tensor] = []
+    run, seen = bench(TWO), []
+    regulariser = run.method
 
     def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
         seen.append(before[NAME])
@@ -80,32 +70,25 @@ def test_the_sums_are_those_of_one_block_and_their_scale_does_not_matter() -> No
         if step.index == 4:  # a new block began: nothing of the first one is left
             assert torch.allclose(regulariser.sums[NAME], seen[4] ** 2, rtol=1e-6)
 
-    watched(run, look)
+    trained(run, look)
 
 
 @pytest.mark.parametrize(("steps", "block", "length"), [(6, 0.34, 2), (6, 0.05, 1), (40, 0.05, 2), (100, 0.5, 50)])
 def test_length_of_a_block(steps: int, block: float, length: int) -> None:
-    run, regulariser = bench({"block": block})
+    run = bench({"block": block})
     step = run.step()
     step.total = steps
-    regulariser.observe_gradients(step)
-    assert regulariser.length == length
+    run.method.observe_gradients(step)
+    assert run.method.length == length
 
 
 def test_the_control_chooses_as_many_entries_at_random() -> None:
-    run, regulariser = bench({**TWO, "selection": "random"})
-    chosen: list[torch.Tensor] = []
-
-    def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        if step.index == 2:
-            chosen.append(regulariser.masks[NAME])
-
-    watched(run, look)
-    assert int(chosen[0].sum()) == math.ceil(chosen[0].numel() * 0.7)
-    best, other = bench(TWO)
-    masks: list[torch.Tensor] = []
-    watched(best, lambda step, *_: masks.append(other.masks[NAME]) if step.index == 2 else None)
-    assert float((chosen[0] == masks[0]).double().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.05)
+    masks = []
+    for selection in ("random", "gradient"):
+        run = bench({**TWO, "selection": selection})
+        trained(run, lambda step, *_, run=run: masks.append(run.method.masks[NAME]) if step.index == 2 else None)
+    assert int(masks[0].sum()) == math.ceil(masks[0].numel() * 0.7)
+    assert float((masks[0] == masks[1]).double().mean()) == pytest.approx(0.7**2 + 0.3**2, abs=0.05)
 
 
 # ----------------------------------------------------------------------------------------- mix
@@ -127,7 +110,7 @@ MIX = {**TWO, "mode": "mix"}
 
 
 def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
-    run, _ = bench(MIX)
+    run = bench(MIX)
     raw = run.trainee.raw(NAME)
     start = raw.detach().clone()
     with torch.no_grad():
@@ -148,9 +131,8 @@ def test_stage_one_mixes_whole_columns_and_is_unbiased() -> None:
 
 
 def test_stage_two_mixes_with_the_weights_of_its_beginning() -> None:
-    run, regulariser = bench(MIX)
-    raws: list[torch.Tensor] = []
-    snapshots: list[torch.Tensor | None] = []
+    run, raws, snapshots = bench(MIX), [], []
+    regulariser = run.method
 
     def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
         raws.append(run.trainee.raw(NAME).detach().clone())
@@ -162,16 +144,15 @@ def test_stage_two_mixes_with_the_weights_of_its_beginning() -> None:
             assert torch.allclose(seen[mask], (target + (raws[3] - target) / 0.7)[mask], atol=1e-6)
             assert not after[NAME][~mask].any()
 
-    watched(run, look)
+    trained(run, look)
     assert snapshots[0] is snapshots[1] is snapshots[4] is None
-    assert torch.equal(snapshots[2], raws[2])  # type: ignore[arg-type]
-    assert torch.equal(snapshots[3], raws[2])  # type: ignore[arg-type]
+    assert all(torch.equal(snapshot, raws[2]) for snapshot in snapshots[2:4])
     assert not torch.equal(raws[3], raws[2])
 
 
 @pytest.mark.parametrize(("length", "penalised"), [(49, False), (50, True), (100, True)])
 def test_the_score_is_a_mean_that_falls_with_the_count(length: int, penalised: bool) -> None:
-    _, regulariser = bench(MIX)
+    regulariser = bench(MIX).method
     regulariser.length = length
     regulariser.sums = {"w": torch.tensor([[6.0, 1.0, 0.0]])}
     regulariser.counts = {"w": torch.tensor([[3.0, 1.0, 0.0]])}
@@ -184,67 +165,49 @@ def test_the_score_is_a_mean_that_falls_with_the_count(length: int, penalised: b
 @pytest.mark.parametrize("architecture", MAKES)
 def test_mix_on_every_family(architecture: str) -> None:
     """It begins like plain training, counts a pass once (ALBERT's layer runs twice), drops whole inputs."""
-    run, regulariser = bench(MIX, architecture=architecture, dropout=STILL)
-    inputs = run.stream.batch(0).model_inputs()
-    if not run.trainee.sites.token_types:
-        inputs.pop("token_type_ids", None)
+    run = bench(MIX, architecture=architecture, dropout=STILL)
     with torch.no_grad():
         expected = Bench(architecture=architecture, dropout=STILL).step().forward()
-        found = run.step().forward()
-    assert torch.allclose(found, expected, atol=1e-5)
-    steps: list[int] = []
+        assert torch.allclose(run.step().forward(), expected, atol=1e-5)
 
     def look(step: Any, before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-        steps.append(step.index)
-        for name, count in regulariser.counts.items():
-            assert float(count.max()) <= len(steps)
-            width = run.trainee.raw(name).shape[1 if count.dim() == 2 else 0]
-            assert count.numel() == width
+        for name, count in run.method.counts.items():
+            assert float(count.max()) <= step.index + 1
+            assert count.numel() == run.trainee.raw(name).shape[1 if count.dim() == 2 else 0]
 
-    watched(run, look)
-    assert len(steps) == 6
-    with torch.no_grad():
-        trained = run.model.eval()(**inputs).logits
-    fresh = Bench(architecture=architecture)
-    fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
-    with torch.no_grad():
-        assert torch.equal(fresh.model.eval()(**inputs).logits, trained)
+    trained(run, look)
 
 
 def test_the_released_gradient_has_no_factor() -> None:
-    given: dict[str, dict[str, torch.Tensor]] = {}
+    slopes = []
     for variant in ("paper", "released"):
-        run, _ = bench({**MIX, "variant": variant}, dropout=STILL)
+        run = bench({**MIX, "variant": variant}, dropout=STILL)
         step = run.step()
         run.stack.backward(step)
         run.stack.before_clip(step)
-        given[variant] = {n: p.grad.clone() for n, p in run.trainee.named_trainable() if p.grad is not None}
-    assert torch.allclose(given["released"][NAME], given["paper"][NAME] * 0.7, atol=1e-7)
-    assert torch.equal(given["released"]["classifier.bias"], given["paper"]["classifier.bias"])
+        slopes.append(gradients(run))
+    assert torch.allclose(slopes[1][NAME], slopes[0][NAME] * 0.7, atol=1e-7)
+    assert torch.equal(slopes[1]["classifier.bias"], slopes[0]["classifier.bias"])
 
 
-def test_gradients_that_are_not_numbers_fail_the_run_and_say_so() -> None:
-    _, regulariser = bench(TWO)
-    regulariser.sums = {NAME: torch.full((64, 32), float("nan"))}
+def test_gradients_that_are_not_numbers_fail_the_run() -> None:
+    method = bench(TWO).method
+    method.sums = {NAME: torch.full((64, 32), float("nan"))}
     with raises_code(RunFailed, "not-finite"):
-        regulariser._chosen(NAME, 1)
+        method._chosen(NAME, 1)
 
 
 @pytest.mark.parametrize("mode", ["dense", "mix"])
 def test_a_gpu_chooses_the_same_entries_without_reading_the_threshold(mode: str) -> None:
-    grouped, _ = bench({**TWO, "mode": mode})
-    grouped.trainee.grouped = True
-    plain, _ = bench({**TWO, "mode": mode})
+    grouped, plain = (bench({**TWO, "mode": mode}, grouped=grouped) for grouped in (True, False))
     assert same(grouped.train(), plain.train())
 
 
 def test_under_fp16_a_step_that_overflows_does_not_enter_the_sums() -> None:
-    run, regulariser = bench(TWO, training=TRAINING.model_copy(update={"precision": "fp16"}))
+    run = bench(TWO, training=TRAINING.model_copy(update={"precision": "fp16"}))
     step = run.step(scaler=run.loop().scaler)
     step.task_loss(step.forward()).backward()
-    run.trainee.raw("classifier.weight").grad[0, 0] = float("inf")  # type: ignore[index]
-    regulariser.observe_gradients(step)
-    assert regulariser.sums == {}
-    run.trainee.raw("classifier.weight").grad[0, 0] = 0.0  # type: ignore[index]
-    regulariser.observe_gradients(step)
-    assert set(regulariser.sums) == set(regulariser.names)
+    for value, summed in ((float("inf"), set()), (0.0, set(run.method.names))):
+        run.trainee.raw("classifier.weight").grad[0, 0] = value
+        run.method.observe_gradients(step)
+        assert set(run.method.sums) == summed

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.methods.r_drop import RDrop
 from regft_core.methods.supervised_contrastive import (
     head_vectors,
     supervised_contrastive,
@@ -68,38 +67,11 @@ def test_drawn_labels_have_the_same_loss_on_average() -> None:
 P, Q = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("sum", 2.0), ("mean", 1.0), ("first", 1.0)])
-def test_without_dropout_the_divergence_is_zero_and_the_gradient_a_multiple(rule: str, factor: float) -> None:
-    bench = Bench([("r_drop", {"cross_entropy": rule})], dropout=STILL)
-    plain = Bench(dropout=STILL).gradients()
-    for name, value in bench.gradients().items():
-        assert torch.allclose(value, factor * plain[name], rtol=1e-5, atol=1e-7), name
-    assert bench.stack.diagnostics().values == [("r_drop.divergence", 0, pytest.approx(0.0, abs=1e-7))]
-
-
-def test_the_first_pass_is_that_of_plain_fine_tuning_and_the_second_has_masks_of_its_own() -> None:
-    bench = Bench([("r_drop", {})])
-    plain = Bench().step().forward()
-    step = bench.step()
-    assert torch.equal(step.forward(), plain)
-    second = step.forward("r_drop.second", draw="r_drop.second")
-    assert not torch.equal(second, plain)
-    assert torch.equal(second, step.forward("r_drop.second", draw="r_drop.second"))
-
-
 def test_gradient_flows_through_both_predictions() -> None:
-    one, two = P.clone().requires_grad_(), Q.clone().requires_grad_()
-    Bench([("r_drop", {})]).regulariser(RDrop).divergence(one, two, "classification").backward()
-    assert one.grad is not None
-    assert two.grad is not None
+    one, two = (given.clone().requires_grad_() for given in (P, Q))
+    Bench([("r_drop", {})]).method.divergence(one, two, "classification").backward()
     assert one.grad.abs().sum() > 0
     assert two.grad.abs().sum() > 0
-
-
-def test_an_encoder_without_dropout_is_marked() -> None:
-    assert Bench([("r_drop", {})]).stack.marks() == []
-    (mark,) = Bench([("r_drop", {})], dropout=STILL).stack.marks()
-    assert "without dropout" in mark
 
 
 # ---------------------------------------------------------------------------------------------- supervised contrastive
@@ -129,14 +101,12 @@ def test_worked_numbers_of_supervised_contrastive() -> None:
     assert found.tolist() == pytest.approx([2 + pair, 0.0, math.log(2)])
 
 
-def test_it_is_the_formula_and_its_gradient_is_finite() -> None:
+def test_it_is_the_formula_and_blind_to_lengths() -> None:
     vectors = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     labels = torch.tensor([0, 1, 2, 0, 1, 0, 3])
     found = supervised_contrastive(vectors, labels, 0.3)
     assert found.tolist() == pytest.approx(by_hand(vectors.detach(), labels.tolist(), 0.3), abs=1e-5)
     (gradient,) = torch.autograd.grad(found.sum(), vectors)
-    assert gradient.isfinite().all()
-    # A step along a row's own direction changes its length only.
     assert torch.allclose((gradient * vectors).sum(-1), torch.zeros(7), atol=1e-5)
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.methods.manifold_mixup import Draw, ManifoldMixup, rows_of, with_partners
-from tests.methods.harness import STILL, Bench
+from regft_core.methods.manifold_mixup import Draw, rows_of, with_partners
+from tests.methods.harness import STILL, Bench, close, gradients
 
 cross_entropy = torch.nn.functional.cross_entropy
 
@@ -21,7 +21,7 @@ def bench_with(draw: Draw | None = None, **options: Any) -> Bench:
     more = {"dropout": STILL} | {name: options.pop(name) for name in names if name in options}
     bench = Bench([("manifold_mixup", options)], **more)
     if draw is not None:
-        bench.regulariser(ManifoldMixup).drawn = lambda step: draw  # type: ignore[method-assign]
+        bench.method.drawn = lambda step: draw  # type: ignore[method-assign]
     return bench
 
 
@@ -34,27 +34,13 @@ def logits_of(bench: Bench, step: Any) -> Tensor:
     return kept[0]
 
 
-def test_states_of_two_rows_are_mixed_at_the_drawn_layer() -> None:
-    bench = bench_with(layers=[1])
-    method, site = bench.regulariser(ManifoldMixup), bench.trainee.sites.layers[1]
-    method.draw = Draw(0.75, 1, torch.tensor([1, 0]))
-    state = torch.tensor([[[4.0, 0.0]], [[0.0, 8.0]]])
-    assert torch.equal(method._mix(state, site), state)  # no pass is running
-    current = type("Pass", (), {"name": "mixed"})()
-    bench.trainee.current = current
-    assert method._mix(state, site).tolist() == [[[3.0, 2.0]], [[1.0, 6.0]]]
-    assert torch.equal(method._mix(state, bench.trainee.sites.layers[0]), state)
-    current.name = "main"
-    assert torch.equal(method._mix(state, site), state)
-
-
 @pytest.mark.parametrize("layer", [0, 1])
 def test_loss_and_gradient_are_those_of_a_computation_by_hand(layer: int) -> None:
     draw = Draw(0.7, layer, torch.tensor([2, 0, 3, 1]))
     bench = bench_with(draw, labels=3)
     step = bench.step()
     total = float(bench.stack.backward(step))
-    found = {name: p.grad.clone() for name, p in bench.trainee.named_raw() if p.grad is not None}
+    found = gradients(bench)
     bench.model.zero_grad(set_to_none=True)
 
     batch, bert = step.batch, bench.model.bert
@@ -71,10 +57,7 @@ def test_loss_and_gradient_are_those_of_a_computation_by_hand(layer: int) -> Non
     by_hand = 0.7 * cross_entropy(logits, labels) + 0.3 * cross_entropy(logits, labels[draw.partner])
     assert total == pytest.approx(float(by_hand.detach()), abs=1e-5)
     by_hand.backward()
-    for name, gradient in found.items():
-        other = bench.trainee.raw(name).grad
-        expected = torch.zeros_like(gradient) if other is None else other
-        assert torch.allclose(gradient, expected, atol=1e-5, rtol=1e-3), name
+    assert close(found, gradients(bench), atol=1e-5, rtol=1e-3)
     assert (step.forward_passes, step.backward_passes) == (1.0, 1.0)
 
 
@@ -119,7 +102,7 @@ def test_shares_follow_the_beta_law_and_keep_the_larger_part() -> None:
         step, shares = bench.step(), []
         for index in range(2000):
             step.index = index
-            shares.append(bench.regulariser(ManifoldMixup).drawn(step).share)
+            shares.append(bench.method.drawn(step).share)
         assert min(shares) >= 0.5
         assert sum(shares) / len(shares) == pytest.approx(mean, abs=0.01)
 
@@ -129,15 +112,13 @@ def test_one_layer_of_the_list_and_a_permutation_are_drawn_for_each_batch() -> N
     step, draws = bench.step(), []
     for index in range(60):
         step.index = index
-        draws.append(bench.regulariser(ManifoldMixup).drawn(step))
+        draws.append(bench.method.drawn(step))
         assert sorted(draws[-1].partner.tolist()) == [0, 1, 2, 3]
     assert {draw.layer for draw in draws} == {0, 1}
     assert len({tuple(draw.partner.tolist()) for draw in draws}) > 12
     step.micro = 1
-    assert bench.regulariser(ManifoldMixup).drawn(step).share != draws[-1].share
-    assert {
-        bench_with(layers=[-1]).regulariser(ManifoldMixup).drawn(bench.step(index)).layer for index in range(9)
-    } == {1}
+    assert bench.method.drawn(step).share != draws[-1].share
+    assert {bench_with(layers=[-1]).method.drawn(bench.step(index)).layer for index in range(9)} == {1}
 
 
 def test_on_regression_the_gradient_is_that_of_mixed_targets() -> None:
@@ -147,7 +128,7 @@ def test_on_regression_the_gradient_is_that_of_mixed_targets() -> None:
     bench.stack.backward(step)
     found = bench.trainee.raw("classifier.weight").grad.clone()
     bench.model.zero_grad(set_to_none=True)
-    bench.regulariser(ManifoldMixup).draw = draw
+    bench.method.draw = draw
     logits = step.forward("mixed", batch=with_partners(step.batch, draw.partner, grouped=False))
     targets = 0.6 * step.batch.labels + 0.4 * step.batch.labels[draw.partner]
     (logits.squeeze(-1) - targets).square().mean().backward()

@@ -6,19 +6,20 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from regft_core.errors import ConfigError, RegftError
 from regft_core.hooks.registry import discover
-from regft_core.schema.method import Cost, Phase
+from regft_core.schema.method import Cost
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from tests.errors import raises_code
 from tests.methods.cases import task
+from tests.methods.chain import phase
 from tests.methods.harness import TRAINING, Bench, same
 
 # ------------------------------------------------------------------------------------------------------------ registry
@@ -32,23 +33,15 @@ def example() -> str:
     return textwrap.dedent("   " + blocks[0].lstrip(" "))
 
 
-def test_the_documented_example_is_found_in_another_folder(tmp_path: Path) -> None:
+def test_the_documented_example_is_found_in_another_folder_and_trains(tmp_path: Path) -> None:
     (tmp_path / "smooth_logits.py").write_text(example())
     found = discover([tmp_path])
     assert set(found) - set(discover()) == {"smooth_logits"}
-    assert found["smooth_logits"].off == {"weight": 0.0}
-    declared = found["smooth_logits"].declare(found["smooth_logits"].Config(weight=0.0))
-    assert not declared.active
-    assert declared.says.cost == Cost(2, 2)
-
-
-def test_the_documented_example_trains(tmp_path: Path) -> None:
-    (tmp_path / "smooth_logits.py").write_text(example())
-    smooth_logits = discover([tmp_path])["smooth_logits"]
-    weights = Bench([(smooth_logits, {"weight": 0.5})]).train()
-    assert all(torch.isfinite(value).all() for value in weights.values())
-    assert not same(weights, Bench().train())
-    assert same(Bench([(smooth_logits, {"weight": 0.0})]).train(), Bench().train())
+    cls = found["smooth_logits"]
+    assert cls.declare(cls.Config(weight=0.5)).says.cost == Cost(2, 2)
+    plain = Bench().train()
+    assert not same(Bench([(cls, {"weight": 0.5})]).train(), plain)
+    assert same(Bench([(cls, cls.off)]).train(), plain)
 
 
 def test_a_name_claimed_twice_is_an_error(tmp_path: Path) -> None:
@@ -105,6 +98,7 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("tfidf_logistic", {"words": 0}, NONE, {}),
     ("tfidf_logistic", {}, NONE, {"name": "first"}),
     ("tfidf_logistic", {}, {}, {}),
+    ("verbaliser", {"demonstrations": "per_class"}, {"checkpoint": "best_on_split"}, {}),
     ("weight_averaging", {"decay": 0.9}, {}, {}),
     ("weight_averaging", {"average": "exponential", "begin": 0.1}, {}, {}),
     ("weight_averaging", {}, NONE, {}),
@@ -126,6 +120,7 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("l2_sp", {"form": "decoupled", "strength": 1999.0}, {"learning_rate": 1e-3, "warmup_ratio": 0.0}, {}),
     ("l2_sp", {"strength": 2000.0}, {}, {}),
     ("tfidf_logistic", {}, NONE, {}),
+    ("verbaliser", {}, {"checkpoint": "best_on_split"}, {}),
     ("weight_mixup", {}, {}, SEARCH),
     ("weight_mixup", {"attention": "search"}, {}, {}),
     ("wise_ft", {"alpha": 0.0, "head": "trained"}, {}, {}),
@@ -156,32 +151,22 @@ ENCODERS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-def problems(name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]) -> list[str]:
-    cls = discover()[name]
+@pytest.mark.parametrize(
+    ("name", "options", "training", "changes", "refused"),
+    [*((*row, True) for row in OPTIONS), *((*row, False) for row in ACCEPTED)],
+)
+def test_options_and_phases(
+    name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any], refused: bool
+) -> None:
+    cls, protocol = discover()[name], TRAINING.model_copy(update=training)
     try:
         own = cls.Config.model_validate(options)
-    except ValidationError as error:
-        return [str(error)]
-    fields = {"name": "finetune", "data": DataConfig(), "repeat": None, **changes}
-    protocol = TRAINING.model_copy(update=training)
-    phase = Phase(
-        fields["name"], fields["data"], "checkpoint", fields["repeat"], None, ((name, own),), protocol, training
-    )
-    return cls.check_options(own, phase)
-
-
-@pytest.mark.parametrize(("name", "options", "training", "changes"), OPTIONS)
-def test_options_and_phases(
-    name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
-) -> None:
-    assert problems(name, options, training, changes)
-
-
-@pytest.mark.parametrize(("name", "options", "training", "changes"), ACCEPTED)
-def test_their_neighbours_are_accepted(
-    name: str, options: dict[str, Any], training: dict[str, Any], changes: dict[str, Any]
-) -> None:
-    assert problems(name, options, training, changes) == []
+    except ValidationError:
+        assert refused
+        return
+    given = replace(phase(), regularisers=((name, own),), training=protocol, explicit=training, **changes)
+    problems = cls.check_options(own, given)
+    assert bool(problems) == refused
 
 
 @pytest.mark.parametrize(("name", "options", "kind"), TASKS)

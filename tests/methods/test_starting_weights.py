@@ -20,7 +20,7 @@ def weights(options: dict[str, object] | None = None, **bench: object) -> dict[s
     return Bench(stack, **bench).trainee.plain_weights()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "xlnet", "deberta", "bart", "modernbert"])
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "deberta", "bart", "modernbert"])
 def test_everything_below_is_bit_identical(architecture: str) -> None:
     # ModernBERT's masked LM holds the head that its encoder alone lacks.
     model = {"architecture": architecture, "masked_lm": architecture == "modernbert"}
@@ -137,15 +137,6 @@ def test_the_paper_spares_the_new_head_and_the_release_does_not() -> None:
     assert float(released["classifier.bias"].abs().max()) == 0
     inside = [name for name in plain if name.startswith("bert.") and name in paper]
     assert all(torch.equal(paper[name], released[name]) for name in inside)
-
-
-def test_the_anchor_of_other_methods_is_without_noise() -> None:
-    bench = Bench([("noisy_tune", {}), ("l2_sp", {})])
-    plain = Bench().trainee.plain_weights()
-    anchor = bench.trainee.anchor("checkpoint")
-    assert all(torch.equal(anchor[name], plain[name]) for name in anchor)
-    name = "bert.encoder.layer.0.output.dense.weight"
-    assert not torch.equal(bench.model.get_parameter(name), anchor[name])
 
 
 def test_noise_is_scaled_to_layers_that_were_drawn_anew() -> None:

@@ -12,6 +12,7 @@ import torch
 from regft_core.data.batches import Batch
 from regft_core.methods.tdt import Tdt, TdtConfig, confidence_penalty, divergence, ranking_loss
 from regft_core.schema import DropoutConfig
+from regft_core.training.trainee import Pass
 from tests.methods.harness import MAKES, STILL, Bench
 
 CLEAN, DISTILLED, NEGATIVE = (torch.tensor([[x, 0.0]]) for x in (1.0, 0.5, -1.0))
@@ -63,10 +64,12 @@ def padded(batch: Batch, columns: int, pad_id: int) -> Batch:
 # ------------------------------------------------------------------------------ worked numbers
 
 
-def test_divergences_of_the_worked_example() -> None:
-    assert float(divergence(DISTILLED, CLEAN, "classification")) == pytest.approx(0.026345, abs=1e-6)
-    assert float(divergence(NEGATIVE, CLEAN, "classification")) == pytest.approx(0.462117, abs=1e-6)
-    assert float(divergence(NEGATIVE, DISTILLED, "classification")) == pytest.approx(0.272874, abs=1e-6)
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [(DISTILLED, CLEAN, 0.026345), (NEGATIVE, CLEAN, 0.462117), (NEGATIVE, DISTILLED, 0.272874)],
+)
+def test_divergences_of_the_worked_example(one: torch.Tensor, other: torch.Tensor, expected: float) -> None:
+    assert float(divergence(one, other, "classification")) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +81,16 @@ def test_divergences_of_the_worked_example() -> None:
     ],
 )
 def test_ranking_loss_of_the_worked_example(options: dict[str, Any], expected: float) -> None:
-    at_two, at_zero = TdtConfig(margin=2.0, **options), TdtConfig(margin=0.0, **options)
-    loss = ranking_loss(CLEAN, DISTILLED, NEGATIVE, at_two, "classification")
-    assert float(loss) == pytest.approx(expected, abs=1e-6)
-    assert float(ranking_loss(CLEAN, DISTILLED, NEGATIVE, at_zero, "classification")) == 0
+    for margin, wanted in ((2.0, expected), (0.0, 0.0)):
+        loss = ranking_loss(CLEAN, DISTILLED, NEGATIVE, TdtConfig(margin=margin, **options), "classification")
+        assert float(loss) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_ranking_loss_of_values() -> None:
+    predictions = [torch.tensor([[1.0], [2.0]]), torch.tensor([[1.5], [2.0]]), torch.tensor([[1.0], [5.0]])]
+    loss = ranking_loss(*predictions, TdtConfig(margin=2.0), "regression")
+    # Example 1: 2 + 0.25 - 0 - 0.25 = 2; example 2: 2 + 0 - 9 - 9 < 0.
+    assert float(loss) == pytest.approx(1.0)
 
 
 def test_paper_takes_the_hinge_per_example_and_released_on_the_mean() -> None:
@@ -108,51 +117,38 @@ def test_penalty_counts_real_tokens_only() -> None:
 # ------------------------------------------------------------------------------------- the views
 
 
+def mean_of(clean: torch.Tensor, mask: torch.Tensor, variant: str) -> torch.Tensor:
+    """Mu0: the mean over real tokens, or over all of them."""
+    weights = torch.ones_like(mask) if variant == "released" else mask
+    return (clean * weights.unsqueeze(-1)).sum(1, keepdim=True) / weights.sum(1).view(-1, 1, 1)
+
+
 @pytest.mark.parametrize("architecture", MAKES)
 @pytest.mark.parametrize("variant", ["paper", "released"])
-def test_full_confidence_leaves_the_distilled_view_clean_and_empties_the_negative(
-    architecture: str, variant: str
+@pytest.mark.parametrize("full", [True, False])
+def test_full_confidence_leaves_the_distilled_view_clean_and_none_the_negative(
+    architecture: str, variant: str, full: bool
 ) -> None:
+    """The other view is empty, or mu0 everywhere."""
     bench, tdt = still(architecture, variant=variant)
-    force(tdt, 50.0)
+    force(tdt, 50.0 if full else -200.0)
     inputs = captured(bench) if architecture != "deberta-v2" else []
     step = bench.step()
     clean, distilled, negative = tdt.predictions(step)
+    same, other = (distilled, negative) if full else (negative, distilled)
     # Rows of one product can differ in the last bit by their place in the batch.
-    assert torch.allclose(clean, distilled, atol=1e-6)
-    assert not torch.allclose(clean, negative, atol=1e-4)
+    assert torch.allclose(clean, same, atol=1e-6)
+    assert not torch.allclose(clean, other, atol=1e-4)
     if inputs:
-        views = inputs[0].chunk(3, dim=bench.trainee.sites.layers[0].batch_dim)
-        assert torch.equal(views[0], views[1])
-        assert not views[2].any()
-    alike = step.batch.attention_mask.sum(1) == step.batch.attention_mask.sum(1)[0]
-    if architecture != "xlnet":  # XLNet's segments still tell inputs apart
-        assert torch.allclose(negative[alike], negative[:1].expand_as(negative[alike]), atol=1e-5)
+        batch_dim = bench.trainee.sites.layers[0].batch_dim
+        views = [v.transpose(0, 1) if batch_dim else v for v in inputs[0].chunk(3, dim=batch_dim)]
+        mean = mean_of(views[0], step.batch.attention_mask.float(), variant)
+        expected = torch.zeros_like(views[2]) if full else mean.expand_as(views[1])
+        assert torch.allclose(views[2 if full else 1], expected, atol=1e-5)
     plain = Bench(architecture=architecture, dropout=bench.training.dropout)
     if architecture == "xlnet":
         plain.model.sequence_summary.last_dropout.p = 0.0
     assert torch.allclose(clean, plain.step().forward(), atol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", MAKES)
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_no_confidence_moves_the_distilled_view_to_mu0_and_leaves_the_negative_clean(
-    architecture: str, variant: str
-) -> None:
-    bench, tdt = still(architecture, variant=variant)
-    force(tdt, -200.0)
-    inputs = captured(bench) if architecture != "deberta-v2" else []
-    step = bench.step()
-    clean, distilled, negative = tdt.predictions(step)
-    assert torch.allclose(clean, negative, atol=1e-6)
-    assert not torch.allclose(clean, distilled, atol=1e-4)
-    if inputs:
-        batch_dim = bench.trainee.sites.layers[0].batch_dim
-        views = [v.transpose(0, 1) if batch_dim else v for v in inputs[0].chunk(3, dim=batch_dim)]
-        mask = step.batch.attention_mask.unsqueeze(-1).float()
-        mask = torch.ones_like(mask) if variant == "released" else mask
-        mean = (views[0] * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
-        assert torch.allclose(views[1], mean.expand_as(views[1]), atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
@@ -163,9 +159,7 @@ def test_the_views_add_up(variant: str) -> None:
     tdt.predictions(step)
     embedding, positive, negative = inputs[0].chunk(3)
     confidence = tdt.seen[0][0].unsqueeze(-1)
-    mask = step.batch.attention_mask.unsqueeze(-1).float()
-    mask = torch.ones_like(mask) if variant == "released" else mask
-    mean = (embedding * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+    mean = mean_of(embedding, step.batch.attention_mask.float(), variant)
     assert (positive + negative - embedding - (1 - confidence) * mean).abs().max() < 1e-6
     assert 0.2 < float(confidence.detach().mean()) < 0.8
 
@@ -197,29 +191,21 @@ def test_views_share_the_dropout_mask_of_the_embedding_only() -> None:
     assert not torch.equal(clean, distilled)
 
 
-@pytest.mark.parametrize("segment", ["text", "text_pair"])
-def test_keywords_stay_untouched(segment: str) -> None:
-    bench, tdt = still(pair=True, keyword_segment=segment)
+@pytest.mark.parametrize(("segment", "variant"), [("text", "paper"), ("text_pair", "paper"), ("text", "released")])
+def test_keywords_stay_untouched_but_in_the_released_code(segment: str, variant: str) -> None:
+    bench, tdt = still(pair=True, keyword_segment=segment, variant=variant)
     inputs = captured(bench)
     step = bench.step()
     tdt.predictions(step)
     clean, distilled, negative = inputs[0].chunk(3)
-    kept = step.batch.segment == (0 if segment == "text" else 1)
-    assert kept.any()
-    assert torch.equal(distilled[kept], clean[kept])
-    assert torch.equal(negative[kept], clean[kept])
-    other = step.batch.segment == (1 if segment == "text" else 0)
-    assert not torch.isclose(negative[other], clean[other]).all(-1).any()
-    assert not tdt.seen[0][1][kept].any()  # they count neither in the penalty nor in the mean
-
-
-def test_the_released_code_has_no_rule_for_keywords() -> None:
-    bench, tdt = still(pair=True, keyword_segment="text", variant="released")
-    inputs = captured(bench)
-    step = bench.step()
-    tdt.predictions(step)
-    clean, _, negative = inputs[0].chunk(3)
-    assert not torch.isclose(negative, clean).all(-1)[step.batch.segment == 0].any()
+    keywords = step.batch.segment == (0 if segment == "text" else 1)
+    others = step.batch.segment == (1 if segment == "text" else 0)
+    changed = ~torch.isclose(negative, clean).all(-1)
+    assert changed[others].all()
+    assert changed[keywords].all() if variant == "released" else torch.equal(negative[keywords], clean[keywords])
+    if variant == "paper":
+        assert torch.equal(distilled[keywords], clean[keywords])
+        assert not tdt.seen[0][1][keywords].any()  # they count neither in the penalty nor in the mean
 
 
 @pytest.mark.parametrize("perturbation", ["zero", "gaussian"])
@@ -266,8 +252,6 @@ def test_hard_mode_keeps_tokens_or_puts_the_embedding_of_mask_in_their_place(arc
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
 def test_hard_mode_keeps_a_token_as_often_as_the_softmax_says(temperature: float) -> None:
     """The largest of two logits with Gumbel noise is a draw from their softmax, whatever the temperature."""
-    from regft_core.training.trainee import Pass
-
     bench, tdt = still(mode="hard", temperature=temperature)
     with torch.no_grad():
         tdt.unit.weight.zero_()
@@ -284,49 +268,33 @@ def test_hard_mode_keeps_a_token_as_often_as_the_softmax_says(temperature: float
 # -------------------------------------------------------------------------- shuffled confidence
 
 
-def shuffled_and_learned(**options: Any) -> tuple[Bench, Tdt, list[torch.Tensor], torch.Tensor]:
-    """A bench after one pass, its layer input by view, and the confidences before the shuffle."""
-    bench, tdt = still(confidence="shuffled", **options)
-    learned: list[torch.Tensor] = []
-    original = tdt.confidence
-
-    def keep(embedding: torch.Tensor, site: Any) -> torch.Tensor:
-        learned.append(original(embedding, site))
-        return learned[-1]
-
-    tdt.confidence = keep  # type: ignore[method-assign]
-    inputs = captured(bench)
-    tdt.predictions(bench.step())
-    return bench, tdt, list(inputs[0].chunk(3)), learned[0].squeeze(-1)
-
-
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])
 def test_shuffling_keeps_the_values_of_each_input_over_its_real_tokens(architecture: str) -> None:
-    _, tdt, _, learned = shuffled_and_learned(architecture=architecture)
+    bench, tdt = still(architecture, confidence="shuffled")
+    learned, original = [], tdt.confidence
+    tdt.confidence = lambda *given: (learned.append(original(*given)), learned[-1])[1]  # type: ignore[method-assign]
+    tdt.predictions(bench.step())
     shuffled, mask = tdt.seen[0]
-    real = mask.bool()
+    real, before = mask.bool(), learned[0].squeeze(-1)
     assert not real.all()  # the batch has padding, on the left for XLNet
-    assert torch.equal(shuffled[~real], learned[~real])
-    for row, (before, after) in enumerate(zip(learned, shuffled, strict=True)):
-        assert torch.equal(before[real[row]].sort().values, after[real[row]].sort().values)
-        assert not torch.equal(before[real[row]], after[real[row]])
+    assert torch.equal(shuffled[~real], before[~real])
+    for values, moved, at in zip(before, shuffled, real, strict=True):
+        assert torch.equal(values[at].sort().values, moved[at].sort().values)
+        assert not torch.equal(values[at], moved[at])
 
 
 def test_every_order_is_equally_likely_and_drawn_anew_in_every_step() -> None:
     bench, tdt = still(confidence="shuffled")
     step, site = bench.step(), bench.trainee.sites.layers[0]
     values = torch.arange(3.0).reshape(1, 3, 1).expand(4000, 3, 1)
-    movable = torch.ones(4000, 3, dtype=torch.bool)
 
     def draw(index: int) -> torch.Tensor:
-        from regft_core.training.trainee import Pass
-
         bench.trainee.current = Pass("clean", (), (index, 0, 0), step.batch.attention_mask)
-        return tdt.shuffled(values, movable, site).squeeze(-1)
+        return tdt.shuffled(values, torch.ones(4000, 3, dtype=torch.bool), site).squeeze(-1)
 
-    first, again, second = draw(0), draw(0), draw(1)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, second)
+    first = draw(0)
+    assert torch.equal(first, draw(0))
+    assert not torch.equal(first, draw(1))
     orders, counts = first.unique(dim=0, return_counts=True)
     assert orders.shape[0] == 6
     assert counts.tolist() == pytest.approx([4000 / 6] * 6, abs=5 * (4000 * 5 / 36) ** 0.5)
@@ -345,13 +313,3 @@ def test_without_the_ranking_loss_the_negative_pass_is_no_loss() -> None:
     one, other = gradients
     assert set(one) == set(other)
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
-
-
-# ------------------------------------------------------------------------------------ refusals
-
-
-def test_regression_uses_squares_of_matching_shapes() -> None:
-    predictions = [torch.tensor([[1.0], [2.0]]), torch.tensor([[1.5], [2.0]]), torch.tensor([[1.0], [5.0]])]
-    loss = ranking_loss(*predictions, TdtConfig(margin=2.0), "regression")
-    # Example 1: 2 + 0.25 - 0 - 0.25 = 2; example 2: 2 + 0 - 9 - 9 < 0.
-    assert float(loss) == pytest.approx(1.0)

@@ -122,7 +122,7 @@ def test_logistic_regression_is_at_its_stationary_point() -> None:
     np.testing.assert_allclose(errors.sum(0), 0, atol=1e-3)
 
 
-@pytest.mark.parametrize("noise", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("noise", [0.1, pytest.param(1.0, marks=pytest.mark.slow), 4.0])
 def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float) -> None:
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -164,9 +164,7 @@ def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
 # ---------------------------------------------------------------------------------- the method
 
 
-@pytest.mark.parametrize(
-    "form", [{}, {"pair": True}, {"kind": "regression", "pair": True}, {"labels": 3}], ids=["one", "pair", "value", "3"]
-)
+@pytest.mark.parametrize("form", [{"labels": 3}, {"kind": "regression", "pair": True}], ids=["3", "value"])
 def test_what_is_kept_answers_alone(form: dict[str, Any]) -> None:
     from safetensors.torch import load, save
 

@@ -12,14 +12,16 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
-from regft_core.methods.verbaliser import Verbaliser
 from regft_core.models.mask_head import MaskClassifier
 from tests.errors import raises_code
-from tests.methods.chain import phase
-from tests.methods.harness import LABEL_WORDS, STILL, TRAINING, Bench, examples, source_of, tokenizer_of
+from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES
 
-WITH_MASK = [name for name in MASKED_LM_ARCHITECTURES if name != "xlnet"]
+WITH_MASK = [
+    name if name in MAKES else pytest.param(name, marks=pytest.mark.slow)
+    for name in MASKED_LM_ARCHITECTURES
+    if name != "xlnet"
+]
 DEMONSTRATED = {"demonstrations": "per_class"}
 
 
@@ -149,7 +151,7 @@ def test_the_mask_token_in_a_text_is_refused() -> None:
 def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
     own = bench(DEMONSTRATED, labels=3, max_length=160)
     step = own.step()
-    batch = own.regulariser(Verbaliser).change_batch(step)
+    batch = own.method.change_batch(step)
     tokenizer, given = own.tokenizer, examples(12, labels=3)
     words = classifier(own).label_words.tolist()
     prompt = own.setting.prompt
@@ -173,30 +175,12 @@ def test_a_demonstration_of_each_class_stands_behind_every_text() -> None:
 
 def test_a_trained_step_is_that_of_the_appended_rows() -> None:
     own = bench(DEMONSTRATED, training=TRAINING.model_copy(update={"dropout": STILL}))
-    plain, step = deepcopy(own.model), own.step()
-    seen: list[Any] = []
-    backward = own.stack.backward
-
-    def look(step: Any) -> torch.Tensor:
-        loss = backward(step)
-        seen.append((step.batch, loss))
-        return loss
-
-    own.stack.backward = look  # type: ignore[method-assign]
+    plain, step, seen, backward = deepcopy(own.model), own.step(), [], own.stack.backward
+    own.stack.backward = lambda step: (seen.append((step.batch, backward(step))), seen[-1][1])[1]
     own.loop()._step([list(step.batch.host_indices)])
-    batch, loss = seen[0]
-    added = own.regulariser(Verbaliser).change_batch(step)
+    ((batch, loss),) = seen
+    added = own.method.change_batch(step)
     assert torch.equal(batch.input_ids, added.input_ids)
     with torch.no_grad():
         wanted = torch.nn.functional.cross_entropy(plain(**_inputs(added)).logits, added.labels)
     torch.testing.assert_close(loss, wanted, atol=1e-6, rtol=1e-6)
-
-
-# ------------------------------------------------------------------------------- composition
-
-
-def test_epochs_cannot_be_judged_without_the_demonstrations_of_the_result() -> None:
-    judged = phase(checkpoint="best_on_split")
-    options = Verbaliser.Config.model_validate(DEMONSTRATED)
-    assert any("judged without demonstrations" in problem for problem in Verbaliser.check_options(options, judged))
-    assert not Verbaliser.check_options(Verbaliser.Config(), judged)

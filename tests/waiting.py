@@ -163,16 +163,3 @@ def unreadable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(autocast, "__init__", begin_unless)
     patch.setattr(autocast, "__enter__", lambda context: context if context.idle else enter(context))
     patch.setattr(autocast, "__exit__", lambda context, *error: None if context.idle else leave(context, *error))
-
-
-class Operations(TorchDispatchMode):
-    """Within the block ``names`` collects what reaches a kernel; views do not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view:
-            self.names.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))

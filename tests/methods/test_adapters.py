@@ -175,17 +175,6 @@ def test_without_its_prefixes_the_base_model_is_left(architecture: str) -> None:
     assert torch.equal(run.logits(), base)
 
 
-def test_every_layer_has_a_table_of_its_own_even_where_layers_are_shared() -> None:
-    for architecture, layers in (("bert", 2), ("albert", 2), ("eurobert", 2)):
-        run, regulariser = bench(PrefixTuning, architecture=architecture)
-        assert run.logits().requires_grad is False
-        run.model.train()
-        run.model(**run.inputs()).logits.sum().backward()
-        assert regulariser.table.grad is not None
-        parts = regulariser.table.grad.view(20, 2 * layers, -1)
-        assert parts.abs().amax((0, 2)).gt(0).all(), architecture
-
-
 @pytest.mark.parametrize(
     ("cls", "options", "architecture", "words"),
     [

@@ -15,7 +15,6 @@ from regft_core.data.batches import padding_of
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
 from regft_core.evaluate.predict import predict
-from regft_core.kinds import find
 from regft_core.methods.constant_answer import best_constant
 from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShotSimilarityConfig, to_range
 from regft_core.models.layers import last_linear
@@ -173,12 +172,6 @@ def test_frequencies_by_hand() -> None:
     # Class 1 has no row: it counts as half of one, of 4.5.
     assert best_constant([0, 0, 2, 2], 3) == pytest.approx([math.log(v) for v in (2 / 4.5, 0.5 / 4.5, 2 / 4.5)])
     assert best_constant([1.0, 2.0, 4.5], None) == pytest.approx([2.5])
-
-
-def test_equal_frequencies_give_the_first_class_as_the_report_does() -> None:
-    labels = [2, 1, 2, 1, 0]
-    assert int(best_constant(labels, 3).argmax()) == 1
-    assert set(find("classification").constant(np.asarray(labels)).tolist()) == {1}
 
 
 def test_a_value_is_the_mean_and_only_the_rows_that_are_trained_on_count() -> None:

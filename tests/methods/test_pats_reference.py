@@ -23,7 +23,6 @@ from regft_core.methods.pats import (
 )
 from regft_core.schema.training import TrainingConfig
 from tests.methods.harness import Bench, changed
-from tests.waiting import Operations
 
 BARE = PatsConfig().model_copy(update={"epsilon": 0.0})  # the formulas without their guard
 ADAMAX = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, optimizer="adamax")
@@ -183,14 +182,6 @@ def test_the_noise_of_many_tensors_is_that_of_each(options: dict[str, Any]) -> N
     together = noise_std(torch.cat(flat), chosen, scale=scale, sizes=sizes)
     expected = torch.cat([noise_std(average, chosen).flatten() for average in averages])
     torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-9)
-
-
-def test_the_means_of_many_tensors_take_few_operations() -> None:
-    """On a list of 100 tensors: a norm, a product, and one tensor of them all; views are no operations."""
-    parts = [torch.rand(7, generator=torch.Generator().manual_seed(part)) for part in range(100)]
-    with Operations() as found:
-        spread_means(parts, 2.0)
-    assert found.names == ["_foreach_norm", "_foreach_mul_", "cat"]
 
 
 def test_an_overflowing_step_leaves_averages_and_weights_alone_without_being_asked() -> None:

@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Room -> what runs after those of the room's tests that name the changed module.
+#: Room -> what runs after the tests, of the room or of methods, that name the changed module.
 ROOMS: dict[str, list[str]] = {
     **{room: [] for room in ("data", "evaluate", "grid", "kinds", "models", "runs", "settings", "statistics")},
     "methods": ["tests/methods/test_contract.py", "tests/methods/test_declared_methods.py", "-k", "{name}"],
-    "training": ["tests/methods/test_kinds_of_hooks.py", "tests/methods/test_contract.py"],
+    "training": [f"tests/methods/test_{name}.py" for name in ("kinds_of_hooks", "losses_by_hand")],
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -88,9 +88,14 @@ class Change(ast.NodeTransformer):
 
 def selections(room: str, name: str) -> Iterator[list[str]]:
     """Arguments of pytest, one run after the other, for a change of the module ``name``."""
-    files = sorted((ROOT / "tests" / room).rglob("test_*.py"))
-    naming = [file for file in files if re.search(rf"\b{name}\b", file.read_text(encoding="utf-8"))]
-    yield [str(file.relative_to(ROOT)) for file in naming or files]
+    files = sorted(file for folder in {room, "methods"} for file in (ROOT / "tests" / folder).rglob("test_*.py"))
+    named = re.compile(rf'"{name}"|\b{room}\.{name}\b|\b{room} import .*\b{name}\b')
+    naming = [
+        str(file.relative_to(ROOT))
+        for file in files
+        if name in file.stem or named.search(file.read_text(encoding="utf-8"))
+    ]
+    yield [file for file in naming if file not in ROOMS[room]] or [f"tests/{room}"]
     if ROOMS[room]:
         yield [argument.format(name=name) for argument in ROOMS[room]]
 

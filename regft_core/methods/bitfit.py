@@ -61,11 +61,11 @@ def bias_terms(names: Iterable[str], terms: Terms) -> list[str]:
 
 def shares(sizes: Sequence[int], total: int) -> list[int]:
     """``total`` split in proportion to ``sizes``, in whole numbers that add up to it and exceed no size."""
-    whole, before, found = sum(sizes), 0, []
+    whole, before, counts = sum(sizes), 0, []
     for size in sizes:
-        found.append(total * (before + size) // whole - total * before // whole)
+        counts.append(total * (before + size) // whole - total * before // whole)
         before += size
-    return found
+    return counts
 
 
 class BitFit(Regulariser):

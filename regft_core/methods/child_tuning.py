@@ -101,8 +101,8 @@ class ChildTuning(Regulariser):
     def check_options(cls, options: ChildTuningConfig, phase: Phase) -> list[str]:
         if options.mask in DRAWN:
             return []
-        given = [name for name in ("share", "scope", "rescale") if name in options.model_fields_set]
-        return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in given]
+        written = [name for name in ("share", "scope", "rescale") if name in options.model_fields_set]
+        return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in written]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee

@@ -212,15 +212,15 @@ class Dps(Regulariser):
 
     def _finite(self) -> bool:
         """Whether all gradients are finite: one look at all of them, the only one that this method takes in a step."""
-        found = [gradient.isfinite().all() for _, gradient in self._gradients()]
-        return not found or bool(torch.stack(found).all())
+        finite = [gradient.isfinite().all() for _, gradient in self._gradients()]
+        return not finite or bool(torch.stack(finite).all())
 
     def _stored(self) -> dict[str, dict[str, Tensor]]:
         return {"sum": self.sums, "count": self.counts, "mask": self.masks, "snapshot": self.snapshots}
 
     def state(self) -> dict[str, Tensor]:
-        found = {f"{kind}/{name}": value for kind, named in self._stored().items() for name, value in named.items()}
-        return found | {"clock": torch.tensor([self.block, self.length or 0])}
+        tensors = {f"{kind}/{name}": value for kind, named in self._stored().items() for name, value in named.items()}
+        return tensors | {"clock": torch.tensor([self.block, self.length or 0])}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.block, length = (int(value) for value in state["clock"])

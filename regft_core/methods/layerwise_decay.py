@@ -46,15 +46,15 @@ def factors(depths: Mapping[str, int], layers: int, sizes: Mapping[str, int], op
         sizes: number of entries of each parameter, for the mean of ``shape: flat``.
     """
     gap = 2 if options.variant == "released" else 1
-    found = {
+    rates = {
         name: 1.0 if depth > layers else float(options.decay ** (layers - depth + gap))
         for name, depth in depths.items()
     }
     if options.shape == "flat":
         encoder = [name for name, depth in depths.items() if depth <= layers]
-        mean = sum(sizes[name] * found[name] for name in encoder) / sum(sizes[name] for name in encoder)
-        found.update(dict.fromkeys(encoder, mean))
-    return found
+        mean = sum(sizes[name] * rates[name] for name in encoder) / sum(sizes[name] for name in encoder)
+        rates.update(dict.fromkeys(encoder, mean))
+    return rates
 
 
 class LayerwiseDecay(Regulariser):
@@ -87,8 +87,8 @@ class LayerwiseDecay(Regulariser):
         from regft_core.models.layers import depths
 
         sizes = {name: parameter.numel() for name, parameter in trainee.named_raw()}
-        found = depths(trainee.model, trainee.sites, trainee.plain_names)
-        self._factors = factors(found, len(trainee.sites.layers), sizes, self.options)
+        depth_of = depths(trainee.model, trainee.sites, trainee.plain_names)
+        self._factors = factors(depth_of, len(trainee.sites.layers), sizes, self.options)
 
     def learning_rate_factors(self) -> Mapping[str, float]:
         return self._factors

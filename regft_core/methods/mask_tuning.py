@@ -159,7 +159,7 @@ class MaskTuning(Regulariser):
         ).to(trainee.device)
         self.pretrained = self.second.pretrained
         self.head = self.second.head
-        own = own_parameters(self.head, self.second.encoder)
+        head = own_parameters(self.head, self.second.encoder)
         if self.options.filler is None:
             if not self.pretrained:
                 self._load_head(self.second.encoder, handed)
@@ -167,7 +167,7 @@ class MaskTuning(Regulariser):
             return
         phase = handed[self.options.filler]
         state = phase.of("masked_lm")
-        if any(f"head/{name}" not in state for name in own):
+        if any(f"head/{name}" not in state for name in head):
             raise ModelError(
                 "masked-lm-missing",
                 f"mask_tuning: phase '{self.options.filler}' trained no masked LM to fill with; give it the "
@@ -177,7 +177,7 @@ class MaskTuning(Regulariser):
         with torch.no_grad():
             for name, parameter in self.second.encoder.named_parameters():
                 parameter.copy_(phase.weights[prefix + name])
-            for name, parameter in own.items():
+            for name, parameter in head.items():
                 parameter.copy_(state[f"head/{name}"])
         # Frozen, so that checkpoints need not hold it: the phase's weights restore it.
         self.second.requires_grad_(False).eval()

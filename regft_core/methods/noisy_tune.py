@@ -38,12 +38,12 @@ class NoisyTuneConfig(StrictModel):
 
 def deviations(tensors: Mapping[str, Tensor], scaling: str) -> dict[str, float]:
     """The standard deviation by which each tensor's noise is scaled; tensors of one entry are left out."""
-    found = {name: float(tensor.double().std()) for name, tensor in tensors.items() if tensor.numel() > 1}
-    if scaling == "tensor" or not found:
-        return found
-    count = sum(tensors[name].numel() for name in found)
-    energy = sum(tensors[name].numel() * value**2 for name, value in found.items())
-    return dict.fromkeys(found, float((energy / count) ** 0.5))
+    spreads = {name: float(tensor.double().std()) for name, tensor in tensors.items() if tensor.numel() > 1}
+    if scaling == "tensor" or not spreads:
+        return spreads
+    count = sum(tensors[name].numel() for name in spreads)
+    energy = sum(tensors[name].numel() * value**2 for name, value in spreads.items())
+    return dict.fromkeys(spreads, float((energy / count) ** 0.5))
 
 
 class NoisyTune(Regulariser):

@@ -156,12 +156,14 @@ def move_averages(
 
     for places in grouped([weight.numel() for weight in weights], GROUP):
         part = slice(places.start, places.stop)
-        own = list(torch._foreach_mul(weights[part], gradients[part]))
+        products = list(torch._foreach_mul(weights[part], gradients[part]))
         if options.sensitivity == "abs":
-            torch._foreach_abs_(own)
+            torch._foreach_abs_(products)
         if finite is not None:
-            own = [torch.where(finite, one, average) for one, average in zip(own, averages[part], strict=True)]
-        torch._foreach_lerp_(averages[part], own, 1 - options.decay)
+            products = [
+                torch.where(finite, one, average) for one, average in zip(products, averages[part], strict=True)
+            ]
+        torch._foreach_lerp_(averages[part], products, 1 - options.decay)
 
 
 def perturb(
@@ -225,7 +227,7 @@ class Pats(Regulariser):
         "decay": "paper: appendix A.2",
         "probability": "paper: appendix A.2",
         "epsilon": (
-            "ours: not stated; below typical sensitivities (5e-8 to 1e-5), so that it bounds the noise of few entries"
+            "ours: not stated; below typical products (5e-8 to 1e-5), so that it bounds the noise of few entries"
         ),
         "sensitivity": "paper: section 2.1, equation 1",
         "noise_std": "paper: section 2.2; the standard deviation is the root of the intensity",
@@ -266,7 +268,7 @@ class Pats(Regulariser):
             for name, parameter in targets:
                 if name not in self.averages:
                     self.averages[name] = torch.zeros_like(parameter)
-            gradients = [one for name, _ in targets if (one := step.gradient(name)) is not None]
+            gradients = [gradient_of for name, _ in targets if (gradient_of := step.gradient(name)) is not None]
             # Under fp16 an overflowing step is skipped by the scaler; it must not enter the average.
             self._finite = all_finite(gradients) if step.scaler is not None else None
             weights: list[Tensor] = [p for _, p in targets]

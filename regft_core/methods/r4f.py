@@ -65,16 +65,16 @@ def last_projection(trainee: Trainee, num_labels: int) -> str:
         ModelError: the head's last linear does not have one output per label.
     """
     head = set(trainee.sites.head)
-    found = [
+    linears = [
         (f"{name}.weight", module)
         for name, module in trainee.model.named_modules()
         if isinstance(module, torch.nn.Linear) and f"{name}.weight" in head
     ]
-    if not found or found[-1][1].out_features != num_labels:
-        last = f"'{found[-1][0]}' has {found[-1][1].out_features}" if found else "it has none"
+    if not linears or linears[-1][1].out_features != num_labels:
+        last = f"'{linears[-1][0]}' has {linears[-1][1].out_features}" if linears else "it has none"
         raise ModelError(
             "head-outputs",
             f"r4f: the head of {trainee.sites.architecture} must end in {num_labels} outputs; {last}\n"
             "    -> use another encoder, or r3f",
         )
-    return found[-1][0]
+    return linears[-1][0]

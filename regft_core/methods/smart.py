@@ -129,11 +129,11 @@ class Smart(Regulariser):
 
     @classmethod
     def check_options(cls, options: SmartConfig, phase: Phase) -> list[str]:
-        given = options.model_fields_set
+        written = options.model_fields_set
         problems = []
         if options.variant == "released" and options.mu > 0:
             problems.append("proximal is not in the released code; use variant: paper, or remove it")
-        if options.variant == "released" and "radius" in given:
+        if options.variant == "released" and "radius" in written:
             problems.append("radius is not used by the released code, which scales to 1; remove it")
         return problems
 
@@ -191,17 +191,17 @@ class Smart(Regulariser):
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         """The weighted smoothness and proximal terms."""
-        found = []
+        terms = []
         if self.options.weight > 0:
             smoothness = self.smoothness(step, main)
-            found.append(self.options.weight * smoothness)
+            terms.append(self.options.weight * smoothness)
             self.diagnostics.read(step, smoothness=smoothness)
         if self.options.mu > 0:
             proximity = self.proximity(step, main)
-            found.append(self.options.mu * proximity)
+            terms.append(self.options.mu * proximity)
             self.diagnostics.read(step, proximity=proximity)
         self.output = None
-        return torch.stack(found).sum()
+        return torch.stack(terms).sum()
 
     def smoothness(self, step: Step, main: MainPass) -> Tensor:
         """D between the plain prediction and the one under the perturbation that the ascent found."""

@@ -63,7 +63,7 @@ class TopKLayers(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.layers import BELOW, depths
 
-        found = depths(trainee.model, trainee.sites, trainee.plain_names)
+        depth_of = depths(trainee.model, trainee.sites, trainee.plain_names)
         count = len(trainee.sites.layers)
         wanted = count if self.options.layers == "all" else self.options.layers
         if wanted > count:
@@ -74,7 +74,7 @@ class TopKLayers(Regulariser):
             )
         chosen = range(count - wanted + 1, count + 1) if self.options.end == "top" else range(1, wanted + 1)
         head = frozenset(trainee.sites.head)
-        for name, depth in found.items():
+        for name, depth in depth_of.items():
             if name in head or depth in chosen:
                 continue
             if (depth == BELOW and self.options.embeddings) or (depth > count and self.options.pooler):

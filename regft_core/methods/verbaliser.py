@@ -152,11 +152,11 @@ class Verbaliser(Regulariser):
 
     def _words(self, trainee: Trainee) -> list[int]:
         assert self.setting.prompt is not None
-        own = word_tokens(self.setting.prompt, trainee.tokenizer)
+        words = word_tokens(self.setting.prompt, trainee.tokenizer)
         if self.options.words == "permuted":
-            return [*own[1:], own[0]]
+            return [*words[1:], words[0]]
         if self.options.words == "task":
-            return own
+            return words
         order = list(range(len(trainee.tokenizer)))
         # Of the seed alone: members of a repeated phase have the same words.
         Random(derive(trainee.seed, "verbaliser.words")).shuffle(order)
@@ -164,13 +164,13 @@ class Verbaliser(Regulariser):
         for token in order:
             word = trainee.tokenizer.decode([token]).strip()
             whole = word.isalpha() and trainee.tokenizer.encode(f" {word}", add_special_tokens=False) == [token]
-            if whole and len(word) >= SHORTEST_WORD and token not in own:
+            if whole and len(word) >= SHORTEST_WORD and token not in words:
                 found.append(token)
-            if len(found) == len(own):
+            if len(found) == len(words):
                 return found
         raise ModelError(
             "words-missing",
-            f"verbaliser: the vocabulary has no {len(own)} other words to draw\n"
+            f"verbaliser: the vocabulary has no {len(words)} other words to draw\n"
             "    -> give the words of 'prompt' in the task's YAML, or use an encoder with more words",
         )
 
@@ -220,8 +220,8 @@ class Verbaliser(Regulariser):
         added = []
         for row in rows:
             key = (self.trainee.phase, "verbaliser.demonstrations", step.index, step.micro, row)
-            found = drawn(self.labels, classes, Random(derive(self.trainee.seed, *key)), without=self.rows.get(row))
-            added.append([token for index in found for token in self.demos[index]])
+            shown = drawn(self.labels, classes, Random(derive(self.trainee.seed, *key)), without=self.rows.get(row))
+            added.append([token for index in shown for token in self.demos[index]])
         part = appended(chosen(self.encoded, rows), added)
         batch = collate(part, range(len(rows)), self.padding, self.setting.kind)
         return batch.numbered(step.batch).to(self.trainee.device)

@@ -135,8 +135,8 @@ class WeightMixup(Regulariser):
             problems.append("rank has no meaning with form: full_rank; remove it")
         if options.attention != "bilevel":
             step = ("implicit", "radius", "inner_gradient", "interval")
-            given = [name for name in step if name in options.model_fields_set]
-            problems += [f"{name} belongs to attention: bilevel; remove it" for name in given]
+            written = [name for name in step if name in options.model_fields_set]
+            problems += [f"{name} belongs to attention: bilevel; remove it" for name in written]
         elif phase.name == "finetune":
             problems.append(
                 "attention: bilevel learns the attention, it does not fine-tune under it; search in an earlier phase "

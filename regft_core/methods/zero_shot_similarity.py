@@ -86,17 +86,17 @@ class ZeroShotSimilarity(Regulariser):
         rows = [Example(str(i), text, None, 0) for i, text in enumerate(texts)]
         limit = self.setting.max_length or trainee.tokenizer.model_max_length
         encoded = encode(rows, trainee.tokenizer, limit, reading=self.setting.reading)
-        found: Tensor | None = None
+        embeddings: Tensor | None = None
         trainee.model.eval()
         means = token_means(trainee.model, trainee.features)
         with torch.inference_mode():
             for chosen in evaluation_batches(encoded, evaluation_tokens(trainee.device)):
                 batch = collate(encoded, chosen, padding_of(trainee.tokenizer))
                 vectors = means(batch.to(trainee.device))
-                found = vectors.new_empty(len(rows), vectors.shape[1]) if found is None else found
-                found[chosen] = vectors
-        assert found is not None
-        return found
+                embeddings = vectors.new_empty(len(rows), vectors.shape[1]) if embeddings is None else embeddings
+                embeddings[chosen] = vectors
+        assert embeddings is not None
+        return embeddings
 
 
 def to_range(cosine: Tensor, lowest: float, value_range: tuple[float, float]) -> Tensor:

@@ -216,12 +216,9 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "weight_mixup": [
         {"attention": "joint"},
         {"attention": "random"},
-        {"inner_gradient": "reused"},
         {"implicit": "none"},
-        {"implicit": "one"},
+        {"inner_gradient": "reused", "interval": 2},
         {"variant": "released"},
-        {"variant": "released", "implicit": "none"},
-        {"interval": 2},
         {"variant": "released", "interval": 2},
     ],
 }

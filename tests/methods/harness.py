@@ -118,10 +118,11 @@ def entries(regularisers: Sequence[Listed]) -> list[listed.Entry]:
     return [listed.Entry(cls, cls.Config.model_validate(options)) for cls, options in classes]
 
 
-def declaring(name: str, **fields: Any) -> type[Regulariser]:
-    """A regulariser that declares these fields and does nothing."""
+def declaring(name: str, hooks: Mapping[str, Callable[..., Any]] | None = None, **fields: Any) -> type[Regulariser]:
+    """A regulariser that declares these fields and has these hooks, functions that are called as the hooks are."""
     declared = Declares(**fields)
-    return type(name.title(), (Regulariser,), {"name": name, "declare": classmethod(lambda cls, options: declared)})
+    members = {"name": name, "declare": classmethod(lambda cls, options: declared)}
+    return type(name.title(), (Regulariser,), {**members, **(hooks or {})})
 
 
 class Bench:
@@ -288,14 +289,14 @@ def gradients(run: Bench) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in run.trainee.named_trainable() if p.grad is not None}
 
 
-def watched(step: Step, look: Callable[[], Any] = lambda: None) -> list[tuple[Any, ...]]:
-    """(name, draw, batch, what ``look`` gives after it) of every pass that the step runs from now on."""
+def watched(step: Step, look: Callable[[Any], Any] = lambda output: None) -> list[tuple[Any, ...]]:
+    """(name, draw, batch, what ``look`` gives of its output) of every pass that the step runs from now on."""
     passes: list[tuple[Any, ...]] = []
     forward = step.forward
 
     def watching(name: str = "main", *, draw: int | str = 0, batch: Any = None, **more: Any) -> Any:
         output = forward(name, draw=draw, batch=batch, **more)
-        passes.append((name, draw, batch, look()))
+        passes.append((name, draw, batch, look(output)))
         return output
 
     step.forward = watching  # type: ignore[method-assign]

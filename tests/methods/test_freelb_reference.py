@@ -18,7 +18,7 @@ from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradient
 def trace(bench: Bench) -> list[list[Tensor]]:
     """The perturbations that each pass of one step saw."""
     step = bench.step()
-    passes = watched(step, lambda: [value.detach().clone() for value in bench.method.perturbation.tensors()])
+    passes = watched(step, lambda _: [value.detach().clone() for value in bench.method.perturbation.tensors()])
     bench.method.backward(step)
     return [values for *_, values in passes]
 

@@ -17,7 +17,7 @@ from regft_core.hooks.registry import discover
 from regft_core.schema import StrictModel
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
-from tests.methods.harness import TRAINING, Bench, Listed, close, entries, gradients, same
+from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients, same
 
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
 TOP = "bert.encoder.layer.1.output.dense.weight"
@@ -336,40 +336,28 @@ def test_what_is_mixed_with_a_drawn_layer_is_its_draw(given: Listed) -> None:
 # ---------------------------------------------------------------------------- after the optimiser
 
 
-class Puller(Regulariser):
-    """Halves a weight."""
-
-    name = "puller"
-
-    def pull_weights(self, step: Step) -> None:
-        with torch.no_grad():
-            step.trainee.raw(MATRIX).mul_(0.5)
+@torch.no_grad()
+def halve(self: Regulariser, step: Step) -> None:
+    step.trainee.raw(MATRIX).mul_(0.5)
 
 
-class Shaker(Regulariser):
-    """Adds 1 to it."""
-
-    name = "shaker"
-
-    def perturb_weights(self, step: Step) -> None:
-        with torch.no_grad():
-            step.trainee.raw(MATRIX).add_(1.0)
+@torch.no_grad()
+def add_one(self: Regulariser, step: Step) -> None:
+    step.trainee.raw(MATRIX).add_(1.0)
 
 
-class Reader(Regulariser):
-    """Keeps it."""
-
-    name = "reader"
-
-    def observe_weights(self, step: Step) -> None:
-        self.seen = step.trainee.raw(MATRIX).detach().clone()
+def remember(self: Any, step: Step) -> None:
+    self.seen = step.trainee.raw(MATRIX).detach().clone()
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([Puller, Shaker, Reader])))
-def test_pulls_come_before_noise_and_averages_read_what_is_left(order: tuple[type[Regulariser], ...]) -> None:
-    run = Bench([(renamed(cls, f"n{place}"), {}) for place, cls in enumerate(order)], training=ONE)
-    plain = Bench(training=ONE).train()[MATRIX]
+HOOKS = {"pull_weights": halve, "perturb_weights": add_one, "observe_weights": remember}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(HOOKS)))
+def test_pulls_come_before_noise_and_averages_read_what_is_left(order: tuple[str, ...]) -> None:
+    listed = [(declaring(f"n{place}", {hook: HOOKS[hook]}), {}) for place, hook in enumerate(order)]
+    run = Bench(listed, training=ONE)  # type: ignore[arg-type]
     after = run.train()[MATRIX]
-    assert torch.equal(after, plain * 0.5 + 1.0)
-    (reader,) = (r for r in run.stack.regularisers if isinstance(r, Reader))
+    assert torch.equal(after, Bench(training=ONE).train()[MATRIX] * 0.5 + 1.0)
+    (reader,) = (r for r in run.stack.regularisers if hasattr(r, "seen"))
     assert torch.equal(reader.seen, after)

@@ -27,7 +27,7 @@ def weights(bench: Bench) -> dict[str, Tensor]:
 def moved(bench: Bench) -> dict[str, Tensor]:
     """How far the weights are from their place in the last pass of one step."""
     before, step = weights(bench), bench.step()
-    passes = watched(step, lambda: weights(bench))
+    passes = watched(step, lambda _: weights(bench))
     bench.stack.backward(step)
     return {name: value - before[name] for name, value in passes[-1][-1].items()}
 
@@ -136,7 +136,7 @@ def test_a_step_that_overflows_in_half_precision_changes_nothing() -> None:
 def test_frozen_tensors_do_not_move_and_attached_ones_do() -> None:
     bench = Bench([("sam", FORMS["sam"]), ("lora", {"rank": 2})])
     step, attached = bench.step(), dict(bench.trainee.attached.named_parameters())
-    passes = watched(step, lambda: {name: p.detach().clone() for name, p in attached.items()})
+    passes = watched(step, lambda _: {name: p.detach().clone() for name, p in attached.items()})
     bench.stack.backward(step)
     assert not same(passes[0][-1], passes[1][-1])
     frozen = moved(Bench([("sam", FORMS["sam"]), ("top_k_layers", {"layers": 1})]))

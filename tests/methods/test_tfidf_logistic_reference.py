@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load, save
+from scipy import sparse
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
 from regft_core.hooks.declare import from_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
-from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, classify_words, regress_words
-from regft_core.training.logistic import Penalty, log_probabilities
+from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, _ridge, classify_words, regress_words
+from regft_core.training.logistic import Penalty, _fit, log_probabilities
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import NO_STEPS, Bench, examples
@@ -98,10 +100,6 @@ def test_features_are_those_of_scikit_learn() -> None:
 
 
 def test_ridge_of_one_feature_by_hand() -> None:
-    from scipy import sparse
-
-    from regft_core.training.bag_of_words import _ridge
-
     # Centred: x = -1, 0, 1 and y = -2, 0, 2; w = sum(xy) / (sum(xx) + strength) = 4 / (2 + 2) = 1.
     weight, bias = _ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
     assert weight[0, 0] == pytest.approx(1.0)
@@ -109,10 +107,6 @@ def test_ridge_of_one_feature_by_hand() -> None:
 
 
 def test_logistic_regression_is_at_its_stationary_point() -> None:
-    from scipy import sparse
-
-    from regft_core.training.logistic import _fit
-
     features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8], [0.0, 0.0]])
     labels, strength = np.array([0, 0, 1, 1, 2]), 0.5
     weight, bias, converged = _fit(sparse.csr_matrix(features), labels, strength, Penalty((), 1.0, 1e-5))
@@ -124,7 +118,6 @@ def test_logistic_regression_is_at_its_stationary_point() -> None:
 
 @pytest.mark.parametrize("noise", [0.1, pytest.param(1.0, marks=pytest.mark.slow), 4.0])
 def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float) -> None:
-    from scipy import sparse
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
@@ -148,8 +141,6 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
 
 
 def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
-    from scipy import sparse
-
     features = sparse.csr_matrix([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
     found = classify_words(features, np.array([0, 0, 2]), 4, seed=0)
     assert len(found.notes) == 2
@@ -166,8 +157,6 @@ def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
 
 @pytest.mark.parametrize("form", [{"labels": 3}, {"kind": "regression", "pair": True}], ids=["3", "value"])
 def test_what_is_kept_answers_alone(form: dict[str, Any]) -> None:
-    from safetensors.torch import load, save
-
     run = Bench([("tfidf_logistic", {"characters": 2})], training=NO_STEPS, rows=24, **form)
     kept = load(save(run.stack.keep(run.trainee)))
     # Nothing of the fitted bench is used.

@@ -21,7 +21,7 @@ from regft_core.errors import RunFailed
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import read_failures
 from regft_core.report import project_report
-from regft_core.report.frame import Results
+from regft_core.report.tables import Results
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.grid import cells

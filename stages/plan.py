@@ -48,10 +48,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
     parts.append("\n".join(_lengths(project)))
     if arguments.detect is not None:
-        from regft_core.report import interim, planner
+        from regft_core.report import looks, planner
 
-        looks = store_path(project.root, project.params) / interim.FILE
-        needs = planner.needs(project, rows, time.runs.get, arguments.detect, looks)
+        remembered = store_path(project.root, project.params) / looks.FILE
+        needs = planner.needs(project, rows, time.runs.get, arguments.detect, remembered)
         parts.append(planner.table(needs, arguments.detect))
     print("\n\n".join(filter(None, parts)))
 

@@ -35,7 +35,6 @@ class Plot:
         baseline: a column drawn once per panel, dotted, for comparison; with ``panels: sets`` only.
         points: points instead of lines.
         paired: also drawn as the difference to the reference, paired by seed, with a line per arm.
-        log: the axis of ``y`` is logarithmic.
         one_scale: panels of arms share the axis of ``y``.
         violins: how ``y`` is spread over the rows of one ``x``, side by side for the arms; with ``panels: sets`` only,
             of a table without keys.
@@ -50,7 +49,6 @@ class Plot:
     baseline: str | None = None
     points: bool = False
     paired: bool = False
-    log: bool = False
     one_scale: bool = False
     violins: bool = False
     colour: str | None = None

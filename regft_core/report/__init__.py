@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regft_core.report.inputs import Inputs
 from regft_core.report.model import Report
+from regft_core.report.read_grid import Inputs
 from regft_core.report.terminal import show, summary_table
 from regft_core.report.write import project_report, write_report
 

@@ -13,24 +13,32 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from regft_core import metrics
 from regft_core.metrics import higher_is_better
 from regft_core.names import plural
+from regft_core.report.formatting import interval, number, score, unit
 from regft_core.report.model import AcrossTasks, Average, AverageLine, Block, MoreRows, by_size
-from regft_core.report.page.formatting import factor, interval, number, score, unit
 from regft_core.rng import derive
 from regft_core.schema.report import Part, ReportConfig
 from regft_core.settings.checks.report_sets import leaves
-from regft_core.statistics.bootstrap import Estimate, average_over_tasks
+from regft_core.statistics.bootstrap import Estimate, average_over_tasks, percentiles
 from regft_core.statistics.learning_curve import expected_gains
-from regft_core.statistics.over_tasks import Interval, failure_rate, interquartile_mean, probability_of_improvement
+from regft_core.statistics.over_tasks import Interval, failure_rate
 
 #: How many times the largest size is asked about.
 FACTORS = (2.0, 4.0)
 #: Estimate of a (task, set), or None.
 EstimateOf = Callable[[str, str], Estimate | None]
 Weights = Mapping[tuple[str, str], float]
+
+
+def _estimate(block: Block, method: str, name: str = "dev") -> Estimate | None:
+    """The primary metric of a method on one set; None where no seed has it."""
+    row = block.row(method)
+    found = row.scores.get(name, {}).get(block.primary) if row is not None else None
+    return found.estimate if found is not None and found.estimate.n else None
 
 
 # ----------------------------------------------------------------------------------- average columns
@@ -57,21 +65,16 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
     shown = {key: key[0] if key[1] == "dev" else "/".join(key) for key in weights}
 
     def line(method: str) -> AverageLine:
-        rows = {task: blocks[task].row(method) for task, _ in weights}
-
         def own(task: str, part: str) -> Estimate | None:
-            row = rows[task]
-            found = row.scores.get(part, {}).get(blocks[task].primary) if row is not None else None
-            return found.estimate if found is not None else None
+            return _estimate(blocks[task], method, part)
 
         def difference(task: str, part: str) -> Estimate | None:
-            row = rows[task]
+            row = blocks[task].row(method)
             return next((c.estimate for c in row.against("reference", part)), None) if row is not None else None
 
         missing = tuple(text for key, text in shown.items() if (found := own(*key)) is not None and found.excluded)
-        return AverageLine(
-            method, _mean(weights, own), None if method == reference else _mean(weights, difference), missing
-        )
+        compared = None if method == reference else _mean(weights, difference)
+        return AverageLine(method, _mean(weights, own), compared, missing)
 
     metric = used[0] if len(scales) == 1 else None
     return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(map(line, methods)))
@@ -79,29 +82,24 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
 
 def _mean(weights: Weights, estimate_of: EstimateOf) -> Interval | None:
     """The weighted mean of some estimates with its interval (NaN where a part has one seed); None if one is missing."""
-    found = replicates_of(weights, estimate_of)
-    if found is None:
+    estimates = {key: estimate for key in weights if (estimate := estimate_of(*key)) is not None and estimate.n}
+    if len(estimates) < len(weights):
         return None
-    mean, replicates = found
-    estimates = [one for key in weights if (one := estimate_of(*key)) is not None]
-    if any(one.n < 2 for one in estimates):
+    mean, replicates = replicates_of(weights, estimates)
+    if any(estimate.n < 2 for estimate in estimates.values()):
         return Interval(mean, math.nan, math.nan)
-    confidence = estimates[-1].confidence
-    low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(mean, float(low), float(high))
+    return Interval(mean, *percentiles(replicates, next(iter(estimates.values())).confidence))
 
 
-def replicates_of(weights: Weights, estimate_of: EstimateOf) -> tuple[float, npt.NDArray[np.float64]] | None:
-    """The weighted mean of some estimates and its replicates [samples]; None if one is missing or has no seed."""
-    mean = 0.0
+def replicates_of(
+    weights: Weights, estimates: Mapping[tuple[str, str], Estimate]
+) -> tuple[float, npt.NDArray[np.float64]]:
+    """The weighted mean of estimates with at least one seed, and its replicates [samples]."""
     by_task: dict[str, Any] = {}
-    for (task, part), weight in weights.items():
-        estimate = estimate_of(task, part)
-        if estimate is None or estimate.n == 0:
-            return None
-        mean += weight * estimate.mean
-        by_task[task] = by_task.get(task, 0.0) + weight * estimate.replicates
+    for key, weight in weights.items():
+        by_task[key[0]] = by_task.get(key[0], 0.0) + weight * estimates[key].replicates
     rng = np.random.default_rng(derive(0, "reporting.averages"))
+    mean = sum(weight * estimates[key].mean for key, weight in weights.items())
     return mean, np.sum([rng.permutation(values) for values in by_task.values()], axis=0)
 
 
@@ -111,64 +109,30 @@ def replicates_of(weights: Weights, estimate_of: EstimateOf) -> tuple[float, npt
 def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossTasks, ...]:
     """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
-    ranks = [_ranks(block) for block in blocks]
+    ranks = []
+    for block in blocks:  # by mean score, ties shared; methods without a finished run have none
+        sign = -1.0 if higher_is_better(block.primary) else 1.0
+        means = {name: sign * estimate.mean for name in names if (estimate := _estimate(block, name)) is not None}
+        ranks.append(dict(zip(means, rankdata(list(means.values())).tolist())))
     return tuple(_across(name, blocks, ranks, config) for name in names)
-
-
-def _dev(block: Block, method: str) -> Estimate | None:
-    row = block.row(method)
-    found = row.scores.get("dev", {}).get(block.primary) if row else None
-    return found.estimate if found is not None and found.estimate.n else None
-
-
-def _ranks(block: Block) -> dict[str, float]:
-    """Rank by mean score, ties shared; methods without a finished run have none."""
-    from scipy.stats import rankdata
-
-    means = {row.method: found.mean for row in block.rows if (found := _dev(block, row.method)) is not None}
-    sign = -1.0 if higher_is_better(block.primary) else 1.0
-    return dict(zip(means, rankdata([sign * mean for mean in means.values()]).tolist()))
-
-
-def _scores(blocks: Sequence[Block], method: str) -> dict[str, list[float]] | None:
-    """block -> score per seed, larger being better; None when a block has none."""
-    found = {}
-    for block in blocks:
-        estimate = _dev(block, method)
-        if estimate is None:
-            return None
-        sign = 1.0 if higher_is_better(block.primary) else -1.0
-        found[block.name] = [sign * value for value in estimate.values]
-    return found
 
 
 def _across(
     name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]], config: ReportConfig
 ) -> AcrossTasks:
     rows = [row for block in blocks if (row := block.row(name)) is not None]
-    scores, base = _scores(blocks, name), _scores(blocks, config.reference)
-    # Larger or smaller is better in all blocks, and all values are shown on one scale.
-    alike = len({(higher_is_better(block.primary), factor(block.primary)) for block in blocks}) == 1
-    iqm = None
-    if scores is not None and alike:
-        iqm = interquartile_mean(scores, samples=2_000, confidence=config.confidence)
-        if not higher_is_better(blocks[0].primary):
-            iqm = Interval(-iqm.value, -iqm.high, -iqm.low)
     rank = None
     if all(name in own and name in block.ranks for block, own in zip(blocks, ranks, strict=True)):
         # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
-        best, worst = ([getattr(block.ranks[name], end) for block in blocks] for end in ("best", "worst"))
-        rank = Interval(*(float(np.mean(values)) for values in ([own[name] for own in ranks], best, worst)))
+        bounds = [(own[name], block.ranks[name].best, block.ranks[name].worst) for block, own in zip(blocks, ranks)]
+        rank = Interval(*(float(np.mean(values)) for values in zip(*bounds)))
     differences = [c.estimate for row in rows for c in row.against("reference")]
     comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
-    compared = scores is not None and base is not None and name != config.reference
     bad = sum(len(row.failed) + len(row.collapsed) for row in rows)
     return AcrossTasks(
         method=name,
         mean_rank=rank,
-        iqm=iqm,
         difference=_average_difference(differences, blocks),
-        improvement=probability_of_improvement(scores, base, confidence=config.confidence) if compared else None,  # type: ignore[arg-type]
         failures=failure_rate(bad, sum(row.n_expected for row in rows), config.confidence),
         words={r: Counter(c.verdict.word for c in comparisons if c.role == r) for r in ("reference", "control")},
     )
@@ -192,20 +156,15 @@ def more_rows(blocks: Sequence[Block], rows: Mapping[str, int]) -> tuple[MoreRow
     """One entry per task and method that has a score at three sizes or more; ``rows`` are the blocks' training rows."""
     found = []
     for task, own in by_size(blocks, rows).items():
-        last = own[-1]
-        described = metrics.find(last.primary)
+        last, described = own[-1], metrics.find(own[-1].primary)
         pick = last.decision.pick.method if last.decision is not None and last.decision.pick is not None else None
-        for row in last.rows:
-            at = [(block, other) for block in own if (other := block.row(row.method)) is not None and other.n_ok]
-            if not at or at[-1][0] is not last:
-                continue
-            estimates = [other.scores["dev"][block.primary].estimate for block, other in at]
+        for method in (row.method for row in last.rows if row.n_ok):
+            at = {rows[b.name]: estimate for b in own if (estimate := _estimate(b, method)) is not None}
             best = described.range[0] if described.lower_is_better else described.range[1]
-            room = abs(best - estimates[-1].mean) if math.isfinite(best) else math.inf
-            sizes, upwards = [float(rows[block.name]) for block, _ in at], not described.lower_is_better
-            if gains := expected_gains(sizes, estimates, FACTORS, upwards=upwards, room=room):
-                taken = pick == row.method
-                found.append(MoreRows(task, row.method, last.primary, rows[last.name], len(at), gains, taken))
+            room = abs(best - at[rows[last.name]].mean) if math.isfinite(best) else math.inf
+            upwards = not described.lower_is_better
+            if gains := expected_gains(list(map(float, at)), list(at.values()), FACTORS, upwards=upwards, room=room):
+                found.append(MoreRows(task, method, last.primary, rows[last.name], len(at), gains, pick == method))
     return tuple(found)
 
 

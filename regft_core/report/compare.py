@@ -10,39 +10,38 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.report.costs import declared
-from regft_core.report.inputs import MethodMeta
-from regft_core.report.interim import Looked, Looks
+from regft_core.report.looks import Look, Looks, digests
 from regft_core.report.model import Block, Comparison, Opponents, Pair
 from regft_core.report.read_grid import BlockData
+from regft_core.schema.method import Method
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.power import shares
-from regft_core.statistics.verdict import Verdict, judge
+from regft_core.statistics.verdict import judge
 
 
-def controlled_methods(method: str, methods: Mapping[str, MethodMeta], present: Iterable[str]) -> list[str]:
+def controlled_methods(method: str, methods: Mapping[str, Method], present: Iterable[str]) -> list[str]:
     """The methods that ``method`` controls for, as far as they are part of the grid.
 
     A variant (``variant_of``) without controls of its own has those of the method that it is a variant of.
     """
-    known = [name for name in present if name != method]
-    own = set(methods[method].config.control_for)
-    having_own = {target for name in (*known, method) for target in methods[name].config.control_for}
+    others = [name for name in present if name != method]
+    targets = set(methods[method].config.control_for)
+    having_own = {target for name in (*others, method) for target in methods[name].config.control_for}
     return [
         name
-        for name in known
-        if name in own or (name not in having_own and own.intersection(methods[name].config.variant_of))
+        for name in others
+        if name in targets or (name not in having_own and targets.intersection(methods[name].config.variant_of))
     ]
 
 
-def opposites(method: str, methods: Mapping[str, MethodMeta], names: Sequence[str], reference: str) -> list[Pair]:
+def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
     """What ``method`` is compared with among ``names``."""
-    controls = [other for other in names if method in controlled_methods(other, methods, names)]
-    ingredients = {one: "one ingredient alone" for one in methods[method].config.combines if one in names}
+    differs = {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
+    differs |= {name: "one ingredient alone" for name in methods[method].config.combines if name in names}
     pairs = [Pair(method, reference, "reference")] if reference in names and method != reference else []
-    differs = {c: methods[c].config.differs_by for c in controls} | ingredients
-    return pairs + [Pair(method, c, "control", text) for c, text in differs.items() if c != reference]
+    return pairs + [Pair(method, other, "control", text) for other, text in differs.items() if other != reference]
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:
@@ -68,26 +67,50 @@ def compared(
         candidates: arms that the other side was picked from, which share the error.
     """
     metric = data.described.primary
+    described, reach = metrics.find(metric), metrics.find(metric).largest_difference
     point = point_of(metric, (arms["dev"].one(name).mean for name in data.cells)) if "dev" in arms else 1.0
     found = []
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
-        looked = [_looked(data, pair, looks, config) for pair in family]
-        parts = max((shares(one.number) for one in looked if one is not None), default=1)
-        for name, one in arms.items():
+        looked = [_look(data, pair, looks, config) for pair in family]
+        parts = max((shares(look.number) for look in looked if look is not None), default=1)
+        for name, own in arms.items():
+            n = len(data.gold[name])
             verdicts = judge(
-                [one.sample(pair.method, pair.other) for pair in family],
+                [own.sample(pair.method, pair.other) for pair in family],
                 role,
                 confidence=config.confidence,
                 point=point,
-                higher_is_better=metrics.higher_is_better(metric),
+                higher_is_better=not described.lower_is_better,
                 shares=parts * candidates,
             )
-            found += [
-                _comparison(data, name, one, pair, verdict, look)
-                for pair, verdict, look in zip(family, verdicts, looked, strict=True)
-            ]
+            for pair, verdict, look in zip(family, verdicts, looked, strict=True):
+                estimate = bounded(own.difference(pair.method, pair.other), -reach, reach)
+                mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
+                found.append(
+                    Comparison(
+                        **vars(pair),
+                        set=name,
+                        metric=metric,
+                        estimate=estimate,
+                        verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
+                        n_examples=n,
+                        identical=own.identical(pair.method, pair.other),
+                        examples=estimate.mean * n if described.counts_examples and estimate.n else None,
+                        compute_ratio=mine / theirs if mine and theirs else None,
+                        look=look,
+                    )
+                )
     return found
+
+
+def _look(data: BlockData, pair: Pair, looks: Looks | None, config: ReportConfig) -> Look | None:
+    """Which look this is, remembered; None for the one that was planned."""
+    if looks is None:
+        return None
+    keys = [{run.seed: run.key for run in data.cells[name].runs if run.ok} for name in (pair.method, pair.other)]
+    look = looks.at(data.name, pair.method, pair.other, digests(*keys))
+    return None if look is None or (len(look.seeds) == 1 and config.looks == "planned") else look
 
 
 def opponents(
@@ -105,45 +128,13 @@ def opponents(
     training = [row for row in block.rows if data.cells[row.method].trains_encoder and row.n_ok]
     known = {row.method: [c for c in row.comparisons if c.other == best] for row in training}
     # The best is picked by its score: the error is shared by all that might have been.
-    pairs = [Pair(method, best, "opponent") for method, own in known.items() if not own]
+    pairs = [Pair(method, best, "opponent") for method, comparisons in known.items() if not comparisons]
     judged = compared(data, arms, pairs, looks, config, candidates=len(frozen))
-    found = [c for row in training for c in known[row.method] or [one for one in judged if one.method == row.method]]
+    found = [c for method in known for c in known[method] or [c for c in judged if c.method == method]]
     return Opponents(best, len(frozen), tuple(c for c in found if c.estimate.n))
 
 
 def same_runs(data: BlockData, name: str, above: Sequence[str]) -> str | None:
     """The first arm ``above`` whose runs are those of ``name``, seed by seed."""
-    keys = {run.seed: run.key for run in data.cells[name].runs}
-    same = (other for other in above if {run.seed: run.key for run in data.cells[other].runs} == keys)
-    return next(same, None) if keys else None
-
-
-def _looked(data: BlockData, pair: Pair, looks: Looks | None, config: ReportConfig) -> Looked | None:
-    """Which look this is, remembered; None for the one that was planned."""
-    found = looks.at(data, pair.method, pair.other) if looks is not None else None
-    if found is None or found.seeds == (0,) or (len(found.seeds) == 1 and config.looks == "planned"):
-        return None
-    return found
-
-
-def _comparison(
-    data: BlockData, set_name: str, arms: Arms, pair: Pair, verdict: Verdict, look: Looked | None
-) -> Comparison:
-    metric = data.described.primary
-    described = metrics.find(metric)
-    reach = described.largest_difference
-    estimate = bounded(arms.difference(pair.method, pair.other), -reach, reach)
-    mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
-    n = len(data.gold[set_name])
-    return Comparison(
-        **vars(pair),
-        set=set_name,
-        metric=metric,
-        estimate=estimate,
-        verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
-        n_examples=n,
-        identical=arms.identical(pair.method, pair.other),
-        examples=estimate.mean * n if described.counts_examples and estimate.n else None,
-        compute_ratio=mine / theirs if mine and theirs else None,
-        look=look,
-    )
+    keys = data.cells[name].keys
+    return next((other for other in above if keys and data.cells[other].keys == keys), None)

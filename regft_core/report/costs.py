@@ -25,14 +25,13 @@ class Cost:
     #: Largest peak of all phases and seeds; None on a CPU, where it is not measured.
     peak_memory_bytes: int | None
     devices: tuple[str, ...]
-    #: Why a ratio is missing or doubtful.
+    #: Why a ratio is missing.
     note: str = ""
     #: Over the seeds of both: seconds of all training (search included), seconds of one fine-tuning step, peak memory.
     measured: float | None = None
     per_step: float | None = None
     memory: float | None = None
-    #: Smallest and largest of the seeds' own ratios; how much they differ is how much a busy
-    #: machine blurs ``measured``.
+    #: Smallest and largest of the seeds' own ratios: how much a busy machine blurs ``measured``.
     spread: tuple[float, float] | None = None
 
 
@@ -56,8 +55,8 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 def _devices(cell: CellData) -> tuple[str, ...]:
     """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
-    environments = (run.environment or {} for run in cell.finetune.runs)
-    return tuple(sorted({str(environment.get("device") or "unknown").split(":")[0] for environment in environments}))
+    places = ((run.environment or {}).get("device") or "unknown" for run in cell.finetune.runs)
+    return tuple(sorted({str(place).split(":")[0] for place in places}))
 
 
 def declared(cell: CellData) -> float | None:
@@ -70,7 +69,7 @@ def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None
 
     Of several the reference, else ``vanilla``, else the first.
     """
-    found = {
+    plain = {
         name: cell
         for name, cell in cells.items()
         if cell.trains_encoder
@@ -78,7 +77,7 @@ def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None
         and not any(cell.finetune.regularisers.values())
         and declared(cell) == 1.0
     }
-    return found.get(reference) or found.get("vanilla") or next(iter(found.values()), None)
+    return plain.get(reference) or plain.get("vanilla") or next(iter(plain.values()), None)
 
 
 def cost_of(cell: CellData, plain: CellData | None) -> Cost:
@@ -86,12 +85,11 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
 
     Seconds of different kinds of device are not compared; the note says so.
     """
-
-    def finished(runs: Sequence[EvaluationRecord]) -> dict[int, EvaluationRecord]:
-        return {run.seed: run for run in runs if run.ok and run.cost.train_seconds is not None}
-
-    ok, base, devices = finished(cell.runs), finished(plain.runs if plain else ()), _devices(cell)
-    runs, both = list(ok.values()), sorted(ok.keys() & base.keys())
+    ok, base = (
+        {run.seed: run for run in own.runs if run.ok and run.cost.train_seconds is not None} if own else {}
+        for own in (cell, plain)
+    )
+    runs, both, devices = list(ok.values()), sorted(ok.keys() & base.keys()), _devices(cell)
     means = {name: _mean(runs, name) for name in type(cell.runs[0].cost).model_fields}
     share = _ratio(means["real_tokens"], means["padded_tokens"])
     cost = Cost(declared(cell), means, share, _peak(runs), devices)
@@ -105,7 +103,7 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
         note = f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(_devices(plain))}"
         return replace(cost, note=note)
     mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
-    ratios = [one for one in map(_ratio, map(_seconds, mine), map(_seconds, others)) if one is not None]
+    ratios = [ratio for ratio in map(_ratio, map(_seconds, mine), map(_seconds, others)) if ratio is not None]
     return replace(
         cost,
         measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, others))),
@@ -115,21 +113,19 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return flat
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings by dotted path."""
+    if not isinstance(value, Mapping):
+        return {prefix: list(value) if isinstance(value, tuple) else value}
+    items = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
+    return {name: leaf for path, inner in items for name, leaf in flat(inner, path).items()}
 
 
 def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
     """Values of the training protocol that differ, as ``name -> (shared, own)``; nested names are dotted."""
     if shared is None:
         return {}
-    a, b = _flat(shared), _flat(own)
-    for values in (a, b):
-        values.pop("epoch_scores", None)  # switched off where there is nothing to score; no setting of the training
-    return {name: (a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)}
+    a, b = flat(shared), flat(own)
+    # ``epoch_scores`` is switched off where there is nothing to score: no setting of the training.
+    names = sorted((a.keys() | b.keys()) - {"epoch_scores"})
+    return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regft_core.evaluate.findings import Plot
-from regft_core.report.page.formatting import some
+from regft_core.report.formatting import some
 from regft_core.report.read_grid import BlockData, block_title
 from regft_core.runs.records import FindingRecord, FoundTable
 from regft_core.statistics.bootstrap import seed_interval
@@ -62,22 +62,17 @@ class Found:
 
     block: str
     title: str
+    methods: tuple[str, ...]
     #: Of the numbers: by set, then by name.
     places: tuple[Place, ...]
-    #: (method, number per place or None)
-    rows: tuple[tuple[str, tuple[Number | None, ...]], ...]
+    #: (method, set, name) -> number
+    numbers: Mapping[tuple[str, str, str], Number]
     #: Place -> one table per method.
     tables: Mapping[Place, tuple[ShownTable, ...]]
     #: What a reader must know, and whom it is about.
     remarks: tuple[str, ...]
     #: Numbers that are drawn over the training sizes.
     over_sizes: tuple[str, ...] = ()
-
-    def of(self, place: str, name: str) -> Iterator[tuple[str, Number]]:
-        """Method and number of one set and name, where there is one."""
-        if (place, name) in self.places:
-            at = self.places.index((place, name))
-            yield from ((method, number) for method, numbers in self.rows if (number := numbers[at]) is not None)
 
 
 @dataclass(frozen=True)
@@ -98,14 +93,14 @@ def sections(
     data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
 ) -> tuple[EvaluationSection, ...]:
     """One section per evaluation that any method has; ``order`` holds the methods of each block as they are shown."""
-    found = []
+    sections = []
     for name in sorted({name for block in data for cell in block.cells.values() for name in cell.evaluations}):
         try:
-            found.append(_section(name, data, order, confidence, reference))
+            sections.append(_section(name, data, order, confidence, reference))
         except Exception as error:  # a plug-in may leave anything: it costs its own panel
             log.warning("evaluation %s cannot be shown", name, exc_info=True)
-            found.append(EvaluationSection(name, failed=f"{type(error).__name__}: {error}"))
-    return tuple(found)
+            sections.append(EvaluationSection(name, failed=f"{type(error).__name__}: {error}"))
+    return tuple(sections)
 
 
 def failures(data: Sequence[BlockData]) -> Iterator[str]:
@@ -116,67 +111,65 @@ def failures(data: Sequence[BlockData]) -> Iterator[str]:
             for name, finding in cell.evaluations.items():
                 for run in (run for run in finding.runs if run.status != "ok"):
                     errors.setdefault(name, {})[cell.method] = run.error
-        for name, own in errors.items():
-            yield f"Evaluation {name} failed on {block.name} for {some(list(own))}: {next(iter(own.values()))}"
+        for name, of in errors.items():
+            yield f"Evaluation {name} failed on {block.name} for {some(list(of))}: {next(iter(of.values()))}"
 
 
 def _section(
     name: str, data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
 ) -> EvaluationSection:
-    every = [cell.evaluations[name] for block in data for cell in block.cells.values() if name in cell.evaluations]
-    where = [run.environment for one in every for run in one.runs if run.environment]
+    files = [cell.evaluations[name] for block in data for cell in block.cells.values() if name in cell.evaluations]
+    where = {
+        tuple(run.environment[key] for key in ("name", "threads")) for f in files for run in f.runs if run.environment
+    }
     found = []
     for block in data:
         having = (method for method in order[block.name] if name in block.cells[method].evaluations)
         if runs := {method: block.cells[method].evaluations[name].runs for method in having}:
             found.append(_found(block, runs, confidence, reference))
-    environments = sorted({f"{here['name']}, {here['threads']} threads" for here in where})
-    first = every[0]
+    environments = tuple(sorted(f"{machine}, {threads} threads" for machine, threads in where))
+    first = files[0]
     return EvaluationSection(
-        name, first.description, first.options, first.machine_dependent, tuple(environments), tuple(found)
+        name, first.description, first.options, first.machine_dependent, environments, tuple(found)
     )
 
 
 def _found(block: BlockData, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
-    numbers, tables = ({m: _by_place(own, part) for m, own in runs.items()} for part in ("scalars", "tables"))
-
-    def places(found: Mapping[str, Mapping[Place, Any]]) -> list[Place]:
-        """By set, then what is about the run as a whole; otherwise in the order of appearance."""
-        named = dict.fromkeys(place for own in found.values() for place in own)
-        return sorted(named, key=lambda place: sets.index(place[0]) if place[0] in sets else len(sets))
-
+    # (place, name) by set, then what is about the run as a whole -> method -> seed -> number or table
+    scalars, tables = (
+        {
+            place: by_place[place]
+            for place in sorted(by_place, key=lambda at: sets.index(at[0]) if at[0] in sets else len(sets))
+        }
+        for by_place in (_by_place(runs, "scalars"), _by_place(runs, "tables"))
+    )
     limits = {name: bounds for run in records for name, bounds in run.ranges.items()}
-    rows = []
-    for method, own in numbers.items():
-        base = numbers.get(reference, {}) if method != reference else {}
-        cells = (
-            _number(own[place], limits.get(place[1], (None, None)), confidence, base.get(place, {}))
-            if place in own
-            else None
-            for place in places(numbers)
-        )
-        rows.append((method, tuple(cells)))
+    numbers = {}
+    for (place, name), by_method in scalars.items():
+        base = by_method.get(reference, {})
+        for method, values in by_method.items():
+            theirs = base if method != reference else {}
+            numbers[method, place, name] = _number(values, limits.get(name, (None, None)), confidence, theirs)
     shown: dict[Place, tuple[ShownTable, ...]] = {}
-    for place in places(tables):
-        having = {method: own[place] for method, own in tables.items() if place in own}
-        shown[place] = tuple(_table(method, own, confidence) for method, own in having.items())
-        theirs = having.get(reference, {})
-        apart = (_minus(method, own, theirs, confidence) for method, own in having.items() if method != reference)
+    for (place, name), by_method in tables.items():
+        shown[place, name] = tuple(_table(method, own, confidence) for method, own in by_method.items())
+        theirs = by_method.get(reference, {})
+        apart = [_minus(method, own, theirs, confidence) for method, own in by_method.items() if method != reference]
         if paired := tuple(table for table in apart if table is not None):
-            shown[place[0], f"{place[1]}, minus {reference}"] = paired
-    sizes = dict.fromkeys(name for run in records for name in run.over_sizes)
+            shown[place, f"{name}, minus {reference}"] = paired
+    sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
     title = block_title(block.task, block.size)
-    return Found(block.name, title, tuple(places(numbers)), tuple(rows), shown, _remarks(runs), tuple(sizes))
+    return Found(block.name, title, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
 
 
-def _by_place(runs: Sequence[FindingRecord], part: str) -> dict[Place, dict[int, Any]]:
-    """Place -> seed -> number or table, of the runs that have it."""
-    found: dict[Place, dict[int, Any]] = {}
-    for run in runs:
+def _by_place(runs: Mapping[str, Sequence[FindingRecord]], part: str) -> dict[Place, dict[str, dict[int, Any]]]:
+    """Place -> method -> seed -> number or table, of the runs that have it, in the order of appearance."""
+    found: dict[Place, dict[str, dict[int, Any]]] = {}
+    for method, run in ((method, run) for method, own in runs.items() for run in own):
         for place, named in getattr(run, part).items():
             for name, value in named.items():
-                found.setdefault((place, name), {})[run.seed] = value
+                found.setdefault((place, name), {}).setdefault(method, {})[run.seed] = value
     return found
 
 
@@ -211,7 +204,7 @@ def _table(method: str, tables: Mapping[int, FoundTable], confidence: float) -> 
             if interval := _interval([row[at] for row in own if row[at] is not None], confidence):
                 bands[i] = interval
     of = f"mean of {len(tables)} seeds" if len(tables) > 1 else f"seed {seed}"
-    return ShownTable(method, columns, _mean_rows(list(tables.values())), of, plot, bands, listed)
+    return ShownTable(method, columns, mean_rows(list(tables.values())), of, plot, bands, listed)
 
 
 def _by_name(tables: Iterable[FoundTable]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:
@@ -223,12 +216,24 @@ def _by_name(tables: Iterable[FoundTable]) -> dict[tuple[Any, ...], list[Sequenc
     return found
 
 
-def _mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
-    """Rows of the same name with the mean of every other column, by weight where there is one."""
+def mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
+    """Rows of the same name with the mean of every other column, by weight where there is one.
+
+    Text stays where all say the same.
+    """
     keys, columns, weight = tables[0].keys, tables[0].columns, tables[0].weight
-    at = None if weight is None else keys + columns[keys:].index(weight)
+    weighing = None if weight is None else keys + columns[keys:].index(weight)
+
+    def mean(rows: Sequence[Sequence[Any]], column: int) -> Any:
+        cells = [(row[column], 1.0 if weighing in (None, column) else row[weighing] or 0) for row in rows]
+        cells = [(value, share) for value, share in cells if value is not None]
+        if any(isinstance(value, str | bool) for value, _ in cells):
+            return cells[0][0] if len({value for value, _ in cells}) == 1 else None
+        total = sum(share for _, share in cells)
+        return sum(value * share for value, share in cells) / total if total else None
+
     return tuple(
-        (*name, *(_mean(rows, i, None if i == at else at) for i in range(keys, len(columns))))
+        (*name, *(mean(rows, column) for column in range(keys, len(columns))))
         for name, rows in _by_name(tables).items()
     )
 
@@ -258,22 +263,12 @@ def _minus(
     return ShownTable(method, (*first.columns[:keys], "difference", "low", "high"), tuple(rows), of, drawn, bands)
 
 
-def _mean(rows: Sequence[Sequence[Any]], column: int, weight: int | None) -> Any:
-    """Mean of the cells that are numbers, by ``weight``; text stays where all say the same."""
-    cells = [(row[column], 1.0 if weight is None else row[weight] or 0) for row in rows if row[column] is not None]
-    if any(isinstance(value, str | bool) for value, _ in cells):
-        return cells[0][0] if len({value for value, _ in cells}) == 1 else None
-    total = sum(share for _, share in cells)
-    return sum(value * share for value, share in cells) / total if total else None
-
-
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
     """What the evaluation remarked or could not do, each text once with the methods that it is about."""
     about: dict[str, dict[str, list[int]]] = {}
-    for method, own in runs.items():
-        for run in own:
-            for text in (*run.remarks, *([f"failed: {run.error}"] if run.status != "ok" else [])):
-                about.setdefault(text, {}).setdefault(method, []).append(run.seed)
+    for method, run in ((method, run) for method, own in runs.items() for run in own):
+        for text in (*run.remarks, *([f"failed: {run.error}"] if run.status != "ok" else [])):
+            about.setdefault(text, {}).setdefault(method, []).append(run.seed)
 
     def who(method: str, seeds: Sequence[int]) -> str:
         return method if len(seeds) == len(runs[method]) else f"{method} (seeds {', '.join(map(str, seeds))})"

@@ -33,36 +33,41 @@ def diagnostics(block: BlockData) -> Iterator[dict[str, Any]]:
 
 def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:
     """Rows of the table about data: one per set of a task, and the draws of each size."""
-    found: list[dict[str, Any]] = []
-    for task in dict.fromkeys(block.task for block in blocks):
-        own = [block for block in blocks if block.task == task]
-        found.append(
-            {
-                "task": task,
-                "described": own[0].described,
-                "validation": split_line(own[0].described.model_dump()),
-                "draws": [_draws(block) for block in own],
-                "max_length": own[0].lengths["max_length"],
-                "windows": own[0].lengths.get("windows", 1),
-                "lengths": _length_rows(own[0].lengths),
-            }
-        )
-    return found
+    by_task: dict[str, list[BlockData]] = {}
+    for block in blocks:
+        by_task.setdefault(block.task, []).append(block)
+    return [
+        {
+            "task": task,
+            "described": own[0].described,
+            "validation": split_line(own[0].described.model_dump()),
+            "draws": [_draws(block) for block in own],
+            "max_length": own[0].lengths["max_length"],
+            "windows": own[0].lengths.get("windows", 1),
+            # One line per set and way of reading.
+            "lengths": [
+                {"set": name, "pairs": mode if "separately" in measured else ""}
+                | {"share": lengths.share(measured[mode]["cut"])}
+                | {"rows": measured["rows"], "measured": measured["measured"], **measured[mode]}
+                for name, measured in lengths.in_order(own[0].lengths["sets"]).items()
+                for mode in ("jointly", "separately")
+                if mode in measured
+            ],
+        }
+        for task, own in by_task.items()
+    ]
 
 
 def _draws(block: BlockData) -> dict[str, Any]:
     entries = list(block.subsample.seeds.values())
-    labels: dict[str, tuple[int, int]] = {}
-    for label in (entries[0].label_counts or {}) if entries else {}:
-        counts = [(entry.label_counts or {})[label] for entry in entries]
-        labels[label] = (min(counts), max(counts))
-    sets = list(entries[0].duplicates_with) if entries else []
-    overlap = {name: max(entry.duplicates_with[name] for entry in entries) for name in sets}
+    counts = [entry.label_counts or {} for entry in entries]
+    labels = {label: [count[label] for count in counts] for label in (counts[0] if counts else ())}
+    overlap = {name: max(e.duplicates_with[name] for e in entries) for name in entries[0].duplicates_with}
     return {
         "size": block.size,
         "n": block.subsample.n,
         "stratified": block.subsample.stratified,
-        "labels": labels,
+        "labels": {label: (min(values), max(values)) for label, values in labels.items()},
         "overlap": {name: count for name, count in overlap.items() if count},
     }
 
@@ -94,8 +99,8 @@ def truncated(blocks: Sequence[BlockData]) -> tuple[str, ...]:
     texts = []
     for task, (found, modes) in lengths_by_task(blocks).items():
         sets = {name: lengths.in_use(measured, modes) for name, measured in lengths.in_order(found["sets"]).items()}
-        train = max(sets["train"].values(), key=lambda one: one["cut"])
-        cut = {name: max(one["cut"] for one in readings.values()) for name, readings in sets.items()}
+        train = max(sets["train"].values(), key=lambda reading: reading["cut"])
+        cut = {name: max(reading["cut"] for reading in readings.values()) for name, readings in sets.items()}
         worst = max((name for name in cut if name != "train"), key=lambda name: cut[name])
         texts.append(
             f"{task}: {lengths.setting(found)} cuts {lengths.share(train['cut'])} of the training rows "
@@ -103,18 +108,6 @@ def truncated(blocks: Sequence[BlockData]) -> tuple[str, ...]:
             f"and {lengths.share(cut[worst])} of {worst}."
         )
     return tuple(texts)
-
-
-def _length_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Lines of the page's table: one per set and way of reading."""
-    return [
-        {"set": name, "pairs": mode if "separately" in measured else "", "share": lengths.share(measured[mode]["cut"])}
-        | {"rows": measured["rows"], "measured": measured["measured"]}
-        | dict(measured[mode])
-        for name, measured in lengths.in_order(found["sets"]).items()
-        for mode in ("jointly", "separately")
-        if mode in measured
-    ]
 
 
 # --------------------------------------------------------------------------------------------- tuning
@@ -126,19 +119,19 @@ class TunedArm:
 
     block: str
     method: str
-    #: Trials of every seed; 0 for an arm of which nothing was tuned.
-    trials: int
-    failed: int
-    #: ``split`` or ``dev_as_published``; empty without trials.
-    selection: str
-    per: str
     metric: str
+    #: Trials of every seed; 0 for an arm of which nothing was tuned.
+    trials: int = 0
+    failed: int = 0
+    #: ``split`` or ``dev_as_published``; empty without trials.
+    selection: str = ""
+    per: str = ""
     #: (settings in words, seeds that took them), the most frequent first.
-    chosen: tuple[tuple[str, int], ...]
+    chosen: tuple[tuple[str, int], ...] = ()
     #: (k, expected best score of k trials, mean over seeds), without bias; on the rows that chose.
-    curve: tuple[tuple[int, float], ...]
+    curve: tuple[tuple[int, float], ...] = ()
     #: Mean over seeds of the seconds that all trials took.
-    seconds: float
+    seconds: float = 0.0
 
     @property
     def shown(self) -> list[tuple[int, float]]:
@@ -159,26 +152,24 @@ def _tuned(block: BlockData, cell: CellData) -> TunedArm:
     primary = block.described.primary
     tuned = [run.tuned for run in cell.finetune.runs if run.tuned]
     if not tuned:
-        return TunedArm(block.name, cell.method, 0, 0, "", "", primary, (), (), 0.0)
-    first = tuned[0]
+        return TunedArm(block.name, cell.method, primary)
     return TunedArm(
-        block=block.name,
-        method=cell.method,
-        trials=len(first.trials),
-        failed=sum(trial.score is None for one in tuned for trial in one.trials),
-        selection=first.selection,
-        per=first.per,
-        metric=primary,
-        chosen=tuple(Counter(described(one.values) for one in tuned).most_common()),
-        curve=_best_of_k(tuned, primary),
-        seconds=sum(one.seconds for one in tuned) / len(tuned),
+        block.name,
+        cell.method,
+        primary,
+        trials=len(tuned[0].trials),
+        failed=sum(trial.score is None for run in tuned for trial in run.trials),
+        selection=tuned[0].selection,
+        per=tuned[0].per,
+        chosen=tuple(Counter(described(run.values) for run in tuned).most_common()),
+        curve=best_of_k(tuned, primary),
+        seconds=sum(run.seconds for run in tuned) / len(tuned),
     )
 
 
-def _best_of_k(tuned: Sequence[Tuned], metric: str) -> tuple[tuple[int, float], ...]:
+def best_of_k(tuned: Sequence[Tuned], metric: str) -> tuple[tuple[int, float], ...]:
     """Expected best of 1 to all trials; only up to the number that finished for every seed."""
     sign = 1.0 if metrics.higher_is_better(metric) else -1.0
-    scores = [[sign * trial.score for trial in one.trials if trial.score is not None] for one in tuned]
-    most = min(map(len, scores))
-    curves = [expected_max_curve(values) for values in scores] if most else []
-    return tuple((k, sign * sum(curve[k - 1] for curve in curves) / len(curves)) for k in range(1, most + 1))
+    scores = [[sign * trial.score for trial in run.trials if trial.score is not None] for run in tuned]
+    curves = [expected_max_curve(values) for values in scores] if all(scores) else []
+    return tuple((k, sign * sum(values) / len(values)) for k, values in enumerate(zip(*curves), 1))

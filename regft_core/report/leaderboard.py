@@ -13,9 +13,10 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
+from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
 from regft_core.report.model import Block, Report, Role, Row
-from regft_core.report.page.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
 from regft_core.report.sentences import looked_at
+from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
 
 #: A method this many times farther from the best than the median is does not stretch the scale.
@@ -56,6 +57,8 @@ class Line:
     #: 1 is the best mean; equal means share it. None without a finished run.
     rank: int | None
     row: Row
+    #: Its score on the validation set; None without a finished run.
+    dev: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -81,25 +84,24 @@ class Board:
 def leaderboard(block: Block, reference: str | None = None) -> Board:
     """Sort and rank the methods of ``block``."""
     sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
-    means = {row.method: _mean(row, block.primary) for row in block.rows}
-    rows = sorted(block.rows, key=lambda row: math.inf if math.isnan(means[row.method]) else sign * means[row.method])
-    order = [round(means[row.method], 12) for row in rows]
-    ranks = [None if math.isnan(mean) else 1 + order.index(mean) for mean in order]
-    lines = tuple(Line(rank, row) for rank, row in zip(ranks, rows, strict=True))
-    return Board(block, lines, tuple(_columns(block, rows, reference)), *_scale(rows, block.primary, sign))
+    scores = [(row, row.scores["dev"][block.primary].estimate if row.n_ok else None) for row in block.rows]
+    scores.sort(key=lambda scored: math.inf if scored[1] is None else sign * scored[1].mean)
+    means = [None if dev is None else round(dev.mean, 12) for _, dev in scores]
+    lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
+    columns = tuple(_columns(block, [line.row for line in lines], reference))
+    return Board(block, lines, columns, *_scale([line.dev for line in lines if line.dev is not None], sign))
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
     """The columns beside the methods' names, in their order."""
 
     def column(head: str, small: str, cell: Callable[[Row], Cell]) -> Column:
-        return Column(head, small, tuple(cell(row) for row in rows))
+        return Column(head, small, tuple(map(cell, rows)))
 
     for name in block.sets:
         if any(name in row.scores for row in rows):
-            bounds = name == "dev"
-            small = block.primary if bounds else "OOD"
-            yield column(name, small, lambda row, name=name, bounds=bounds: _score(block, row, name, bounds))  # type: ignore[misc]
+            small = block.primary if name == "dev" else "OOD"
+            yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
     roles: tuple[tuple[Role, str], ...] = (("control", "vs control"), ("reference", f"vs {reference}"))
     for role, head in roles:
         if any(row.against(role) for row in rows):
@@ -109,20 +111,17 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
     yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{row.n_expected}", row.n_ok, style=DOWN * bool(row.failed)))
 
 
-def _score(block: Block, row: Row, name: str, bounds: bool) -> Cell:
-    found = row.scores.get(name, {}).get(block.primary)
-    if found is None or not found.estimate.n:
+def _score(block: Block, row: Row, name: str) -> Cell:
+    """The mean, on the validation set with its interval beside it, and whether it is no better than a constant."""
+    if not row.n_ok:
         return Cell(NOT_AVAILABLE)
-    by = row.no_better(block.primary).get(name)
-    span = interval(found.interval, block.primary)
-    return Cell(
-        score(found.estimate.mean, block.primary),
-        found.estimate.mean,
-        span if bounds else "",
-        BELOW_MARK if by else "",
-        DOWN if by else "",
-        (BELOW if block.primary in by else f"{BELOW} (by {listed(by)})") if by else "" if bounds else span,
-    )
+    estimate, by = row.scores[name][block.primary].estimate, row.no_better(block.primary).get(name)
+    span, title = interval(estimate.interval, block.primary), ""
+    if by:
+        title = BELOW if block.primary in by else f"{BELOW} (by {listed(by)})"
+    beside, title = (span, title) if name == "dev" else ("", title or span)
+    mark, style = (BELOW_MARK, DOWN) if by else ("", "")
+    return Cell(score(estimate.mean, block.primary), estimate.mean, beside, mark, style, title)
 
 
 def _against(row: Row, role: Role) -> Cell:
@@ -147,12 +146,18 @@ def _measured(row: Row) -> Cell:
 
 def alerts(report: Report, block: Block) -> list[str]:
     """What needs an action before anybody relies on the block, in sentences."""
+
+    def seeds_of(count: Callable[[Row], int]) -> str:
+        """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
+        some_of = [(row, count(row)) for row in block.rows if count(row)]
+        return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in some_of])
+
     found = []
     if block.mixed_environments:
         found.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    if failed := _seeds_of(block, lambda row: len(row.failed)):
+    if failed := seeds_of(lambda row: len(row.failed)):
         found.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
-    if collapsed := _seeds_of(block, lambda row: len(row.collapsed)):
+    if collapsed := seeds_of(lambda row: len(row.collapsed)):
         found.append(f"Collapsed ({BELOW}): {collapsed}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
@@ -160,13 +165,7 @@ def alerts(report: Report, block: Block) -> list[str]:
         shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
         found.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
     found += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
-    return found + list(looked_at([block]))
-
-
-def _seeds_of(block: Block, count: Callable[[Row], int]) -> str:
-    """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
-    found = [(row, count(row)) for row in block.rows]
-    return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in found if number])
+    return [*found, *looked_at([block])]
 
 
 def legend() -> str:
@@ -174,20 +173,14 @@ def legend() -> str:
     return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
 
 
-def _mean(row: Row, metric: str) -> float:
-    found = row.scores.get("dev", {}).get(metric)
-    return found.estimate.mean if found is not None and found.estimate.n else math.nan
-
-
-def _scale(rows: Sequence[Row], metric: str, sign: float) -> tuple[float, float]:
+def _scale(scores: Sequence[Estimate], sign: float) -> tuple[float, float]:
     """From the intervals of all methods but those that are far behind, which would squeeze the others."""
-    scores = [row.scores["dev"][metric] for row in rows if not math.isnan(_mean(row, metric))]
     if not scores:
         return 0.0, 1.0
-    behind = np.array([sign * s.estimate.mean for s in scores])
+    behind = np.array([sign * estimate.mean for estimate in scores])
     behind = behind - behind.min()
     near = behind <= FAR * max(float(np.median(behind)), 1e-12)
-    ends = [end for s, kept in zip(scores, near, strict=True) if kept for end in (s.interval or (s.estimate.mean,))]
+    ends = [end for e, close in zip(scores, near, strict=True) if close for end in (e.interval or (e.mean,))]
     low, high = min(ends), max(ends)
     margin = 0.04 * (high - low) or 0.01 * (abs(high) or 1.0)
     return low - margin, high + margin

@@ -10,7 +10,7 @@ from regft_core import metrics
 from regft_core.report.costs import Cost
 from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.facts import TunedArm
-from regft_core.report.interim import Looked
+from regft_core.report.looks import Look
 from regft_core.report.published.model import PublishedTable
 from regft_core.report.read_grid import block_title
 from regft_core.statistics.bootstrap import Estimate
@@ -35,11 +35,6 @@ class Score:
     estimate: Estimate
     #: Score of the best answer that ignores the input.
     majority: float
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The two-level interval; None below two seeds, whose spread nobody knows."""
-        return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
 
     @property
     def no_better(self) -> bool:
@@ -76,12 +71,7 @@ class Comparison(Pair):
     #: Declared compute of the method relative to the other's.
     compute_ratio: float | None
     #: The looks so far, which the family's error is shared among; None for the one that was planned.
-    look: Looked | None = None
-
-    @property
-    def pointwise(self) -> tuple[float, float] | None:
-        """The interval of this difference alone, as ``Score.interval``; it is drawn and has no word."""
-        return (self.estimate.low, self.estimate.high) if self.estimate.n > 1 else None
+    look: Look | None = None
 
 
 @dataclass(frozen=True)
@@ -247,11 +237,8 @@ class AcrossTasks:
     #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
     #: None when a block has no score of it.
     mean_rank: Interval | None
-    iqm: Interval | None
     #: Mean difference to the reference, when all blocks have the same primary metric.
     difference: Interval | None
-    #: Chance that one run of it scores above one run of the reference on a random block.
-    improvement: Interval | None
     failures: FailureRate
     #: role -> verdict word -> number of development-set comparisons
     words: Mapping[str, Mapping[str, int]]
@@ -321,8 +308,6 @@ class Report:
     across: tuple[AcrossTasks, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
-    #: Arms that train the encoder and are not shown to beat the best that does not, in sentences.
-    unbeaten: tuple[str, ...]
     #: What says that this is not the experiment of the paper that its preset is named after; empty otherwise.
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.

@@ -6,6 +6,7 @@ verdicts: corrected for the comparisons of its family and, where it was looked a
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +21,13 @@ from regft_core.evaluate.ood import positive_of
 from regft_core.io.reading import read_json
 from regft_core.names import duration
 from regft_core.report.compare import opposites, point_of
-from regft_core.report.interim import Looks, digests
+from regft_core.report.formatting import number, some
+from regft_core.report.looks import Looks, digests
 from regft_core.report.model import Pair
-from regft_core.report.page.formatting import number, some
 from regft_core.runs.work import JudgedRows, Work
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.files import RESULTS
-from regft_core.settings.grid import Cell, parse_size
+from regft_core.settings.grid import Cell
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
 from regft_core.statistics.arms import Arms
@@ -35,6 +36,7 @@ from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 
 #: Below this a pilot says next to nothing about the spread.
 PILOT = 3
+HEADS = ("seeds", "verdict", "spread", "floor", "detected", "needed", "safe", "runs to add", "steps", "time")
 
 
 @dataclass(frozen=True)
@@ -82,38 +84,35 @@ def needs(
     reported = read_json(file) if file.is_file() else {}
     pairs = [pair for name in names for pair in opposites(name, project.methods, names, config.reference)]
     found = []
-    for task in project.params.grid.tasks:
-        for size in sizes_of(project.params, task):
-            metric, keys, arms = _pilot(project.root, task, size, names)
-            runs = {pair: digests(keys.get(pair.method, {}), keys.get(pair.other, {})) for pair in pairs}
-            for pair in pairs:
-                family = [other for other in pairs if other.role == pair.role]
-                before = [seen.before(f"{task}-{size}", one.method, one.other, runs[one]) for one in family]
-                earlier = max(map(len, before))
-                # The planned first look has the whole error; a later one its share.
-                parts = 1 if earlier == 0 and config.looks == "planned" else shares(earlier + 1)
-                confidence = 1 - (1 - config.confidence) / parts
-                need = Need(pair, Cell(pair.method, task, size), len(family), earlier, confidence)
-                if arms is not None and len(runs[pair]) > 1:
-                    own = reported.get(f"{task}-{size}", {}).get(pair.method, {})
-                    estimate = arms.difference(pair.method, pair.other)
-                    plan = plan_seeds(
-                        difference / metrics.find(metric).factor, arms.sample(pair.method, pair.other), len(family),
-                        1 - confidence, point_of(metric, [arms.one(pair.other).mean]),
-                        grid_seeds=len(project.params.grid.seeds),
-                    )  # fmt: skip
-                    need = replace(need, estimate=estimate, plan=plan, metric=metric, word=_word(own, pair, estimate))
-                    if plan.safe is not None:
-                        added = [max(0, plan.safe - len(keys[name])) for name in (pair.method, pair.other)]
-                        cells = [need.cell, Cell(pair.other, task, size)]
-                        steps, time = (_sum([of(one) for one in cells], added) for of in (costs.get, seconds))
-                        need = replace(need, runs=sum(added), steps=steps, seconds=time)
-                found.append(need)
+    for task, size in ((t, size) for t in project.params.grid.tasks for size in sizes_of(project.params, t)):
+        cells = {name: Cell(name, task, size) for name in names}
+        metric, keys, arms = _pilot(Work(project.root), task, cells.values())
+        runs = {pair: digests(keys.get(pair.method, {}), keys.get(pair.other, {})) for pair in pairs}
+        for pair in pairs:
+            family = [other for other in pairs if other.role == pair.role]
+            earlier = max(len(seen.before(f"{task}-{size}", p.method, p.other, runs[p])) for p in family)
+            # The planned first look has the whole error; a later one its share.
+            parts = 1 if earlier == 0 and config.looks == "planned" else shares(earlier + 1)
+            error = (1 - config.confidence) / parts
+            need = Need(pair, cells[pair.method], len(family), earlier, 1 - error)
+            if arms is not None and len(runs[pair]) > 1:
+                estimate, sample = arms.difference(pair.method, pair.other), arms.sample(pair.method, pair.other)
+                wanted, point = difference / metrics.find(metric).factor, point_of(metric, [arms.one(pair.other).mean])
+                grid_seeds = len(project.params.grid.seeds)
+                plan = plan_seeds(wanted, sample, len(family), error, point, grid_seeds=grid_seeds)
+                word = _word(reported.get(f"{task}-{size}", {}).get(pair.method, {}), pair, estimate)
+                need = replace(need, estimate=estimate, plan=plan, metric=metric, word=word)
+                if plan.safe is not None:
+                    added = {cells[name]: max(0, plan.safe - len(keys[name])) for name in (pair.method, pair.other)}
+                    steps, time = _total(costs.get, added), _total(seconds, added)
+                    need = replace(need, runs=sum(added.values()), steps=steps, seconds=time)
+            found.append(need)
     return found
 
 
-def _sum(each: Sequence[float | None], counts: Sequence[int]) -> float | None:
-    return None if None in each else sum((one or 0.0) * count for one, count in zip(each, counts, strict=True))
+def _total(of: Callable[[Cell], float | None], runs: Mapping[Cell, int]) -> float | None:
+    each = [(of(cell), count) for cell, count in runs.items()]
+    return None if any(value is None for value, _ in each) else sum((value or 0.0) * count for value, count in each)
 
 
 def _word(reported: Mapping[str, Any], pair: Pair, estimate: Estimate) -> str | None:
@@ -123,17 +122,15 @@ def _word(reported: Mapping[str, Any], pair: Pair, estimate: Estimate) -> str | 
     return str(found["verdict"]) if same else None
 
 
-def _pilot(
-    root: Path, task: str, size: int | str, names: Sequence[str]
-) -> tuple[str, dict[str, dict[int, str]], Arms | None]:
+def _pilot(work: Work, task: str, cells: Any) -> tuple[str, dict[str, dict[int, str]], Arms | None]:
     """(primary metric, method -> seed -> key, scores) of what was evaluated; methods that were not are left out."""
-    work, keys, predictions = Work(root), dict[str, dict[int, str]](), dict[str, dict[int, Any]]()
+    keys, predictions = dict[str, dict[int, str]](), dict[str, dict[int, Any]]()
     try:
         described = work.task(task)
     except DataError:
         return "", keys, None
     rows = JudgedRows(described.folded)
-    for cell in (Cell(name, task, parse_size(size)) for name in names):
+    for cell in cells:
         try:
             result = work.evaluation(cell)
         except DataError:
@@ -157,28 +154,25 @@ def table(found: Sequence[Need], difference: float) -> str:
     if not found:
         return "no pair of methods to compare: list the reference and a method"
     shown, lines = Table(box=None, pad_edge=False), []
-    for head in ("pair", "task"):
-        shown.add_column(head, no_wrap=True)
-    for head in ("seeds", "verdict", "spread", "floor", "detected", "needed", "safe", "runs to add", "steps", "time"):
-        shown.add_column(head, justify="right", no_wrap=True)
+    for head in ("pair", "task", *HEADS):
+        shown.add_column(head, justify="right" if head in HEADS else "left", no_wrap=True)
     for need in found:
         if need.plan is not None and need.estimate is not None:
             scale = metrics.find(need.metric).factor
             sizes = (need.estimate.seed_deviation, need.plan.floor, need.plan.shown)
             shown.add_row(
                 f"{need.pair.method} - {need.pair.other} ({need.pair.role})", f"{need.cell.task}-{need.cell.size}",
-                str(need.estimate.n), need.word or "-", *(number(one * scale, 2) for one in sizes),
-                *("never" if one is None else str(one) for one in (need.plan.seeds, need.plan.safe)),
+                str(need.estimate.n), need.word or "-", *(number(size * scale, 2) for size in sizes),
+                *("never" if seeds is None else str(seeds) for seeds in (need.plan.seeds, need.plan.safe)),
                 "-" if need.runs is None else str(need.runs), "-" if need.steps is None else f"{need.steps:,.0f}",
                 "-" if need.seconds is None else duration(need.seconds),
             )  # fmt: skip
     if shown.row_count:
-        console = Console(width=10_000, color_system=None)
-        with console.capture() as text:
-            console.print(shown)
+        console = Console(width=10_000, color_system=None, file=io.StringIO(), record=True)
+        console.print(shown)
         lines += [
             f"seeds that detect a true difference of {difference:g} points 80% of the time, at the report's confidence",
-            *(line.rstrip() for line in text.get().splitlines()),
+            *(line.rstrip() for line in console.export_text().splitlines()),
             f"spread: over the seeds at hand; needed: if that is the true one; safe: if it is at the upper end of its "
             f"80% interval; floor: detected with {LIMIT} seeds; detected: with the grid's. never: below the floor.",
         ]

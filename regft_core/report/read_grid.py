@@ -6,8 +6,9 @@ directory listing. Every missing or contradictory file is an error that names th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,51 @@ from regft_core.runs.records import (
     TrainingManifest,
 )
 from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
+from regft_core.schema.method import Method
+from regft_core.schema.params import SmallScale
+from regft_core.schema.report import ReportConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import read_contamination, sentences
+from regft_core.settings.project import LeftOut
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A grid as a report sees it; nothing else in ``work/`` is read.
+
+    Attributes:
+        training: the shared training protocol, for the list of what methods override; the reference method's own when
+            absent. ``task_training``: that protocol as single tasks change it.
+        looks: the file that remembers looks at earlier seeds; without it every look is the first.
+        failed: cells of the grid (``method/task/size``) that have no result, with the reasons.
+        small_scale: marks page, terminal and ``results.json`` as not the paper's experiment.
+        left_out: declared out-of-distribution sets that are not evaluated on (``Project.left_out``).
+    """
+
+    root: Path
+    cells: Sequence[Cell]
+    seeds: Sequence[int]
+    config: ReportConfig
+    methods: Mapping[str, Method]
+    training: TrainingConfig | None = None
+    task_training: Mapping[str, TrainingConfig] = field(default_factory=dict)
+    looks: Path | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    small_scale: SmallScale | None = None
+    left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+
+    @cached_property
+    def shared(self) -> dict[str, Any] | None:
+        """The shared protocol as plain values."""
+        return self.training.model_dump(mode="json") if self.training is not None else None
+
+    @cached_property
+    def on_tasks(self) -> dict[str, dict[str, Any]]:
+        """Task -> the shared protocol with what the task changes."""
+        return {task: training.model_dump(mode="json") for task, training in self.task_training.items()}
 
 
 def block_title(task: str, size: str) -> str:
@@ -60,6 +102,11 @@ class CellData:
         """Whether it answers without reading the input: a line of reference."""
         return not self.finetune.reads_text
 
+    @property
+    def keys(self) -> dict[int, str]:
+        """Seed -> key of its run."""
+        return {run.seed: run.key for run in self.runs}
+
 
 @dataclass(frozen=True)
 class BlockData:
@@ -74,7 +121,7 @@ class BlockData:
     lengths: Mapping[str, Any]
     #: set -> [n] gold labels, shared by all runs
     gold: Mapping[str, Array]
-    #: set whose seeds are judged on rows of their own (folds) -> seed -> rows of ``gold``
+    #: set whose seeds are evaluated on rows of their own (folds) -> seed -> rows of ``gold``
     judged: Mapping[str, Mapping[int, Array]]
     #: set with groups -> [n] index of each row's group
     groups: Mapping[str, Array]
@@ -82,9 +129,9 @@ class BlockData:
     positive: Mapping[str, int | None]
     cells: Mapping[str, CellData]
     #: What weakens the block because an encoder was trained on it or on one of its sets, in sentences
-    contaminated: tuple[str, ...] = ()
+    contaminated: tuple[str, ...]
     #: Methods of the grid that have no result here.
-    absent: tuple[str, ...] = ()
+    absent: tuple[str, ...]
 
     @property
     def modes(self) -> list[str]:
@@ -98,67 +145,56 @@ class BlockData:
         return f"{self.task}-{self.size}"
 
 
-def read_grid(
-    root: Path, cells: Iterable[Cell], seeds: Sequence[int], searching: Iterable[str] = ()
-) -> list[BlockData]:
+def read_grid(inputs: Inputs) -> list[BlockData]:
     """Return one block per (task, size), tasks and sizes in the order in which the grid first names them.
-
-    ``searching`` names the methods with phases before fine-tuning.
 
     Raises:
         DataError: a file is missing, unreadable or contradicts another; the message names the stage.
     """
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in dict.fromkeys(cells):
-        groups.setdefault((cell.task, str(cell.size)), []).append(cell)
-    order = list(dict.fromkeys(task for task, _ in groups))
-    named, contamination = set(searching), read_contamination(root)
-    blocks = []
-    for (task, size), own in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
-        block = _block(Work(root), task, size, own, seeds, named)
-        manifests = [cell.finetune for cell in block.cells.values() if cell.finetune.reads_encoder]
-        sets = [name for name in block.described.sets if name != "dev"]
-        texts = [
-            text
-            for encoder in dict.fromkeys(one.model.name for one in manifests if one.model)
-            for text in sentences(encoder, task, contamination.of(encoder, [task, *sets]), sets)
-        ]
-        blocks.append(replace(block, contaminated=tuple(texts)))
-    return blocks
+    blocks: dict[tuple[str, str], list[Cell]] = {}
+    for cell in dict.fromkeys(inputs.cells):
+        blocks.setdefault((cell.task, str(cell.size)), []).append(cell)
+    order = list(dict.fromkeys(task for task, _ in blocks))
+    places = sorted(blocks, key=lambda place: order.index(place[0]))
+    return [_block(inputs, task, size, blocks[task, size]) for task, size in places]
 
 
-def _block(work: Work, task: str, size: str, cells: list[Cell], seeds: Sequence[int], named: set[str]) -> BlockData:
+def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData:
+    work = Work(inputs.root)
     described, lengths, subsample = work.task(task), work.lengths(task), work.subsample(task, size)
-    if undrawn := [seed for seed in seeds if str(seed) not in subsample.seeds]:
+    if undrawn := [seed for seed in inputs.seeds if str(seed) not in subsample.seeds]:
         what = f"no training rows were drawn for seeds {undrawn} of the grid"
         raise wrong(work.subsample_file(task, size), what, "subsample", "rows-missing")
-    drawn = {str(seed): subsample.seeds[str(seed)] for seed in seeds}
     rows = {name: JudgedRows(name == "dev" and described.folded) for name in described.sets}
-    read = {cell.method: _cell(work, cell, seeds, cell.method in named, described, rows) for cell in cells}
-    group_of, seen = work.groups(task), {name: one for name, one in rows.items() if len(one.gold)}
-    groups = {name: one.groups(group_of.get(name, {})) for name, one in seen.items()}
+    read = {cell.method: _cell(inputs, work, cell, described, rows) for cell in cells}
+    group_of, seen = work.groups(task), {name: own for name, own in rows.items() if len(own.gold)}
+    groups = {name: own.groups(group_of.get(name, {})) for name, own in seen.items()}
+    failed = [cell.split("/") for cell in inputs.failed]
     return BlockData(
         task,
         size,
         described,
-        subsample.model_copy(update={"seeds": drawn}),
+        subsample.model_copy(update={"seeds": {str(seed): subsample.seeds[str(seed)] for seed in inputs.seeds}}),
         lengths,
-        gold={name: one.gold for name, one in seen.items()},
-        judged={name: judged for name, one in seen.items() if (judged := one.judged) is not None},
+        gold={name: own.gold for name, own in seen.items()},
+        judged={name: judged for name, own in seen.items() if (judged := own.judged) is not None},
         groups={name: indices for name, indices in groups.items() if indices is not None},
         positive={name: positive_of(described, name) for name in described.sets},
         cells=read,
+        contaminated=tuple(_contaminated(inputs.root, task, described, read.values())),
+        absent=tuple(method for method, *place in failed if place == [task, size]),
     )
 
 
-def _cell(
-    work: Work,
-    cell: Cell,
-    seeds: Sequence[int],
-    searches: bool,
-    described: PreparedTask,
-    rows: Mapping[str, JudgedRows],
-) -> CellData:
+def _contaminated(root: Path, task: str, described: PreparedTask, cells: Any) -> Iterator[str]:
+    sets, table = [name for name in described.sets if name != "dev"], read_contamination(root)
+    models = (cell.finetune.model for cell in cells if cell.finetune.reads_encoder)
+    for encoder in dict.fromkeys(model.name for model in models if model):
+        yield from sentences(encoder, task, table.of(encoder, [task, *sets]), sets)
+
+
+def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows: Mapping[str, JudgedRows]) -> CellData:
+    seeds, searches = inputs.seeds, bool(inputs.methods[cell.method].earlier)
     finetune, search = work.finetune(cell), work.search(cell) if searches else None
     records = {run.seed: run for run in work.evaluation(cell).runs}
     trained = {run.seed: run for run in finetune.runs}
@@ -179,14 +215,12 @@ def _cell(
                 what = f"its rows or gold labels differ from those of other runs on {name}, so runs cannot be paired"
                 raise wrong(work.predictions_file(cell, record.seed, name), what, stage, "rows-differ")
             predictions.setdefault(record.seed, {})[name] = found.predicted
-    stages = ("finetune", "search") if search is not None else ("finetune",)
+    stages = ("finetune", "search") if searches else ("finetune",)
     curves = [points for one in stages if (points := work.curves(one, cell, seeds)) is not None]
-    findings = {
-        name: finding.model_copy(
-            update={"runs": sorted((r for r in finding.runs if r.seed in seeds), key=lambda r: seeds.index(r.seed))}
-        )
-        for name, finding in work.findings(cell).items()
-    }
+    findings = {}
+    for name, finding in work.findings(cell).items():
+        runs = {run.seed: run for run in finding.runs}
+        findings[name] = finding.model_copy(update={"runs": [runs[seed] for seed in seeds if seed in runs]})
     return CellData(
         cell.method,
         tuple(records[seed] for seed in seeds),

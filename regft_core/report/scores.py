@@ -10,33 +10,26 @@ from regft_core import metrics as known_metrics
 from regft_core.errors import DataError
 from regft_core.hooks.listed import in_the_way_of_export
 from regft_core.hooks.registry import discover
-from regft_core.report.compare import (
-    compared,
-    controlled_methods,
-    opponents,
-    opposites,
-    same_runs,
-)
+from regft_core.report.compare import compared, controlled_methods, opponents, opposites, same_runs
 from regft_core.report.costs import cost_of, overrides, plain_cell
 from regft_core.report.decide import decide
-from regft_core.report.inputs import Inputs, MethodMeta
-from regft_core.report.interim import Looks
+from regft_core.report.looks import Looks
 from regft_core.report.model import Block, Row, Score
-from regft_core.report.read_grid import BlockData, CellData
+from regft_core.report.read_grid import BlockData, CellData, Inputs
+from regft_core.schema.method import Method
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
-from regft_core.statistics.over_tasks import RankSet, rank_sets
+from regft_core.statistics.over_tasks import rank_sets
 
 #: Recorded and recomputed metrics may differ by rounding only.
 TOLERANCE = 1e-6
 
 
-def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: str) -> list[str]:
+def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str) -> list[str]:
     """The reference first, then methods in the order of the grid, each followed by its controls."""
-    targets = {name: controlled_methods(name, methods, names) for name in names}
-    parents = {name: found[0] if found else None for name, found in targets.items()}
-    found: list[str] = []
+    parents = {name: next(iter(controlled_methods(name, methods, names)), None) for name in names}
+    found: list[str] = [reference] if reference in names else []
 
     def add(name: str) -> None:
         if name not in found:
@@ -45,12 +38,8 @@ def ordered(names: Sequence[str], methods: Mapping[str, MethodMeta], reference: 
                 if parents[other] == name:
                     add(other)
 
-    if reference in names:
-        found.append(reference)
-    for name in names:
-        if parents[name] is None:
-            add(name)
-    for name in names:  # methods that name each other as controls have no root
+    # Methods that name each other as controls have no root: they come last.
+    for name in sorted(names, key=lambda name: parents[name] is not None):
         add(name)
     return found
 
@@ -61,32 +50,31 @@ def build_block(data: BlockData, inputs: Inputs, *, looks: Looks | None = None, 
     Raises:
         DataError: predictions do not give the recorded metrics.
     """
-    methods, config, seeds = inputs.methods, inputs.config, inputs.seeds
-    shared_training = inputs.on_tasks.get(data.task, inputs.shared)
-    described = data.described
+    methods, config, described = inputs.methods, inputs.config, data.described
     sets = {name: described.sets[name].n for name in ["dev", *described.sets]}
-    metrics = tuple(described.metrics)
     # A set without any finished run has no gold labels here, and no scores.
     arms = {
-        (name, metric): arms_of(data, name, metric, config, seeds)
+        (name, metric): arms_of(data, name, metric, config, inputs.seeds)
         for name in sets
         if name in data.gold
-        for metric in metrics
+        for metric in described.metrics
     }
-    reference = data.cells.get(config.reference)
-    if shared_training is None and reference is not None:
-        shared_training = reference.finetune.training
+    judging = {name: own for (name, metric), own in arms.items() if metric == described.primary}
     names = ordered(list(data.cells), methods, config.reference)
-    judging = {name: found for (name, metric), found in arms.items() if metric == described.primary}
     opposed = [name for name in names if not data.cells[name].constant]
     pairs = [pair for name in opposed for pair in opposites(name, methods, names, config.reference)]
     comparisons = compared(data, judging, pairs, looks, config)
     plain = plain_cell(data.cells, config.reference)
+    shared_training = inputs.on_tasks.get(data.task, inputs.shared)
+    if shared_training is None and config.reference in data.cells:
+        shared_training = data.cells[config.reference].finetune.training
     rows: list[Row] = []
     for name in names:
         cell = data.cells[name]
         targets = [other for other in controlled_methods(name, methods, names) if name != config.reference]
-        scores = {s: {m: _score(data, cell, s, m, arms[s, m]) for m in metrics} for s in sets if s in data.gold}
+        scores: dict[str, dict[str, Score]] = {place: {} for place in sets if place in data.gold}
+        for (place, metric), own in arms.items():
+            scores[place][metric] = _score(data, cell, place, metric, own)
         rows.append(
             Row(
                 method=name,
@@ -95,7 +83,7 @@ def build_block(data: BlockData, inputs: Inputs, *, looks: Looks | None = None, 
                 scores=scores,
                 failed=tuple((run.seed, run.error or "no error recorded") for run in cell.runs if not run.ok),
                 collapsed=tuple((run.seed, run.collapsed) for run in cell.runs if run.collapsed),
-                n_expected=len(seeds),
+                n_expected=len(inputs.seeds),
                 cost=cost_of(cell, plain),
                 variants=tuple(sorted({run.variant for run in cell.runs if run.variant})),
                 degraded=tuple(dict.fromkeys(text for run in cell.runs for text in run.degraded)),
@@ -112,7 +100,7 @@ def build_block(data: BlockData, inputs: Inputs, *, looks: Looks | None = None, 
         data.size,
         described.kind,
         described.primary,
-        metrics,
+        tuple(described.metrics),
         sets,
         tuple(rows),
         folded=described.folded,
@@ -122,21 +110,14 @@ def build_block(data: BlockData, inputs: Inputs, *, looks: Looks | None = None, 
         return block
     block = replace(block, opponents=opponents(data, block, judging, looks, config))
     registry = discover()
-    in_the_way = {
-        row.method: in_the_way_of_export(registry, methods[row.method].phases[-1].regularisers) for row in rows
-    }
-    kept_back = {method: name for method, name in in_the_way.items() if name is not None}
-    decision = decide(block, judging, config, seeds, kept_back)
-    return replace(block, decision=decision, ranks=_ranks(block, judging["dev"], config, blocks))
-
-
-def _ranks(block: Block, arms: Arms, config: ReportConfig, blocks: int) -> dict[str, RankSet]:
-    """Empty for a single block, over which nothing is averaged."""
-    finished = [row.method for row in block.rows if row.n_ok]
-    if blocks < 2:
-        return {}
-    upwards = not known_metrics.find(block.primary).lower_is_better
-    return rank_sets(arms, finished, confidence=config.confidence, higher_is_better=upwards, sets=blocks)
+    kept_back = {name for name in names if in_the_way_of_export(registry, methods[name].phases[-1].regularisers)}
+    block = replace(block, decision=decide(block, judging, config, inputs.seeds, kept_back))
+    if blocks < 2:  # over a single block nothing is averaged
+        return block
+    finished = [row.method for row in rows if row.n_ok]
+    upwards = known_metrics.higher_is_better(block.primary)
+    ranks = rank_sets(judging["dev"], finished, confidence=config.confidence, higher_is_better=upwards, sets=blocks)
+    return replace(block, ranks=ranks)
 
 
 def arms_of(
@@ -166,15 +147,14 @@ def arms_of(
 
 def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Arms) -> Score:
     estimate = bounded(arms.one(cell.method), *known_metrics.find(metric).range)
-    ok = {run.seed: run for run in cell.runs if run.ok}
+    recorded = {run.seed: run.sets[set_name] for run in cell.runs if run.ok}
     for seed, value in zip(estimate.seeds, estimate.values, strict=True):
-        recorded = ok[seed].sets[set_name].metrics[metric]
-        if abs(recorded - value) > TOLERANCE:
+        if abs(recorded[seed].metrics[metric] - value) > TOLERANCE:
             raise DataError(
                 "scores-differ",
                 f"{cell.method} on {data.name}, seed {seed}: the predictions on {set_name} give {metric} {value:.6f}, "
-                f"but result.json records {recorded:.6f}"
+                f"but result.json records {recorded[seed].metrics[metric]:.6f}"
                 f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
-    majority = next((run.sets[set_name].majority[metric] for run in ok.values()), math.nan)
+    majority = next((scores.majority[metric] for scores in recorded.values()), math.nan)
     return Score(set_name, metric, estimate, majority)

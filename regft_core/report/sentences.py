@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from regft_core.names import plural
+from regft_core.report.formatting import interval, listed, number, score, unit
 from regft_core.report.model import Block, Comparison, Finding, Row
-from regft_core.report.page.formatting import interval, listed, number, score, some, unit
-from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, Word, overall
+from regft_core.statistics.verdict import BELOW, GAIN, NONE, SAME, overall
 
 
 def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
@@ -22,31 +22,34 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
 
 def detectable(c: Comparison) -> str:
     """The true difference that these seeds and rows detect 80% of the time, or why there is no such number."""
-    if c.identical:
-        return f"identical answers to all {c.n_examples} rows"
-    return score(c.verdict.detectable, c.metric)
+    return f"identical answers to all {c.n_examples} rows" if c.identical else score(c.verdict.detectable, c.metric)
 
 
 def _finding(block: Block, row: Row) -> Finding:
     controls, references = row.against("control"), row.against("reference")
     judged = controls or references
-    word = overall(c.verdict.word for c in judged)
     if row.n_ok == 0:
         text = f"On {block.title}, no seed of {row.method} ran to the end, so nothing can be said about it."
         return Finding(block.name, row.method, None, "no finished run", (text,))
     if not judged:
         text = f"On {block.title}, {row.method} is compared with nothing: the grid has no reference and no control."
         return Finding(block.name, row.method, None, "no comparison", (text,))
-    what = "control" if controls else "reference"
-    role = "its control " if controls else "the reference "
-    first, *others = (_sentence(row, comparison, role) for comparison in judged)
+    word, what = overall(c.verdict.word for c in judged), "control" if controls else "reference"
+    first, *others = (_sentence(row, c, f"its {what} " if controls else f"the {what} ") for c in judged)
     sentences = [f"On {block.title}, {first}", *others]
-    if controls:
-        sentences += [_beside_control(word, row, comparison) for comparison in references]
-    else:
+    if not controls:
         sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
-    sentences += _out_of_distribution(block, row, controls or references, what)
-    sentences += _costs(judged)
+    for c in references if controls else ():
+        uncredited = c.verdict.word == GAIN != word
+        sentences.append(
+            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
+            "sets it apart from its controls."
+            if uncredited
+            else _sentence(row, c, "the reference ")
+        )
+    sentences += _out_of_distribution(block, row, judged, what)
+    unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
+    sentences += [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]
     if row.still:
         sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
     sentences += [
@@ -55,8 +58,7 @@ def _finding(block: Block, row: Row) -> Finding:
     ]
     if row.failed or row.collapsed:
         parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
-        if row.collapsed:
-            parts.append(f"{len(row.collapsed)} collapsed ({BELOW})")
+        parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
         sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
     return Finding(block.name, row.method, word, judged_by, tuple(sentences))
@@ -72,23 +74,18 @@ def looks(c: Comparison) -> str:
     return f"look {c.look.number} of {len(c.look.seeds)} (at {seeds})"
 
 
-def looked_at(blocks: Sequence[Block]) -> tuple[str, ...]:
+def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
     """One sentence per block whose comparisons were looked at more than once, or may be."""
-    found = []
     for block in blocks:
-        seen = [c.look for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
-        if not seen:
+        looks = [c.look for row in block.rows for c in row.comparisons if c.set == "dev" and c.look is not None]
+        if not looks:
             continue
-        most = max(seen, key=lambda look: len(look.seeds))
-        if len(most.seeds) == 1:
-            text = "seeds may be added later (report.looks: open)"
-        else:
-            text = (
-                f"seeds were added or changed after a look ({len(most.seeds)} looks, at "
-                f"{listed([str(n) for n in most.seeds])} seeds)"
-            )
-        found.append(f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks")
-    return tuple(found)
+        seeds = max((look.seeds for look in looks), key=len)
+        text = "seeds may be added later (report.looks: open)"
+        if len(seeds) > 1:
+            at = listed([str(n) for n in seeds])
+            text = f"seeds were added or changed after a look ({len(seeds)} looks, at {at} seeds)"
+        yield f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks"
 
 
 def _numbers(c: Comparison) -> str:
@@ -96,8 +93,8 @@ def _numbers(c: Comparison) -> str:
     level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
     many = f" for {plural(c.verdict.comparisons, 'comparison')} together" if c.verdict.comparisons > 1 else ""
     bounds = f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}" if c.verdict.interval else ""
-    parts = [f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}", bounds, plural(c.estimate.n, "seed")]
-    return ", ".join(part for part in [*parts, looks(c)] if part)
+    difference = f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}"
+    return ", ".join(filter(None, [difference, bounds, plural(c.estimate.n, "seed"), looks(c)]))
 
 
 def _sentence(row: Row, c: Comparison, role: str) -> str:
@@ -112,55 +109,14 @@ def _sentence(row: Row, c: Comparison, role: str) -> str:
     return f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})."
 
 
-def _beside_control(word: Word | None, row: Row, c: Comparison) -> str:
-    if c.verdict.word == GAIN and word != GAIN:
-        return (
-            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
-            "sets it apart from its controls."
-        )
-    return _sentence(row, c, "the reference ")
-
-
-def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], what: str) -> list[str]:
-    others = list(dict.fromkeys(c.other for c in judged))
+def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], what: str) -> Iterator[str]:
+    others = {c.other for c in judged}
     parts = []
     for name in block.sets:
         comparisons = [c for c in row.comparisons if c.set == name and c.other in others and c.role == what]
-        if name == "dev" or not comparisons:
-            continue
-        differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
-        parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")
-    subject = f"that {what}" if len(others) == 1 else f"those {what}s"
-    return [f"Out of distribution, against {subject}: {'; '.join(parts)}."] if parts else []
-
-
-def _costs(judged: Sequence[Comparison]) -> list[str]:
-    unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
-    return [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]
-
-
-def unbeaten(blocks: Sequence[Block]) -> tuple[str, ...]:
-    """One sentence per block and finding: which arms train the encoder without beating the best that does not."""
-    return tuple(text for block in blocks for text in _unbeaten(block))
-
-
-def _unbeaten(block: Block) -> list[str]:
-    if block.opponents is None:
-        return []
-    best, n = block.opponents.best, block.opponents.n
-    what = f"{best}, which does not train it" if n == 1 else f"{best}, the best of {n} methods that do not train it"
-    found = []
-    for word in (SAME, LOSS):
-        arms = [c for c in block.opponents.on("dev") if c.verdict.word == word]
-        if arms:
-            verb = "trains" if len(arms) == 1 else "train"
-            found.append(
-                f"On {block.title}, {some([_arm(c) for c in arms])} {verb} the encoder; {word} "
-                f"{'than' if word == LOSS else 'to'} {what}."
-            )
-    return found
-
-
-def _arm(c: Comparison) -> str:
-    bounds = interval(c.verdict.interval, c.metric, signed=True)
-    return f"{c.method} ({score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}, {bounds})"
+        if name != "dev" and comparisons:
+            differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
+            parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")
+    if parts:
+        subject = f"that {what}" if len(others) == 1 else f"those {what}s"
+        yield f"Out of distribution, against {subject}: {'; '.join(parts)}."

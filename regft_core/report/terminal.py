@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from regft_core.report.averages import more_rows_sentence
+from regft_core.report.formatting import score
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.model import Block, Decision, Report
-from regft_core.report.page.formatting import score
 from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}
@@ -29,25 +29,31 @@ def show(report: Report, console: Console) -> None:
 
 def summary_table(report: Report) -> RenderableType:
     """The decision, what needs action, and the leaderboard of every block."""
-    parts: list[RenderableType] = [Text(report.mark, style="bold red")] if report.mark else []
+    return Group(*_parts(report))
+
+
+def _parts(report: Report) -> Iterator[RenderableType]:
+    if report.mark:
+        yield Text(report.mark, style="bold red")
     for block in report.blocks:
-        parts += [Text(), *_block(report, block)]
+        yield Text()
+        yield from _block(report, block)
     warned = {text.split(":")[0] for text in report.cut_warnings}
-    parts += [Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned]
-    parts += [Text(text, style="yellow") for text in report.left_out]
-    parts += [Text(more_rows_sentence(found)) for found in report.more_rows if found.taken]
+    yield from (Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned)
+    yield from (Text(text, style="yellow") for text in report.left_out)
+    yield from (Text(more_rows_sentence(found)) for found in report.more_rows if found.taken)
     if report.warnings:
         count = len(report.warnings)
-        parts.append(Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow"))
-    parts += [text for table in report.published for text in in_terminal(table, report.confidence)]
+        yield Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow")
+    yield from (text for table in report.published for text in in_terminal(table, report.confidence))
     if any(table.claims for table in report.published):
-        parts.append(Text(f"Verdicts on claims: {RULE}.", style="dim"))
+        yield Text(f"Verdicts on claims: {RULE}.", style="dim")
     if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen
         for found in (block.decision for block in report.blocks if block.decision is not None):
-            parts += [Text(found.sentences[0], style="bold"), *_commands(found)]
+            yield Text(found.sentences[0], style="bold")
+            yield from _commands(found)
     if report.mark:  # its first sentence, where the reading ends
-        parts.append(Text(f"{report.mark.partition('. ')[0]}.", style="bold red"))
-    return Group(*parts)
+        yield Text(f"{report.mark.partition('. ')[0]}.", style="bold red")
 
 
 def _block(report: Report, block: Block) -> Iterator[RenderableType]:
@@ -57,16 +63,15 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
         return
     yield Text(found.sentences[0], style="bold")
     yield Text(" ".join(found.sentences[1:]))
-    for text in alerts(report, block):
-        yield Text(text, style="yellow")
+    yield from (Text(text, style="yellow") for text in alerts(report, block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
     yield from _commands(found)
     yield BoardTable(leaderboard(block, report.reference), report.confidence)
 
 
-def _commands(found: Decision) -> list[Text]:
+def _commands(found: Decision) -> Iterator[Text]:
     """Without wrapping: a command is copied as it is."""
-    return [Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands]
+    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands)
 
 
 class BoardTable:
@@ -85,7 +90,7 @@ class BoardTable:
             marked = any(cell.mark for cell in column.cells)
             columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
         # The drawing repeats numbers: it stands where everything fits on one line with it.
-        if _width([first, *columns[:1], self._drawn(), *columns[1:]]) <= options.max_width:
+        if _width([first, self._drawn(), *columns]) <= options.max_width:
             columns.insert(1, self._drawn())
         while columns:
             count = 1
@@ -97,14 +102,13 @@ class BoardTable:
 
     def _drawn(self) -> TextColumn:
         board, cells = self._board, []
-        for line in board.lines:
-            found = line.row.scores.get("dev", {}).get(board.block.primary)
+        for dev in (line.dev for line in board.lines):
             marks = [" "] * DRAWN
-            if found is not None and found.estimate.n:
-                ends = found.interval or (found.estimate.mean, found.estimate.mean)
-                left, right, middle = (round(board.at(v) * (DRAWN - 1)) for v in (*ends, found.estimate.mean))
+            if dev is not None:
+                ends = dev.interval or (dev.mean, dev.mean)
+                left, right, middle = (round(board.at(value) * (DRAWN - 1)) for value in (*ends, dev.mean))
                 marks[left : right + 1] = ["-"] * (right + 1 - left)
-                marks[middle] = "<o>"[1 + board.beyond(found.estimate.mean)]
+                marks[middle] = "<o>"[1 + board.beyond(dev.mean)]
             cells.append(Text("".join(marks)))
         metric = board.block.primary
         return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
@@ -140,7 +144,7 @@ def _rows(columns: Sequence[TextColumn]) -> Iterator[Text]:
     """Head and lines; names stand left, all else right."""
     widths = _widths(columns)
     heads = [Text(head, style="dim") for head, _ in columns]
-    for cells in [heads, *(list(line) for line in zip(*(cells for _, cells in columns), strict=True))]:
+    for cells in (heads, *zip(*(cells for _, cells in columns), strict=True)):
         line = Text(no_wrap=True, overflow="ignore")
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
             space = " " * (width - cell.cell_len)

@@ -14,10 +14,9 @@ from regft_core.names import plural
 from regft_core.report import evaluations
 from regft_core.report.compare import controlled_methods
 from regft_core.report.facts import TunedArm, lengths_by_task
-from regft_core.report.inputs import Inputs
+from regft_core.report.formatting import listed
 from regft_core.report.model import Block
-from regft_core.report.page.formatting import listed
-from regft_core.report.read_grid import BlockData
+from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.sentences import looked_at
 
 #: Fewer show little (``benchmarks/verdicts.py``).
@@ -61,9 +60,9 @@ def all_warnings(
 def left_out(inputs: Inputs) -> tuple[str, ...]:
     """Declared out-of-distribution sets that are not evaluated on, with the reasons."""
     return tuple(
-        f"{task} is not evaluated on {listed([name for name, one in sets.items() if one.why == reason])}: {reason}."
+        f"{task} is not evaluated on {listed([name for name, of in sets.items() if of.why == reason])}: {reason}."
         for task, sets in inputs.left_out.items()
-        for reason in dict.fromkeys(one.why for one in sets.values())
+        for reason in dict.fromkeys(of.why for of in sets.values())
     )
 
 
@@ -106,16 +105,14 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
 def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
     """Things that all cells should share."""
     manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
-    models = sorted({f"{m.model.name} ({m.model.content_sha256[:12]})" for m in manifests if m.model})
-    if len(models) > 1:
-        yield f"Cells were trained from different models: {listed(models)}."
-    for name in sorted({name for m in manifests for name in m.versions}):
-        versions = sorted({str(m.versions.get(name, "none")) for m in manifests})
-        if len(versions) > 1:
-            yield f"Cells were trained with different versions of {name}: {listed(versions)}."
-    precisions = sorted({run.precision for m in manifests for run in m.runs if run.precision})
-    if len(precisions) > 1:
-        yield f"Runs differ in precision: {listed(precisions)}."
+    models = {f"{m.model.name} ({m.model.content_sha256[:12]})" for m in manifests if m.model}
+    packages = sorted({name for m in manifests for name in m.versions})
+    shared = {"Cells were trained from different models": models}
+    for name in packages:
+        versions = {str(m.versions.get(name, "none")) for m in manifests}
+        shared[f"Cells were trained with different versions of {name}"] = versions
+    shared["Runs differ in precision"] = {run.precision for m in manifests for run in m.runs if run.precision}
+    yield from (f"{what}: {listed(sorted(values))}." for what, values in shared.items() if len(values) > 1)
 
 
 def _data(block: BlockData) -> Iterator[str]:
@@ -143,14 +140,17 @@ def _runs(block: BlockData) -> Iterator[str]:
         # Seeds with the same warning but for its numbers give one, with the numbers of the first of them.
         texts: dict[tuple[str, str], dict[int, str]] = {}
         for run in cell.runs:
-            for name, entry in run.sets.items():
-                if warning := entry.warning:
-                    texts.setdefault((name, _NUMBER.sub("#", warning)), {})[run.seed] = warning
+            for name, scores in run.sets.items():
+                if scores.warning:
+                    texts.setdefault((name, _NUMBER.sub("#", scores.warning)), {})[run.seed] = scores.warning
         for (name, _), at in texts.items():
-            where = ("seed " if len(at) == 1 else "seeds ") + ", ".join(map(str, at))
-            first = next(iter(at.values()))
-            numbers = f": {first}" if len(set(at.values())) == 1 else f"; seed {next(iter(at))}: {first}"
-            yield f"{cell.method} on {block.name}, set {name}, {where}{numbers}"
+            seed, first = next(iter(at.items()))
+            whose = f": {first}" if len(set(at.values())) == 1 else f"; seed {seed}: {first}"
+            yield f"{cell.method} on {block.name}, set {name}, {_seeds(list(at))}{whose}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
 # -------------------------------------------------------------------------------------- environments
@@ -171,68 +171,60 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
     problems: list[Problem] = []
     marks: dict[str, tuple[str, ...]] = {}
     for block in blocks:
-        problems += _encoders(block)
-        places = runs_by_environment(block)
-        if len(places) < 2:
-            continue
-        lines = tuple(f"{place}: {_who(methods, block)}" for place, methods in places.items())
-        marks[block.name] = lines
-        if mixed == "refuse":
-            message = f"the runs of {block.name} come from {len(places)} environments\n      " + "\n      ".join(lines)
+        encoders: dict[str, list[str]] = {}
+        for cell in block.cells.values():
+            if (model := cell.finetune.model) is not None:
+                encoders.setdefault(model.content_sha256[:12], []).append(cell.method)
+        if len(encoders) > 1:
+            lines = tuple(f"{digest}: {listed(methods)}" for digest, methods in encoders.items())
+            what = f"the methods of {block.name} started from {plural(len(encoders), 'different encoder')}"
+            hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
+            problems.append(_problem("mixed-encoders", "model", what, lines, hint))
+        lines = tuple(f"{place}: {listed(_who(block, methods))}" for place, methods in _places(block).items())
+        if len(lines) > 1:
+            marks[block.name] = lines
+        if len(lines) > 1 and mixed == "refuse":
+            what = f"the runs of {block.name} come from {len(lines)} environments"
             hint = (
                 "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), "
                 "or set report.mixed_environments: mark"
             )
-            problems.append(Problem("mixed-environments", "params.yaml", 0, "report.mixed_environments", message, hint))
+            problems.append(_problem("mixed-environments", "report.mixed_environments", what, lines, hint))
     if problems:
         raise ConfigError(problems)
     return marks
 
 
-def runs_by_environment(block: BlockData) -> dict[str, dict[str, list[int]]]:
-    """Return environment -> method -> seeds that ran there, over all phases of training.
+def _problem(code: str, path: str, what: str, lines: Sequence[str], hint: str) -> Problem:
+    return Problem(code, "params.yaml", 0, path, "\n      ".join([what, *lines]), hint)
 
-    Records without the field count as one environment of their own, the unknown one.
-    """
+
+def _places(block: BlockData) -> dict[str, dict[str, list[int]]]:
+    """Environment -> method -> seeds that ran there, over all phases of training."""
     found: dict[str, dict[str, list[int]]] = {}
     for cell in block.cells.values():
         records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
         for run in cell.runs:
-            for place in sorted({described(one.environment) for one in records if one.seed == run.seed}):
+            for place in sorted({_described(record.environment) for record in records if record.seed == run.seed}):
                 found.setdefault(place, {}).setdefault(cell.method, []).append(run.seed)
     return found
 
 
-def described(environment: Any) -> str:
+def _described(environment: Mapping[str, Any] | None) -> str:
     """One line for people: device and name first, everything else as ``key value``."""
     if not environment:
         return UNKNOWN
-    first = [str(environment[key]) for key in ("device", "name") if environment.get(key) not in (None, "")]
     rest = [
         f"{key} {canonical_json(value) if isinstance(value, dict | list) else value}"
         for key, value in sorted(environment.items())
         if key not in ("device", "name")
     ]
-    return ", ".join([" ".join(first), *rest] if first else rest)
+    return ", ".join([" ".join(str(environment[key]) for key in ("device", "name") if environment.get(key)), *rest])
 
 
-def _who(methods: Mapping[str, list[int]], block: BlockData) -> str:
-    """``a, b (seeds 0, 1)``: seeds are named for methods of which only some ran there."""
-    parts = []
-    for method, seeds in methods.items():
-        every = [run.seed for run in block.cells[method].runs]
-        some = "" if seeds == every else f" ({'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))})"
-        parts.append(method + some)
-    return listed(parts)
-
-
-def _encoders(block: BlockData) -> Iterator[Problem]:
-    found: dict[str, list[str]] = {}
-    for cell in block.cells.values():
-        if (model := cell.finetune.model) is not None:
-            found.setdefault(model.content_sha256, []).append(cell.method)
-    if len(found) > 1:
-        lines = "\n      ".join(f"{digest[:12]}: {listed(methods)}" for digest, methods in found.items())
-        message = f"the methods of {block.name} started from {plural(len(found), 'different encoder')}\n      {lines}"
-        hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-        yield Problem("mixed-encoders", "params.yaml", 0, "model", message, hint)
+def _who(block: BlockData, methods: Mapping[str, list[int]]) -> list[str]:
+    """Methods; seeds are named for those of which only some ran there."""
+    return [
+        name if len(seeds) == len(block.cells[name].runs) else f"{name} ({_seeds(seeds)})"
+        for name, seeds in methods.items()
+    ]

@@ -10,17 +10,16 @@ from regft_core.io.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.svg import standalone
-from regft_core.report.inputs import Inputs
-from regft_core.report.interim import FILE, Looks
+from regft_core.report.looks import FILE, Looks
 from regft_core.report.model import Report
-from regft_core.report.page.html import render
-from regft_core.report.published.ours import Ours
-from regft_core.report.published.table import tables
-from regft_core.report.read_grid import BlockData, read_grid
+from regft_core.report.page import render
+from regft_core.report.published.table import published_tables
+from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
-from regft_core.report.sentences import findings, unbeaten
+from regft_core.report.sentences import findings
+from regft_core.report.tables import tables
 from regft_core.settings.grid import Cell
-from regft_core.settings.papers.published import Published, read_published
+from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
@@ -64,41 +63,22 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
         ConfigError: as ``build_report``; nothing is written either.
         StoreError: a file cannot be written.
     """
-    searching = [name for name, method in inputs.methods.items() if method.earlier]
-    data = [
-        replace(block, absent=inputs.absent(block.name))
-        for block in read_grid(inputs.root, inputs.cells, inputs.seeds, searching)
-    ]
-    remembered = Looks(inputs.looks)
-    printed = [read_published(inputs.root, name) for name in inputs.config.published]
-    report = build_report(data, inputs, remembered, printed)
-    curves: dict[str, str] = {}
-    if out is not None:
-        pairs = zip(report.blocks, data, strict=True)
-        curves = {block.name: figures.learning_curves(block, own) for block, own in pairs}
-        report = replace(report, html=render(report, data, inputs, curves))
-    remembered.save()  # before anybody can have seen it
-    if out is not None:
-        _write(inputs.root / out, report, data, curves)
-    return report
-
-
-def _write(folder: Path, report: Report, data: Sequence[BlockData], curves: Mapping[str, str]) -> None:
-    tables = {
-        "scores": results.scores_table(report.blocks),
-        "costs": results.costs_table(data),
-        "runs": results.runs_table(data),
-        "curves": results.curves_table(data),
-    }
-    if report.published:
-        tables["published"] = results.published_table(report.published)
+    data, looks = read_grid(inputs), Looks(inputs.looks)
+    report = build_report(data, inputs, looks)
+    if out is None:
+        looks.save()
+        return report
+    curves = {block.name: figures.learning_curves(block, own) for block, own in zip(report.blocks, data, strict=True)}
+    report = replace(report, html=render(report, data, inputs, curves))
+    looks.save()  # before anybody can have seen it
+    folder = inputs.root / out
     with atomic_directory(folder / "tables") as shown:
-        for name, table in tables.items():
+        for name, table in tables(report, data).items():
             write_text(shown / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
     write_json(folder / "results.json", report.results)
     with atomic_directory(folder / METRICS) as shown:
-        for name, own in report.metrics.items():
-            write_json(shown / f"{name}.json", own)
+        for name, numbers in report.metrics.items():
+            write_json(shown / f"{name}.json", numbers)
     plots = folder / "plots"
     with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
         for block in report.blocks:
@@ -106,44 +86,42 @@ def _write(folder: Path, report: Report, data: Sequence[BlockData], curves: Mapp
                 if drawn:
                     write_text(place / f"{block.name}.svg", standalone(drawn))
     write_text(folder / "report.html", report.html)
+    return report
 
 
-def build_report(
-    data: Sequence[BlockData], inputs: Inputs, looks: Looks | None = None, printed: Sequence[Published] = ()
-) -> Report:
-    """Compute everything but the HTML; ``printed`` are tables of papers to put beside.
+def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None = None) -> Report:
+    """Compute everything but the HTML.
 
     Raises:
         ConfigError: methods of one comparison do not share their encoder or environment (``warnings.environments``).
         DataError: predictions do not give the recorded metrics.
     """
     config = inputs.config
-    marks = warnings.environments(data, config.mixed_environments)
+    printed = [read_published(inputs.root, name) for name in config.published]
+    mixed = warnings.environments(data, config.mixed_environments)
     blocks = tuple(
-        replace(build_block(block, inputs, looks=looks, blocks=len(data)), mixed_environments=marks.get(block.name, ()))
-        for block in data
+        replace(build_block(own, inputs, looks=looks, blocks=len(data)), mixed_environments=mixed.get(own.name, ()))
+        for own in data
     )
-    present = {row.method for block in blocks for row in block.rows}
+    rows = {own.name: own.subsample.n for own in data}
     order = {block.name: [row.method for row in block.rows] for block in blocks}
-    tuned, cut = facts.tuned_arms(data), warnings.truncation(data)
-    left_out = warnings.left_out(inputs)
+    tuned = facts.tuned_arms(data)
     report = Report(
-        reference=config.reference if config.reference in present else None,
+        reference=config.reference if any(block.row(config.reference) for block in blocks) else None,
         confidence=config.confidence,
         seeds=tuple(inputs.seeds),
         blocks=blocks,
         across=averages.across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=warnings.all_warnings(data, blocks, inputs, marks, tuned),
-        unbeaten=unbeaten(blocks),
+        warnings=warnings.all_warnings(data, blocks, inputs, mixed, tuned),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
-        left_out=left_out,
+        left_out=warnings.left_out(inputs),
         truncated=facts.truncated(data),
-        cut_warnings=cut,
+        cut_warnings=warnings.truncation(data),
         evaluations=evaluations.sections(data, order, config.confidence, config.reference),
-        published=tables(printed, Ours(data, blocks, config, inputs.seeds)),
+        published=published_tables(printed, data, blocks, config, inputs.seeds),
         averages=averages.average_columns(blocks, config.averages, config.reference),
-        more_rows=averages.more_rows(blocks, {block.name: block.subsample.n for block in data}),
+        more_rows=averages.more_rows(blocks, rows),
         tuned=tuned,
     )
     return replace(report, results=results.results(report, inputs), metrics=results.primary(blocks))

@@ -72,6 +72,11 @@ class Estimate:
         """Number of seeds that went in."""
         return len(self.seeds)
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """(low, high); None below two seeds, whose spread nobody knows."""
+        return (self.low, self.high) if self.n > 1 else None
+
 
 def bounded(estimate: Estimate, lowest: float, highest: float) -> Estimate:
     """The interval within what the quantity can take: few seeds would stretch it beyond 100%."""

@@ -241,20 +241,21 @@ def _run(
 
 def _points(work: Work, cell: Cell, runs: Sequence[TrainingRecord]) -> dict[int, list[tuple[str, float, int]]]:
     """Seed -> (name, value, step) of its curves, what its method logged and the scores of its epochs."""
-    rows: list[tuple[int, str, str, int, float | None]] = []
-    seeds, names = [run.seed for run in runs], ("loss", "learning_rate", "gradient_norm")
-    for stage in ("search", "finetune"):
-        for seed, phase, step, *values in work.curves(stage, cell, seeds) or ():
-            rows += [(seed, phase, name, step, value) for name, value in zip(names, values, strict=True)]
-    for stage in ("search", "finetune"):
-        rows += [(o.seed, o.phase, o.name, o.step, o.value) for o in work.logged(stage, cell, seeds)]
-    for run in runs:
-        if (epochs := run.epoch_scores) is not None:
-            rows += [(run.seed, o.phase, f"epoch.{o.rows}.{epochs.metric}", o.step, o.score) for o in epochs.scores]
-    found: dict[int, list[tuple[str, float, int]]] = {}
-    for seed, phase, name, step, value in rows:
+    found: dict[int, list[tuple[str, float, int]]] = {run.seed: [] for run in runs}
+
+    def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
         if value is not None:
-            found.setdefault(seed, []).append((name if phase == "finetune" else f"{phase}.{name}", value, step))
+            found[seed].append((name if phase == "finetune" else f"{phase}.{name}", value, step))
+
+    stages, seeds, names = ("search", "finetune"), list(found), ("loss", "learning_rate", "gradient_norm")
+    for seed, phase, step, *values in (point for stage in stages for point in work.curves(stage, cell, seeds) or ()):
+        for name, value in zip(names, values, strict=True):
+            add(seed, phase, name, step, value)
+    for logged in (logged for stage in stages for logged in work.logged(stage, cell, seeds)):
+        add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
+    for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
+        for score in epochs.scores:
+            add(run.seed, score.phase, f"epoch.{score.rows}.{epochs.metric}", score.step, score.score)
     return found
 
 

@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from regft_core.errors import RegftError
 
@@ -33,16 +32,17 @@ def sync_project(root: Path) -> str:
 
 def require_port(port: int) -> None:
     """Raise RegftError, naming the next free port, when the port is taken."""
-    if _is_free(port):
+    if is_free(port):
         return
-    free = next((other for other in range(port + 1, min(port + 200, 65_536)) if _is_free(other)), None)
-    advice = f"run again with --port {free}" if free else "choose another with --port"
+    free = next((other for other in range(port + 1, min(port + 200, 65_536)) if is_free(other)), port)
     raise RegftError(
-        "port-taken", f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; {advice}"
+        "port-taken",
+        f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; run again with --port {free}",
     )
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
         # As servers do; else a port whose last connections are fading looks taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,15 +68,17 @@ def serve(root: Path, port: int) -> None:
     ]
     # Two processes and 0.5 GB instead of fifteen and 2 GB; nothing is sent elsewhere.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    with open(log, "wb") as output:
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        server = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with open(log, "wb") as stream:
+        server = subprocess.Popen(
+            command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+        )
+    answers = False
     try:
         deadline = time.monotonic() + START_SECONDS
-        while server.poll() is None and not _answers(port) and time.monotonic() < deadline:
+        while server.poll() is None and not (answers := _answers(port)) and time.monotonic() < deadline:
             time.sleep(0.2)
-        if server.poll() is None and _answers(port):
+        if server.poll() is None and answers:
             print(f"MLflow: {page}")
             print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
             server.wait()
@@ -96,10 +98,6 @@ def serve(root: Path, port: int) -> None:
             with suppress(subprocess.TimeoutExpired):
                 server.wait(5)
                 break
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _answers(port: int) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.evaluate.findings import Unfit
 from regft_core.evaluate.hidden import (
     embedding_output,
     gradient_times_input,
@@ -90,19 +89,3 @@ def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:
     assert vectors.shape == (len(batch.labels), 4 * 32)
     logits = trained.model.classifier(vectors)
     torch.testing.assert_close(logits, classify(trained.model, batch.model_inputs())[0])
-
-
-def test_a_model_with_virtual_tokens_is_refused_with_the_reason() -> None:
-    trained = TinyModel()
-    batch = batch_of(trained)
-    encoder = trained.model.bert.encoder
-
-    def longer(module: Any, args: Any, kwargs: Any) -> Any:
-        hidden = args[0] if args else kwargs.pop("hidden_states")
-        kwargs.pop("attention_mask", None)
-        return (torch.cat([hidden[:, :1], hidden], dim=1),), {"attention_mask": None}
-
-    handle = encoder.register_forward_pre_hook(longer, with_kwargs=True)
-    with pytest.raises(Unfit, match="virtual tokens"):
-        layer_states(trained.model, batch)
-    handle.remove()

@@ -37,17 +37,6 @@ def test_tokens_that_are_the_same_have_similarity_1_and_orthogonal_ones_0() -> N
     assert similarity(same[:, :1], torch.ones(1, 1)).isnan().all()
 
 
-def test_layers_of_a_model_whose_layers_write_the_same_everywhere() -> None:
-    trained = TinyModel()
-    last = trained.model.bert.encoder.layer[-1]
-    last.forward = lambda hidden, *args, **kwargs: torch.ones_like(hidden)
-    table = found("token_similarity", trained, finished(trained)).tables["dev"]["layers"]
-    assert [row[0] for row in table.rows] == [0, 1, 2]
-    assert table.rows[2][1] == pytest.approx(1)
-    assert table.rows[2][2] < 1  # type: ignore[operator]
-    assert [row[1] for row in table.rows[:2]] == pytest.approx([row[2] for row in table.rows[:2]])
-
-
 def probing(trained: TinyModel, others: dict[str, OtherRows], seed: int = 0, **options: Any) -> Any:
     """A run that heads are trained in, without its evaluation's ``run``."""
     chosen = analyses.find("layer_probes").Config.model_validate({"tasks": list(others), **options})

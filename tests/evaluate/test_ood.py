@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regft_core.errors import DataError
-from regft_core.evaluate.ood import label_indices, positive_index
+from regft_core.evaluate.ood import label_indices
 from regft_core.kinds import find
 from tests.errors import raises_code
 
@@ -25,14 +25,6 @@ def test_mnli_to_hans_takes_the_argmax_before_merging():
     np.testing.assert_allclose(scores, [[0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
 
 
-def test_maps_go_by_name_whatever_the_order():
-    assert label_indices(MNLI, MNLI[::-1], None).tolist() == [2, 1, 0]
-    # SciTail lists its labels the other way round; no own label is left out
-    assert label_indices(MNLI, ["neutral", "entails"], {"entailment": "entails", "neutral": "neutral"} | {
-        "contradiction": "neutral"
-    }).tolist() == [1, 0, 0]  # fmt: skip
-
-
 def test_an_incomplete_map_is_refused_with_everything_that_is_wrong():
     with pytest.raises(DataError) as caught:
         label_indices(MNLI, HANS, {"entailment": "entailement", "neutrl": "non-entailment"}, "hans")
@@ -47,10 +39,3 @@ def test_an_incomplete_map_is_refused_with_everything_that_is_wrong():
         assert part in message
     with raises_code(DataError, "labels-differ", "not a label of the set"):
         label_indices(MNLI, HANS, None, "hans")
-
-
-def test_what_f1_counts_is_an_index_of_the_set() -> None:
-    to_set = label_indices(MNLI, HANS, TO_HANS)
-    assert positive_index(MNLI, "entailment", to_set) == 0
-    assert positive_index(MNLI, None, to_set) == 1  # the last own label
-    assert positive_index([], None, label_indices([], [], None)) is None

@@ -38,13 +38,6 @@ def test_classes_agree_with_scikit_learn(find: Any) -> None:
     assert found.scalars["dev"]["lowest_recall"] == pytest.approx(recall.min())
 
 
-def test_a_class_that_neither_occurs_nor_is_predicted_is_no_part_of_the_average(find: Any) -> None:
-    found = find("per_class", judged([(0.8, 0.1, 0.1), (0.1, 0.8, 0.1)], [0, 0], labels=THREE)).scalars["dev"]
-    assert found["macro_recall"] == pytest.approx((0.5 + 0) / 2)
-    assert found["macro_precision"] == pytest.approx((1 + 0) / 2)
-    assert found["lowest_recall"] == 0.5
-
-
 def test_the_surest_mistakes_come_first_and_ties_in_the_order_of_the_set(find: Any) -> None:
     rows = [(0.1, 0.9), (0.3, 0.7), (0.95, 0.05), (0.3, 0.7), (0.01, 0.99)]
     texts = ["one", "x" * 100, "right", "three", "<script>"]

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from regft_core.data.examples import Example
-from regft_core.evaluate.analyses.deletion import importance, without
+from regft_core.evaluate.analyses.deletion import without
 from regft_core.evaluate.analyses.robustness import perturbed
 from regft_core.evaluate.findings import Unfit
 from regft_core.evaluate.token_edits import editable
@@ -190,16 +189,3 @@ def test_all_arms_read_texts_that_one_method_has_ordered(monkeypatch: pytest.Mon
     other.said, other.encode = tdt.said, lambda given: tdt.encode(list(given)[::-1])
     with pytest.raises(Unfit, match="'tdt' reads other tokens than this run"):
         found("deletion", plain, finished(plain), models={"tdt": other}, confidence_of="tdt")
-
-
-def test_the_methods_own_confidence_orders_tokens_where_it_has_one() -> None:
-    trained = TinyModel()
-    trained.said = lambda embedding: embedding[..., 0].sigmoid()
-    encoded = trained.encode(finished(trained).examples)
-    by, values = importance(trained, encoded)  # type: ignore[arg-type]
-    assert by == "the confidence that the method has learned"
-    batch = next(trained.batches(encoded))
-    with torch.no_grad():
-        states = trained.model.bert.embeddings(batch.input_ids, batch.token_type_ids)
-    length = int(batch.attention_mask[0].sum())
-    np.testing.assert_allclose(values[int(batch.indices[0])][0], states[0, :length, 0].sigmoid().numpy(), atol=1e-6)

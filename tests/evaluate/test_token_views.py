@@ -14,18 +14,6 @@ from regft_core.schema.training import TrainingConfig
 from tests.evaluate.tiny_run import TinyModel, finished, found
 
 
-def test_counts_of_the_histogram_are_those_of_the_tokens() -> None:
-    trained = TinyModel()
-    trained.said = lambda embedding: embedding[..., 0].sigmoid()
-    judged = finished(trained, 9)
-    result = found("confidence", trained, judged, bins=7)
-    table = result.tables["dev"]["histogram"]
-    texts = sum(row.count(0) for row in trained.encode(judged.examples).special_mask)
-    assert sum(row[1] for row in table.rows) == texts == result.scalars["dev"]["tokens"]  # type: ignore[misc]
-    assert sum(row[2] for row in table.rows) == pytest.approx(1)  # type: ignore[misc]
-    assert len(table.rows) == 7
-
-
 def test_a_histogram_by_hand() -> None:
     rows = histogram(np.array([0.0, 0.24, 0.25, 0.5, 1.0]), 4).rows
     assert [row[0] for row in rows] == [0.125, 0.375, 0.625, 0.875]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core.evaluate.findings import Plot
-from regft_core.report.evaluations import ShownTable
-from regft_core.report.figures.analyses import plotted
 from regft_core.statistics.bootstrap import seed_interval
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
@@ -74,9 +71,8 @@ def test_lines_have_intervals_over_seeds_and_differences_are_paired(sizes: Any) 
     assert apart.rows[1] == ("mask", 0.5, *(pytest.approx(-0.1),) * 3)
     assert apart.of == "paired over 3 seeds"
     assert tdt.plot == Plot("rate", "accuracy", panels="sets", group="noise", paired=True)
-    numbers = dict(found.rows)
-    assert numbers["vanilla"][0].versus is None
-    assert numbers["tdt"][0].versus[0] == pytest.approx(2e-7)
+    assert found.numbers["vanilla", "dev", "spread"].versus is None
+    assert found.numbers["tdt", "dev", "spread"].versus[0] == pytest.approx(2e-7)
     shown = report.results["sst2-300"]["tdt"]["evaluations"]["toy"]["dev"]["spread"]["minus_reference"]
     assert shown["mean"] == pytest.approx(2e-7)
     assert "minus vanilla: +2.00e−07" in report.html
@@ -99,39 +95,3 @@ VIEWS = tuple(
     for which, view in enumerate(("original", "positive", "negative"))
     for i, label in enumerate(("yes", "no", "yes"))
 )
-
-
-def test_a_marker_is_a_view_and_a_colour_a_class() -> None:
-    plot = Plot("x", "y", points=True, group="view", colour="label")
-    table = ShownTable("tdt", ("idx", "view", "label", "x", "y"), VIEWS, "seed 0", plot, {}, False)
-    svg = plotted("views", "views", {"dev": [table]}, ["tdt"])
-    for view in ("original", "positive", "negative"):
-        for label in ("yes", "no"):
-            assert f">{view}, label {label}<" in svg
-    # Two classes, two colours, of the page; three views, three markers of each colour.
-    assert {"var(--accent)", "var(--down)"} <= set(re.findall(r"fill: (var\([^)]*\))", svg))
-    shapes = set(re.findall(r'<use href="#(views-m[0-9a-f]+)"', svg))
-    assert len(shapes) >= 6
-    alone = replace(plot, colour=None)
-    plain = plotted("views", "views", {"dev": [replace(table, plot=alone)]}, ["tdt"])
-    assert ">original, label yes<" not in plain
-
-
-def test_copies_are_violins_side_by_side() -> None:
-    plot = Plot("rate", "accuracy", panels="sets", group="noise", violins=True)
-    tables = [
-        ShownTable(
-            arm, ("noise", "rate", "copy", "accuracy"),
-            tuple(("mixed", rate, copy, level - rate + spread * copy) for rate in (0.1, 0.3) for copy in range(10)),
-            "seed 0", plot, {}, False,
-        )
-        for arm, level, spread in (("vanilla", 0.7, 0.01), ("tdt", 0.8, 0.0), ("other", 0.5, 0.01))
-    ]  # fmt: skip
-    svg = plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
-    assert svg == plotted("copies", "copies", {"dev": tables}, ["vanilla", "tdt"])
-    for word in ("vanilla", "tdt", "dev, mixed", "rate", "accuracy", "0.1", "0.3"):
-        assert f">{word}<" in svg
-    assert ">other<" not in svg
-    assert len(re.findall(r'id="copies-(?:Fill|Poly)[^"]*"', svg)) == 4  # two arms at two rates
-    assert not re.findall(r"#[0-9a-fA-F]{6}\b", svg)
-    assert plotted("copies", "copies", {"dev": tables}, []) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from regft_core.report.published import words
-from tests.report.grids import terminal
 from tests.report.test_published import report as beside
 
 MINILM = {"model": "all-MiniLM-L6-v2", "source": "the paper"}
@@ -81,20 +79,6 @@ def test_one_seed_gives_no_verdict(synthetic: Any, tmp_path: Path) -> None:
     assert math.isnan(found.tested[0].ours.low)
 
 
-def test_collapsed_runs_and_identical_answers_do_not_crash(synthetic: Any, tmp_path: Path) -> None:
-    given = table(
-        10.0, claims=[{**CLAIM, "columns": ["all", "average"]}, {**CLAIM, "columns": "all", "measure": "deviation"}]
-    )
-    gone = synthetic.Arm(0.7, collapsed=tuple(range(5)))
-    same, spread = verdicts(synthetic, tmp_path, given, vanilla=gone, good=gone)
-    assert same.word == "not shown"
-    for one in same.tested:
-        assert "both methods give the same answers" in one.notes
-        assert f"{20 if one.key == 'average' else 10} runs collapsed" in one.notes
-    assert spread.word == "not tested here"
-    assert {one.why for one in spread.tested} == {"a deviation is zero"}
-
-
 def test_columns_of_a_claim_are_all_needed(synthetic: Any, tmp_path: Path) -> None:
     given = table(10.0, claims=[{**CLAIM, "columns": ["all", "average"]}])
     (found,) = verdicts(synthetic, tmp_path, given)
@@ -141,15 +125,3 @@ def test_a_paper_with_deviations_is_harder_to_contradict(synthetic: Any, tmp_pat
     (unsure,) = verdicts(synthetic, tmp_path / "b", given, (0.7, 0.7005))
     assert (exact.word, unsure.word) == ("contradicted", "not shown")
     assert unsure.tested[0].printed.low < 0 < unsure.tested[0].printed.high
-
-
-def test_verdicts_are_on_the_page_in_the_terminal_and_in_the_results(synthetic: Any, tmp_path: Path) -> None:
-    found = report(synthetic, tmp_path, table(10.0))
-    (one,) = found.published[0].claims
-    assert '<span class="word up">▲ reproduced</span>' in found.html
-    assert "▲ reproduced: good gains over plain" in terminal(found, 80)
-    written = json.loads((tmp_path / "reports" / "results.json").read_text())["published"]["p_table1"]
-    assert written["claims"][0]["word"] == "reproduced"
-    assert written["claims"][0]["tested"][0]["ours"] == pytest.approx(
-        [one.tested[0].ours.value, one.tested[0].ours.low, one.tested[0].ours.high]
-    )

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.report.evaluations import _mean_rows
-from regft_core.report.page.formatting import quantity
+from regft_core.report.evaluations import mean_rows
+from regft_core.report.formatting import quantity
 from regft_core.runs.records import FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
@@ -73,13 +73,13 @@ def test_numbers_have_means_and_intervals_over_seeds_that_end_where_the_number_d
     report = grid.again()
     (found,) = report.evaluations[0].found
     assert found.places == (("dev", "gap"), ("run", "size"))
-    (vanilla, (gap, size)), (_, (alone, _)) = found.rows
-    assert (vanilla, gap.mean) == ("vanilla", pytest.approx(0.03))
+    gap, size = (found.numbers["vanilla", *place] for place in found.places)
+    assert gap.mean == pytest.approx(0.03)
     low, high = seed_interval([0.01, 0.03, 0.05])
     assert low < 0
     assert gap.interval == (0.0, pytest.approx(high))
     assert size.interval == (22_713_216.0, 22_713_216.0)
-    assert alone.interval is None
+    assert found.numbers["other", "dev", "gap"].interval is None
     html = section(report.html)
     assert f'data-value="{gap.mean!r}">0.0300<span class="ci">[0, {quantity(high)}]' in html
     assert "22,713,216" in html
@@ -106,9 +106,9 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
 def test_the_mean_of_a_table_is_pooled_by_weight() -> None:
     one = FoundTable(columns=["bin", "n", "x", "word"], keys=1, weight="n", rows=[["a", 1, 0.0, "p"]])
     other = one.model_copy(update={"rows": [["a", 3, 1.0, "q"], ["b", 0, 5.0, "q"]]})
-    assert _mean_rows([one, other]) == (("a", 2.0, 0.75, None), ("b", 0.0, None, "q"))
+    assert mean_rows([one, other]) == (("a", 2.0, 0.75, None), ("b", 0.0, None, "q"))
     alike = [table.model_copy(update={"weight": None}) for table in (one, other)]
-    assert _mean_rows(alike)[0] == ("a", 2.0, 0.5, None)
+    assert mean_rows(alike)[0] == ("a", 2.0, 0.5, None)
 
 
 def test_remarks_and_failures_say_whom_they_are_about(grid: Any) -> None:
@@ -120,4 +120,4 @@ def test_remarks_and_failures_say_whom_they_are_about(grid: Any) -> None:
         "vanilla (seeds 1), other: nothing was fitted",
         "vanilla (seeds 2): failed: logits are NaN",
     )
-    assert len(report.evaluations[0].found[0].rows[0][1][0].values) == 2
+    assert len(report.evaluations[0].found[0].numbers["vanilla", "dev", "gap"].values) == 2

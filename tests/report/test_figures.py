@@ -8,47 +8,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
 from regft_core.report.costs import overrides
 from regft_core.report.figures import block as figures
-from regft_core.report.figures.svg import VARIABLES
-from regft_core.report.read_grid import read_grid
 from regft_core.runs.records import EpochScore, EpochScores
-
-
-@pytest.fixture(scope="module")
-def drawn(built: Any) -> dict[str, str]:
-    block = built.report.blocks[0]
-    data = read_grid(built.root, built.cells, built.seeds, ["weight_mixup"])[0]
-    return {
-        "scores": figures.scores(block),
-        "differences": figures.differences(block),
-        "curves": figures.learning_curves(block, data),
-        "cost": figures.cost_and_score(block),
-    }
-
-
-def test_figures_hold_no_address_no_date_and_no_fixed_colour(drawn: dict[str, str]) -> None:
-    for name, svg in drawn.items():
-        assert svg.startswith("<svg"), name
-        assert "http" not in svg
-        assert "<metadata" not in svg
-        assert not re.findall(r"20\d\d-\d\d-\d\d", svg)
-        assert not any(placeholder in svg for placeholder in VARIABLES)
-        assert set(re.findall(r"#[0-9a-fA-F]{6}\b", svg)) == set(), name
-        ids = re.findall(r'\bid="([^"]+)"', svg)
-        assert len(ids) == len(set(ids))
-
-
-def test_all_seeds_are_drawn(built: Any, drawn: dict[str, str]) -> None:
-    collapsed = sum(len(row.collapsed) for row in built.report.blocks[0].rows)
-    values = sum(s["accuracy"].estimate.n for row in built.report.blocks[0].rows for s in row.scores.values())
-    means = sum(len(row.scores) for row in built.report.blocks[0].rows)
-    groups = re.findall(r'<g clip-path="[^"]*">((?:<use [^>]*/>)+)</g>', drawn["scores"])
-    markers = sum(group.count("<use ") for group in groups)
-    assert collapsed
-    assert markers >= values + means
 
 
 def test_what_dvc_shows_stands_alone(built: Any) -> None:
@@ -69,10 +32,10 @@ def test_a_score_by_epoch_that_was_not_taken_is_left_out() -> None:
 
     runs = [SimpleNamespace(seed=seed, epoch_scores=scores(seed)) for seed in range(6)]
     cell: Any = SimpleNamespace(finetune=SimpleNamespace(runs=runs))
-    curves = figures._epochs(cell, "accuracy")["dev"]
+    curves = figures.epochs(cell, "accuracy")["dev"]
     assert [list(epochs) for epochs, _ in curves] == [[1.0, 3.0]] * 6  # the second gave no number
     np.testing.assert_allclose(np.mean([values for _, values in curves], axis=0), [62.5, 82.5])
-    assert figures._epochs(cell, "f1") == {}
+    assert figures.epochs(cell, "f1") == {}
 
 
 def test_the_switch_of_scores_by_epoch_is_no_setting_that_an_arm_trains_under() -> None:

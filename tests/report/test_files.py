@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.report import results as numbers
-from regft_core.report.figures.block import thinned
+from regft_core.report.tables import thinned
 from regft_core.runs.work import CurvePoint
 
 
@@ -86,7 +86,7 @@ def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: An
     assert shown_of["sick-300"]["dev"]["vanilla"] == pearson
 
 
-@pytest.mark.parametrize(("tasks", "methods"), [(1, 6), (2, 6), (8, 6), (1, 34), (1, 62), (25, 1), (25, 10)])
+@pytest.mark.parametrize(("tasks", "methods"), [(1, 6), (8, 6), (1, 62), (25, 10)])
 def test_dvc_shows_tens_of_columns_whatever_the_grid(built: Any, tasks: int, methods: int) -> None:
     block = built.report.blocks[0]
     names = [block.decision.pick.method, *(f"m{i}" for i in range(1, methods))]

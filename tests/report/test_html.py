@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from regft_core.report.page import formatting
+from regft_core.report import formatting
 
 
 def test_links_lead_to_places_of_the_page_and_text_from_files_is_escaped(built: Any) -> None:
@@ -52,12 +52,3 @@ def test_same_input_same_bytes(built: Any) -> None:
     report = built.again(out=Path("second"), training=None)
     again = built.again(out=Path("second"), training=None)
     assert report.html == again.html
-
-
-def test_one_seed_has_no_interval(make: Any, synthetic: Any) -> None:
-    built = make({"vanilla": synthetic.Arm(), "a": synthetic.Arm(0.9)}, {"sst2": synthetic.Task(n=50)}, [0], ["full"])
-    found = built.report.results["sst2-full"]["a"]
-    assert found["dev"]["accuracy"]["low"] is None
-    assert found["versus_reference"]["vanilla"]["dev"]["high"] is None
-    assert '<span class="ci">n/a</span>' in built.report.html
-    assert "sst2 at full size" in built.report.html

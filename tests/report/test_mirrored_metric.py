@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import METRICS
-from regft_core.report.facts import _best_of_k
+from regft_core.report.facts import best_of_k
 
 ERROR_RATE = '''\
 """The share of examples whose prediction is wrong."""
@@ -85,26 +85,19 @@ def test_the_decision_is_the_same(mirrored: tuple[Any, Any]) -> None:
         assert one.commands == other.commands
 
 
-def test_ranks_and_chances_over_tasks_are_the_same_and_means_are_turned_around(mirrored: tuple[Any, Any]) -> None:
+def test_ranks_over_tasks_are_the_same_and_means_are_turned_around(mirrored: tuple[Any, Any]) -> None:
     for up, down in zip(*(built.report.across for built in mirrored), strict=True):
         assert up.method == down.method
         assert up.mean_rank == down.mean_rank
-        assert up.improvement == down.improvement
         assert up.words == down.words
-        if up.iqm is not None:
-            turned = (1 - down.iqm.value, 1 - down.iqm.high, 1 - down.iqm.low)
-            assert (up.iqm.value, up.iqm.low, up.iqm.high) == pytest.approx(turned)
         if up.difference is not None:
             assert up.difference.value == pytest.approx(-down.difference.value)
-    assert any(
-        across.improvement is not None and across.improvement.value > 0.5 for across in mirrored[0].report.across
-    )
 
 
 def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:
     def curve(metric: str, *scores: float) -> dict[int, float]:
         tuned: Any = SimpleNamespace(trials=[SimpleNamespace(score=score) for score in scores])
-        return dict(_best_of_k([tuned], metric))
+        return dict(best_of_k([tuned], metric))
 
     up, down = curve("accuracy", 0.5, 0.7, 0.9), curve("error_rate", 0.5, 0.3, 0.1)
     assert down == pytest.approx({k: 1 - value for k, value in up.items()})

@@ -127,23 +127,6 @@ def test_columns_use_their_own_metric_and_set(found: Any) -> None:
     assert contrast.ours.value == pytest.approx(100 * score(found, "sst2", "good", "accuracy", "contrast").mean)
 
 
-def test_means_are_over_the_columns_that_the_table_says(found: Any) -> None:
-    own = cell(found, "Plain", "average")
-    both = [score(found, "sst2", "vanilla", "accuracy").mean, score(found, "rte", "vanilla", "f1").mean]
-    assert own.ours.value == pytest.approx(100 * sum(both) / 2)
-    assert own.difference.low < own.difference.value < own.difference.high
-
-
-def test_the_deviation_of_a_mean_stands_in_for_that_of_its_parts(synthetic: Any, tmp_path: Path) -> None:
-    arms = {"vanilla": synthetic.Arm(0.72)}
-    row = {**TABLE["rows"][0], "deviations": {"average": 1.5}}
-    own = cell(report(synthetic, tmp_path, arms, rows=[row]), "Plain", "average")
-    alone = cell(report(synthetic, tmp_path, arms, rows=[{**row, "deviations": {}}]), "Plain", "average")
-    assert own.difference.high - own.difference.low > alone.difference.high - alone.difference.low
-    assert any("interval is of our seeds alone" in note for note in alone.notes)
-    assert not any("interval is of our seeds alone" in note for note in own.notes)
-
-
 def test_gains_are_within_one_source(found: Any) -> None:
     own = cell(found, "Good", "sst2")
     assert own.published_gain == pytest.approx(5.0)

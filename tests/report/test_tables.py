@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.scores import ordered
-from regft_core.schema.report import ReportConfig
 from tests.errors import raises_code
 from tests.statistics.single import paired_difference
 
@@ -108,37 +107,6 @@ def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> 
     assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
 
 
-def test_costs_against_a_reference_that_only_fits(make: Any, synthetic: Any) -> None:
-    """One forward pass over the rows is little, and not nothing: the other arms are told as multiples of it."""
-    probe = synthetic.Arm(0.7, trains_encoder=False, declared=1 / 12, seconds=0.0, fit_seconds=2.0)
-    arms = {
-        "linear_probe": probe,
-        "vanilla": synthetic.Arm(0.8, seconds=19.0, fit_seconds=1.0),
-        "majority": synthetic.Arm(0.5, declared=0.0, seconds=0.0, trains_encoder=False, control_for="linear_probe"),
-    }
-    built = make(arms, {"sst2": synthetic.Task(n=60, ood=())}, range(3))
-    report = built.again(config=ReportConfig(bootstrap_samples=200, reference="linear_probe"))
-    (found,) = report.blocks
-    costs = {row.method: (row.cost.declared, row.cost.measured) for row in found.rows}
-    # Whatever the reference is, plain fine-tuning is 1.
-    assert costs["linear_probe"] == pytest.approx((1 / 12, 2 / 20))
-    assert costs["vanilla"] == pytest.approx((1.0, 1.0))
-    assert costs["majority"] == (0.0, 0.0)
-    (against,) = found.row("vanilla").against("reference")
-    assert against.compute_ratio == pytest.approx(12.0)
-    (control,) = found.row("linear_probe").against("control")
-    assert control.compute_ratio is None  # a multiple of nothing
-    (finding,) = [one for one in report.findings if one.method == "vanilla"]
-    assert "It declares 12.0 times the compute of linear_probe." in finding.sentences
-    html = (built.root / "reports" / "report.html").read_text(encoding="utf-8")
-    assert ">12.00×</td>" not in html.partition('id="cost"')[2]
-    # Without plain fine-tuning nothing measured has a denominator; what is declared keeps its own.
-    report = built.again(cells=[cell for cell in built.cells if cell.method != "vanilla"], out=Path("other"))
-    assert {row.cost.measured for row in report.blocks[0].rows} == {None}
-    assert {row.cost.declared for row in report.blocks[0].rows} == {1 / 12, 0.0}
-    assert "no plain fine-tuning in the grid" in report.html
-
-
 def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
     for path in (tmp_path / "work" / "finetune").rglob("manifest.json"):
@@ -200,17 +168,3 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
         "accuracy", samples=500,
     )  # fmt: skip
     assert raw.high > 1.0  # what the report would have shown
-
-
-def test_arms_that_are_one_and_the_same_say_so(built: Any) -> None:
-    from regft_core.report.compare import same_runs
-
-    assert all(row.same_runs_as is None for found in built.report.blocks for row in found.rows)
-
-    def cell(*keys: str) -> Any:
-        return SimpleNamespace(runs=[SimpleNamespace(seed=seed, key=key) for seed, key in enumerate(keys)])
-
-    data: Any = SimpleNamespace(cells={"a": cell("1", "2"), "b": cell("1", "3"), "c": cell("1", "2"), "d": cell()})
-    assert same_runs(data, "c", ["a", "b"]) == "a"
-    assert same_runs(data, "b", ["a"]) is None
-    assert same_runs(data, "d", ["a"]) is None

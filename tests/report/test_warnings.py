@@ -150,17 +150,6 @@ def test_runs_of_one_block_from_two_places_are_refused(
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_search_elsewhere_counts(synthetic: Any, tmp_path: Path) -> None:
-    arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(environment=CPU, search=True)}
-    cells = synthetic.build(tmp_path, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
-    path = tmp_path / "work/search/a/sst2/300/manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["runs"][0]["environment"] = GPU
-    path.write_text(json.dumps(manifest))
-    with raises_code(ConfigError, "mixed-environments", "Large card, threads 4: a (seed 0)"):
-        write_report(Inputs(tmp_path, cells, (0, 1), ReportConfig(bootstrap_samples=100), synthetic.methods_of(arms)))
-
-
 def test_marking_is_visible_everywhere(synthetic: Any, tmp_path: Path) -> None:
     arms = {"vanilla": synthetic.Arm(environment=CPU), "a": synthetic.Arm(environment=GPU | {"name": "<b>card"})}
     found = report(synthetic, tmp_path, arms, "mark")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: For tasks that ask how alike two texts are; refused on others.
 FOR_VALUES_ALONE = {"zero_shot_similarity"}
-#: For tasks whose rows have several labels, of which none is shipped (tests/kinds/test_multi_label_project.py).
+#: For tasks whose rows have several labels, of which none is shipped.
 FOR_SEVERAL_LABELS = {"label_thresholds"}
 
 

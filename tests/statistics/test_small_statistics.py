@@ -13,7 +13,7 @@ from scipy import stats
 
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
-from regft_core.statistics.over_tasks import failure_rate, interquartile_mean
+from regft_core.statistics.over_tasks import failure_rate
 from regft_core.statistics.power import detectable_difference, detectable_gain
 from regft_core.statistics.reproduction import detectable_log_ratio, log_ratio
 from regft_core.statistics.temperature import fit_temperature
@@ -23,29 +23,6 @@ small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
 
 
 # ------------------------------------------------------------------------------- aggregates
-
-
-def test_interquartile_mean_by_hand():
-    assert interquartile_mean({"a": [1, 2, 3, 4, 5, 6, 7, 100]}, samples=100).value == pytest.approx(4.5)
-    # three runs: each covers a third; the outer ones count from 1/4 to 1/3
-    assert interquartile_mean({"a": [0, 3, 12]}, samples=100).value == pytest.approx(2 * (3 / 3 + 12 / 12))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(-10, 10), min_size=1, max_size=5).map(lambda v: v * 4))
-def test_interquartile_mean_equals_the_trimmed_mean_for_multiples_of_four(values):
-    got = interquartile_mean({"a": values[::2], "b": values[1::2]}, samples=100)
-    assert got.value == pytest.approx(stats.trim_mean(values, 0.25), abs=1e-9)
-    assert min(values) - 1e-9 <= got.low <= got.high <= max(values) + 1e-9
-
-
-def test_interquartile_mean_ignores_one_degenerate_seed_and_is_stratified():
-    scores = {"a": [0.8] * 10, "b": [0.6] * 9 + [0.0]}
-    got = interquartile_mean(scores, samples=500)
-    assert got.value == pytest.approx(0.7)
-    assert (got.low, got.high) == pytest.approx((0.7, 0.7), abs=0.05)
-    with pytest.raises(ValueError, match="no scores for b"):
-        interquartile_mean({"a": [1.0], "b": []})
 
 
 # --------------------------------------------------------------------- rates, power

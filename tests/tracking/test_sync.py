@@ -207,15 +207,6 @@ def test_an_evaluation_that_comes_later_or_again_is_added(tree: Tree) -> None:
     assert current(tree.root)["seed 1 of hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.56)
 
 
-def test_failed_runs_say_why(tree: Tree) -> None:
-    tree.cell(HYPE, SEEDS, failed=(1,))
-    sync(tree.root, [HYPE], SEEDS)
-    run, cell = current(tree.root)["seed 1 of hype_n rte-300"], current(tree.root)["hype_n rte-300"]
-    assert (run.info.status, run.data.tags["error"]) == ("FAILED", "loss became NaN at step 3")
-    assert (cell.data.tags["status"], cell.data.metrics["failed_runs"]) == ("partly failed", 1)
-    assert cell.data.metrics["primary"] == pytest.approx(0.65)
-
-
 def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree) -> None:
     tree.subsample("rte", 300, SEEDS)
     tree.cell(VANILLA, SEEDS)
@@ -268,17 +259,6 @@ def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch,
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert all(len(history(grid.root, run, "primary")) == 1 for run in runs.values())
     assert all(run.data.params for run in runs.values())
-
-
-def test_runs_of_others_and_deleted_ones_are_left_alone(grid: Tree) -> None:
-    sync(grid.root, [VANILLA], SEEDS)
-    mlflow = client(grid.root)
-    own = mlflow.create_run(mlflow.get_experiment_by_name("regft").experiment_id, run_name="notes").info.run_id
-    deleted = current(grid.root)["seed 0 of vanilla rte-300"].info.run_id
-    mlflow.delete_run(deleted)
-    sync(grid.root, [HYPE], SEEDS)
-    assert mlflow.get_run(own).info.status == "RUNNING"
-    assert mlflow.get_run(deleted).info.lifecycle_stage == "deleted"
 
 
 def test_a_register_of_exports(grid: Tree) -> None:

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
-from regft_core.tracking.sync import database_uri, sync
-from regft_core.tracking.view import CURRENT, runs_page, view_state
+from regft_core.tracking.view import runs_page, view_state
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, VANILLA, Tree
+from tests.tracking.tree import HYPE, Tree
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def taken() -> Iterator[int]:
 def test_a_taken_port_names_a_free_one(taken: int) -> None:
     with raises_code(RegftError, "port-taken", taken, "--port ") as caught:
         command.require_port(taken)
-    assert command._is_free(int(caught.value.text.rsplit(" ", 1)[1]))
+    assert command.is_free(int(caught.value.text.rsplit(" ", 1)[1]))
 
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:
@@ -53,18 +51,6 @@ def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> No
     assert runs_page("http://127.0.0.1:5000", "1").startswith(
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType="
     )
-
-
-def test_the_views_filter_finds_cells_and_the_report(tree: Tree) -> None:
-    tree.cell(HYPE, [0])
-    tree.cell(VANILLA, [0])
-    tree.report("first")
-    sync(tree.root, [VANILLA, HYPE], [0])
-    tree.cell(HYPE, [0], learning_rate=1e-3, shift=0.01)
-    sync(tree.root, [VANILLA, HYPE], [0])
-    uri = database_uri(tree.root)
-    found = MlflowClient(uri, uri).search_runs(["1"], CURRENT, order_by=["metrics.`primary` DESC"])
-    assert [run.info.run_name for run in found] == ["hype_n rte-300", "vanilla rte-300", "report"]
 
 
 SERVE = """
@@ -97,9 +83,9 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
         process.wait(20)
     assert process.returncode == 0
     deadline = time.monotonic() + 10
-    while not command._is_free(port) and time.monotonic() < deadline:
+    while not command.is_free(port) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert command._is_free(port)
+    assert command.is_free(port)
     assert {path.name for path in tree.root.iterdir()} <= {
         *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
     }

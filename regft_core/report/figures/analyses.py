@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from matplotlib.patches import Patch
 
 from regft_core.evaluate.findings import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
-from regft_core.report.figures.panels import LOOKS, Panel, Point, grid, lines, named
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, canvas, style, text_width, to_svg
+from regft_core.report.figures.panels import LOOKS, Panel, Point, lines, named
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, Sheet, columns_of, style, text_width
+from regft_core.report.formatting import factor
 from regft_core.report.model import Block
-from regft_core.report.page.formatting import factor
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
@@ -47,16 +48,20 @@ def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], m
         return _by_method(name, title, shown, methods)
     panels = []
     for place, own in shown.items():
-        # A group that few tables have is drawn where it first appears.
-        for group in dict.fromkeys(group for table in own for group in _groups(table, plot)):
-            points = {table.method: _points(table, plot, group, plot.y) for table in own}
-            base = next((_points(table, plot, group, plot.baseline) for table in own), ()) if plot.baseline else ()
+        by_group: dict[str, dict[str, Sequence[Point]]] = {}
+        baselines: dict[str, Sequence[Point]] = {}
+        for table in own:
+            for group, rows in _by_group(table, plot).items():
+                by_group.setdefault(group, {})[table.method] = _points(table, rows, plot.x, plot.y)
+                if plot.baseline and group not in baselines:
+                    baselines[group] = _points(table, rows, plot.x, plot.baseline, bands=False)
+        for group, points in by_group.items():
             where = ", ".join(filter(None, ("" if place == RUN else place, group))) or "all"
-            panels.append(Panel(where, points, base))
+            panels.append(Panel(where, points, baselines.get(group, ())))
     if plot.violins:
         return _violins(name, title, panels, methods, x=plot.x, y=plot.y)
     zero, dotted = plot.y == "difference", plot.baseline or ""
-    return lines(name, title, panels, methods, x=plot.x, y=plot.y, baseline=dotted, log_y=plot.log, zero=zero)
+    return lines(name, title, panels, methods, x=plot.x, y=plot.y, baseline=dotted, zero=zero)
 
 
 def scores_over_sizes(task: str, blocks: Sequence[Block], rows: Mapping[str, float], reference: str | None) -> str:
@@ -67,10 +72,10 @@ def scores_over_sizes(task: str, blocks: Sequence[Block], rows: Mapping[str, flo
         own: dict[str, list[Point]] = {}
         for block in blocks:
             for row in block.rows:
-                score = row.scores.get(name, {}).get(primary)
-                if score is not None and score.estimate.n:
-                    low, high = (bound * scale for bound in score.interval) if score.interval else (None, None)
-                    point = Point(rows[block.name], score.estimate.mean * scale, low, high)
+                if row.n_ok and name in row.scores:
+                    score = row.scores[name][primary].estimate
+                    bounds = tuple(bound * scale for bound in score.interval or ())
+                    point = Point(rows[block.name], score.mean * scale, *bounds)
                     own.setdefault(row.method, []).append(point)
         panels.append(Panel(name, own))
     methods = named(blocks[-1], reference, [method for panel in panels for method in panel.lines])
@@ -90,7 +95,9 @@ def numbers_over_sizes(
         for place in dict.fromkeys(place for _, entry in own for place, other in entry.places if other == name):
             points: dict[str, list[Point]] = {}
             for block, entry in own:
-                for method, number in entry.of(place, name):
+                for method in entry.methods:
+                    if (number := entry.numbers.get((method, place, name))) is None:
+                        continue
                     low, high = number.interval or (None, None)
                     points.setdefault(method, []).append(Point(rows[block.name], number.mean, low, high))
             panels.append(Panel(task if place == RUN else f"{task}, {place}", points))
@@ -100,28 +107,18 @@ def numbers_over_sizes(
         yield lines(key, title, panels, methods, x="training rows", y=name, log_x=True)
 
 
-def _groups(table: ShownTable, plot: Plot) -> list[str]:
-    if plot.group is None:
-        return [""]
-    column = table.columns.index(plot.group)
-    return [str(value) for value in dict.fromkeys(row[column] for row in table.rows)]
+def _by_group(table: ShownTable, plot: Plot) -> dict[str, pd.DataFrame]:
+    """Rows of a table by their group, in the order in which groups first appear; indices are numbers of rows."""
+    rows = pd.DataFrame(table.rows, columns=list(table.columns), dtype=object)
+    if plot.group is None or rows.empty:
+        return {"": rows}
+    return {str(name): part for name, part in rows.groupby(plot.group, sort=False)}
 
 
-def _rows_of(table: ShownTable, plot: Plot, group: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    column = None if plot.group is None else table.columns.index(plot.group)
-    for i, row in enumerate(table.rows):
-        if column is None or str(row[column]) == group:
-            yield i, row
-
-
-def _points(table: ShownTable, plot: Plot, group: str, column: str) -> list[Point]:
-    x, y = table.columns.index(plot.x), table.columns.index(column)
-    bands = table.bands if column == plot.y else {}
-    return [
-        Point(row[x], row[y], *bands.get(i, (None, None)))
-        for i, row in _rows_of(table, plot, group)
-        if row[x] is not None and row[y] is not None
-    ]
+def _points(table: ShownTable, rows: pd.DataFrame, x: str, y: str, *, bands: bool = True) -> list[Point]:
+    rows = rows.dropna(subset=[x, y])
+    limits = table.bands if bands else {}
+    return [Point(at, value, *limits.get(i, (None, None))) for i, at, value in zip(rows.index, rows[x], rows[y])]
 
 
 def _violins(name: str, title: str, panels: Sequence[Panel], methods: Sequence[str], *, x: str, y: str) -> str:
@@ -131,13 +128,12 @@ def _violins(name: str, title: str, panels: Sequence[Panel], methods: Sequence[s
     if not looks:
         return ""
     handles = [Patch(facecolor=look[0], alpha=0.45, hatch=_HATCHES[i]) for i, look in enumerate(looks.values())]
-    columns, rows = grid(len(panels))
     with style(name):
-        figure, axes = canvas(
-            columns, rows, len(panels), width=4.0 if columns == 1 else 3.2, height=2.4, left=0.85,
+        sheet = Sheet(
+            len(panels), width=4.0 if len(panels) == 1 else 3.2, height=2.4, left=0.85,
             right=text_width(list(looks)) + 0.6, gap=0.65, row_gap=0.6, legend=(handles, list(looks)),
         )  # fmt: skip
-        for axis, panel in zip(axes, panels):
+        for axis, panel in zip(sheet.axes, panels):
             axis.set_title(panel.title, loc="left")
             axis.grid(axis="y")
             axis.set_xlabel(x)
@@ -156,7 +152,7 @@ def _violins(name: str, title: str, panels: Sequence[Panel], methods: Sequence[s
                 look = {"marker": marker, "markersize": 4, "color": INK, "markeredgecolor": PAPER}
                 axis.plot([*at.values()], means, linestyle="none", **look)
             axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
-        return to_svg(figure, name, title)
+        return sheet.svg(name, title)
 
 
 # --------------------------------------------------------------------------------- a panel per method
@@ -168,12 +164,10 @@ def _by_method(name: str, title: str, shown: Mapping[str, Sequence[ShownTable]],
         methods = [method for method in methods if method in picked]
     if not methods:
         return ""
-    columns, rows = grid(len(methods))
+    width = 2.6 if columns_of(len(methods)) < 4 else 2.15
     with style(name):
-        figure, axes = canvas(
-            columns, rows, len(methods), width=2.6 if columns < 4 else 2.15, height=1.9, left=0.6, gap=0.6, bottom=0.75
-        )
-        for axis, method in zip(axes, methods):
+        sheet = Sheet(len(methods), width=width, height=1.9, left=0.6, gap=0.6, bottom=0.75)
+        for axis, method in zip(sheet.axes, methods):
             axis.set_title(method, loc="left")
             axis.grid()
             looks = iter(_LINES * 20)
@@ -183,13 +177,13 @@ def _by_method(name: str, title: str, shown: Mapping[str, Sequence[ShownTable]],
                 axis.set_xlabel(table.plot.x)
                 axis.set_ylabel(table.plot.y)
                 _in_panel(axis, table, table.plot, place if len(shown) > 1 else "", looks)
-            if axis is axes[0] or any(table.plot and table.plot.group for _, table in tables):
+            if axis is sheet.axes[0] or any(table.plot and table.plot.group for _, table in tables):
                 axis.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best", handlelength=1.2)
         if any(table.plot is not None and table.plot.one_scale for own in shown.values() for table in own):
-            limits = [axis.get_ylim() for axis in axes[: len(methods)]]
-            for axis in axes[: len(methods)]:
+            limits = [axis.get_ylim() for axis in sheet.axes]
+            for axis in sheet.axes:
                 axis.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-        return to_svg(figure, name, title)
+        return sheet.svg(name, title)
 
 
 def _in_panel(axis: Any, table: ShownTable, plot: Plot, place: str, looks: Iterator[tuple[str, str, Any]]) -> None:
@@ -200,8 +194,8 @@ def _in_panel(axis: Any, table: ShownTable, plot: Plot, place: str, looks: Itera
     if plot.colour is not None:
         _coloured(axis, table, plot, plot.colour, place)
         return
-    for group, (color, marker, dashes) in zip(_groups(table, plot), looks):
-        if points := [(p.x, p.y) for p in _points(table, plot, group, plot.y)]:
+    for (group, rows), (color, marker, dashes) in zip(_by_group(table, plot).items(), looks):
+        if points := [(p.x, p.y) for p in _points(table, rows, plot.x, plot.y)]:
             label = ", ".join(filter(None, (place, group))) or "all"
             look: dict[str, Any] = {"linestyle": "none", "alpha": 0.65} if plot.points else {"linestyle": dashes}
             axis.plot(*zip(*points), color=color, marker=marker, markersize=3, linewidth=1.1, label=label, **look)
@@ -209,16 +203,13 @@ def _in_panel(axis: Any, table: ShownTable, plot: Plot, place: str, looks: Itera
 
 def _coloured(axis: Any, table: ShownTable, plot: Plot, column: str, place: str) -> None:
     """Points whose marker is their group and whose colour is their class."""
-    at = {one: table.columns.index(one) for one in (plot.x, plot.y, column)}
-    classes = [name for name, _ in Counter(str(row[at[column]]) for row in table.rows).most_common(len(_CLASSES))]
-    for group, marker in zip(_groups(table, plot), ("o", "^", "<", "s", "D", "P") * 4):
-        by_class: dict[str | None, list[tuple[Any, Any]]] = {name: [] for name in [*classes, None]}
-        for _, row in _rows_of(table, plot, group):
-            name = str(row[at[column]])
-            by_class[name if name in classes else None].append((row[at[plot.x]], row[at[plot.y]]))
-        for own, points in by_class.items():
-            if points:
-                color = MUTED if own is None else _CLASSES[classes.index(own)]
+    at = table.columns.index(column)
+    classes = [name for name, _ in Counter(str(row[at]) for row in table.rows).most_common(len(_CLASSES))]
+    for (group, rows), marker in zip(_by_group(table, plot).items(), ("o", "^", "<", "s", "D", "P") * 4):
+        names = rows[column].astype(str)
+        for own, color in (*zip(classes, _CLASSES), (None, MUTED)):
+            points = rows[~names.isin(classes) if own is None else names == own]
+            if len(points):
                 label = ", ".join(filter(None, (place, group, f"{column} {own}" if own else "others")))
                 look = {"color": color, "marker": marker, "markersize": 3.6, "alpha": 0.65, "markeredgewidth": 0}
-                axis.plot(*zip(*points), linestyle="none", label=label, **look)
+                axis.plot(points[plot.x], points[plot.y], linestyle="none", label=label, **look)

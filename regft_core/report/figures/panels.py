@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.lines import Line2D
 
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, canvas, style, text_width, to_svg
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, Sheet, columns_of, style, text_width
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.model import Block
 
-COLUMNS = 4
 #: Points of a curve; ``curves.csv`` has more.
 CURVE_POINTS = 60
 #: With more lines than this only the first few have their interval shaded: more would hide each other.
@@ -66,12 +64,6 @@ def named(block: Block, reference: str | None, present: Iterable[str]) -> list[s
     return sorted(ranked, key=lambda name: name != reference)[: len(LOOKS)]
 
 
-def grid(count: int) -> tuple[int, int]:
-    """Columns and rows of so many panels."""
-    columns = min(count, COLUMNS)
-    return columns, math.ceil(count / columns)
-
-
 def lines(
     name: str,
     title: str,
@@ -82,7 +74,6 @@ def lines(
     y: str,
     baseline: str = "",
     log_x: bool = False,
-    log_y: bool = False,
     zero: bool = False,
 ) -> str:
     """Return panels with a line per method as SVG; nothing when no panel has a point.
@@ -107,37 +98,32 @@ def lines(
     if others := len({method for panel in shown for method, points in panel.lines.items() if points} - looks.keys()):
         handles.append(Line2D([], [], linestyle="none"))
         labels.append(f"{others} not drawn")
-    columns, rows = grid(len(shown))
-    width = {1: 4.0, 2: 3.0, 3: 2.4}.get(columns, 1.9)
+    width = {1: 4.0, 2: 3.0, 3: 2.4}.get(columns_of(len(shown)), 1.9)
     with style(name):
-        figure, axes = canvas(
-            columns, rows, len(shown), width=width, height=max(1.6, 0.75 * width), left=0.85,
-            right=text_width(labels) + 0.6, gap=0.65, row_gap=0.6, legend=(handles, labels),
+        sheet = Sheet(
+            len(shown), width=width, height=max(1.6, 0.75 * width), left=0.85, right=text_width(labels) + 0.6, gap=0.65,
+            row_gap=0.6, legend=(handles, labels),
         )  # fmt: skip
-        for i, (axis, panel) in enumerate(zip(axes, shown)):
+        for axis, panel in zip(sheet.axes, shown):
             axis.set_title(panel.title, loc="left")
             axis.grid()
             if log_x:
                 axis.set_xscale("log")
-            if log_y:
-                axis.set_yscale("log")
-            else:
-                axis.set_ylim(*_limits(panel, looks, zero))
-                axis.locator_params(axis="y", nbins=5)
+            axis.set_ylim(*_limits(panel, looks, zero))
+            axis.locator_params(axis="y", nbins=5)
             if zero:
                 axis.axhline(0, color=MUTED, linewidth=0.8)
             _draw(axis, panel, looks)
             if not log_x:
                 whole = all(float(p.x).is_integer() for points in panel.lines.values() for p in points)
                 axis.locator_params(axis="x", nbins=5, integer=whole)
-            axis.set_xlabel(x if i >= len(shown) - columns else "")
-            axis.set_ylabel(y if i % columns == 0 else "")
+        sheet.label(x, y)
         if log_x:
             values = sorted({p.x for panel in shown for points in panel.lines.values() for p in points})
-            for axis in axes if len(values) <= 6 else ():
+            for axis in sheet.axes if len(values) <= 6 else ():
                 axis.set_xticks(values, [f"{value:g}" for value in values])
                 axis.set_xticks([], minor=True)
-        return to_svg(figure, name, title)
+        return sheet.svg(name, title)
 
 
 def _draw(axis: Any, panel: Panel, looks: Mapping[str, tuple[str, str, Any]]) -> None:
@@ -185,17 +171,14 @@ def runs(name: str, title: str, shown: Mapping[str, Sequence[Runs]], *, x: str, 
     shown = {panel: own for panel, own in shown.items() if own}
     if not shown:
         return ""
-    columns, rows = grid(len(shown))
     values = np.concatenate([ys for own in shown.values() for one in own for _, ys in one.curves])
     # One run that diverged must not flatten all others.
     top = min(float(values.max()), 1.5 * float(np.quantile(values, 0.98)) + 1e-9) if y == "loss" else values.max()
     bottom = min(0.0, float(values.min())) if y == "loss" else values.min()
     margin = 0.05 * float(top - bottom) or 1.0
     with style(name):
-        figure, axes = canvas(
-            columns, rows, len(shown), width=2.15, height=1.25, left=0.55, gap=0.45, row_gap=0.55, bottom=0.45
-        )
-        for i, (axis, (panel, own)) in enumerate(zip(axes, shown.items())):
+        sheet = Sheet(len(shown), width=2.15, height=1.25, left=0.55, gap=0.45, row_gap=0.55, bottom=0.45)
+        for axis, (panel, own) in zip(sheet.axes, shown.items()):
             axis.set_title(panel, loc="left", fontsize=8.5)
             axis.grid(axis="y")
             axis.locator_params(nbins=4)
@@ -203,11 +186,10 @@ def runs(name: str, title: str, shown: Mapping[str, Sequence[Runs]], *, x: str, 
                 axis.set_ylim(bottom - (0 if y == "loss" else margin), top + margin)
             for one in own:
                 _with_mean(axis, one)
-            axis.set_ylabel(y if i % columns == 0 else "")
-            axis.set_xlabel(x if i >= len(shown) - columns else "")
             if len(own) > 1:
                 axis.legend(frameon=False, fontsize=7, labelcolor=INK)
-        return to_svg(figure, name, title)
+        sheet.label(x, y)
+        return sheet.svg(name, title)
 
 
 def _with_mean(axis: Any, one: Runs) -> None:

@@ -8,6 +8,7 @@ address is left in it.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,48 +75,58 @@ def text_width(texts: Sequence[str], size: float = 9.0) -> float:
     return max(map(len, texts), default=0) * size * 0.62 / 72
 
 
-def canvas(
-    columns: int,
-    rows: int,
-    used: int,
-    *,
-    width: float,
-    height: float,
-    left: float,
-    right: float = 0.15,
-    gap: float = 0.25,
-    row_gap: float = 0.75,
-    top: float = 0.35,
-    bottom: float = 0.5,
-    legend: tuple[Sequence[Any], Sequence[str]] | None = None,
-) -> tuple[Figure, list[Any]]:
-    """Return a figure and ``used`` axes, row by row, each ``width`` by ``height`` inches.
+#: Most panels side by side.
+COLUMNS = 4
+
+
+def columns_of(panels: int) -> int:
+    """How many of so many panels stand side by side."""
+    return min(panels, COLUMNS)
+
+
+class Sheet:
+    """Panels of ``width`` by ``height`` inches, row by row, with fixed margins; made and drawn within ``style``.
 
     Args:
         legend: handles and labels, in the margin of ``right`` inches.
     """
-    total_width = left + columns * width + (columns - 1) * gap + right
-    total_height = top + rows * height + (rows - 1) * row_gap + bottom
-    figure = Figure(figsize=(total_width, total_height))
-    axes = []
-    for place in range(used):
-        row, column = divmod(place, columns)
-        x = left + column * (width + gap)
-        y = total_height - top - (row + 1) * height - row * row_gap
-        axis = figure.add_axes((x / total_width, y / total_height, width / total_width, height / total_height))
-        axis.tick_params(length=0)
-        axes.append(axis)
-    if legend is not None:
-        place_of_legend = (1 - (right - 0.1) / total_width, 1 - 0.25 / total_height)
-        figure.legend(
-            *legend, loc="upper left", bbox_to_anchor=place_of_legend, frameon=False, fontsize=8, borderaxespad=0,
-            borderpad=0, handlelength=2.2,
-        )  # fmt: skip
-    return figure, axes
+
+    def __init__(
+        self, panels: int, *, width: float, height: float, left: float, right: float = 0.15, gap: float = 0.25,
+        row_gap: float = 0.75, top: float = 0.35, bottom: float = 0.5,
+        legend: tuple[Sequence[Any], Sequence[str]] | None = None,
+    ) -> None:  # fmt: skip
+        self.columns = columns_of(panels)
+        rows = math.ceil(panels / self.columns)
+        total_width = left + self.columns * width + (self.columns - 1) * gap + right
+        total_height = top + rows * height + (rows - 1) * row_gap + bottom
+        self.figure = Figure(figsize=(total_width, total_height))
+        self.axes: list[Any] = []
+        for place in range(panels):
+            row, column = divmod(place, self.columns)
+            x, y = left + column * (width + gap), total_height - top - (row + 1) * height - row * row_gap
+            place_of_axis = (x / total_width, y / total_height, width / total_width, height / total_height)
+            self.axes.append(self.figure.add_axes(place_of_axis))
+            self.axes[-1].tick_params(length=0)
+        if legend is not None:
+            place_of_legend = (1 - (right - 0.1) / total_width, 1 - 0.25 / total_height)
+            self.figure.legend(
+                *legend, loc="upper left", bbox_to_anchor=place_of_legend, frameon=False, fontsize=8, borderaxespad=0,
+                borderpad=0, handlelength=2.2,
+            )  # fmt: skip
+
+    def label(self, x: str, y: str = "") -> None:
+        """Name ``x`` below the lowest panels and ``y`` beside the first of each row."""
+        for i, axis in enumerate(self.axes):
+            axis.set_ylabel(y if i % self.columns == 0 else "")
+            axis.set_xlabel(x if i >= len(self.axes) - self.columns else "")
+
+    def svg(self, name: str, label: str) -> str:
+        """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
+        return _element(self.figure, name, label)
 
 
-def to_svg(figure: Figure, name: str, label: str) -> str:
-    """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
+def _element(figure: Figure, name: str, label: str) -> str:
     stream = io.StringIO()
     figure.set_canvas(FigureCanvasSVG(figure))
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})

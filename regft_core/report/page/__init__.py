@@ -1,1 +1,195 @@
-"""The HTML page."""
+"""``report.html``: one file that needs nothing else, filled in from ``report.html.j2``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from regft_core import metrics
+from regft_core.hooks.registry import discover
+from regft_core.names import plural
+from regft_core.report import facts, formatting, sentences
+from regft_core.report.averages import more_rows_sentence
+from regft_core.report.costs import overrides
+from regft_core.report.figures import block as figures
+from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
+from regft_core.report.figures.panels import named
+from regft_core.report.figures.svg import LIGHT
+from regft_core.report.leaderboard import alerts, leaderboard
+from regft_core.report.model import Block, Comparison, Report, Row, by_size
+from regft_core.report.published import words
+from regft_core.report.read_grid import BlockData, Inputs
+from regft_core.settings.method_sources import settings
+from regft_core.statistics import verdict
+
+#: With more methods than this, tables and figures of all of them are folded.
+FOLDED_ABOVE = 12
+_FORMATS = (
+    *("score", "interval", "ratio", "seconds", "memory"),
+    *("setting", "number", "unit", "quantity", "signed_quantity"),
+)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    loader = PackageLoader("regft_core.report.page", ".")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {name: getattr(formatting, name) for name in _FORMATS}
+    environment.filters |= {
+        "measured": lambda cost: formatting.measured(cost.measured, cost.spread),
+        "plural": plural,
+        "listed": lambda names: formatting.listed(list(names)),
+        "capitalise": lambda text: text[:1].upper() + text[1:],
+        # The full value for sorting and for those who read the source; empty when there is none.
+        "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
+        "detectable": sentences.detectable,
+        "looks": sentences.looks,
+        "more_rows": more_rows_sentence,
+    }
+    for word in (words.bounds, words.published, words.ours, words.remarks, words.claimed, words.judged):
+        environment.filters[word.__name__] = word
+    environment.globals |= {
+        **{"grid": words.grid, "family": words.family, "rule": words.RULE},
+        **{"symbols": words.SYMBOLS, "other_mark": words.OTHER, "verdicts": verdict, "light": LIGHT},
+        "styles": {verdict.GAIN: "up", verdict.LOSS: "down", verdict.SAME: "none", verdict.NONE: "none"},
+        "spread_of_words": " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS)),
+        "seed_values": lambda estimate: zip(estimate.seeds, estimate.values, strict=True),
+        "factor": formatting.factor,
+        "counts_examples": lambda metric: metrics.find(metric).counts_examples,
+    }
+    return environment
+
+
+def render(report: Report, data: Sequence[BlockData], inputs: Inputs, curves: Mapping[str, str]) -> str:
+    """Return the page. All text from files is escaped; only the figures are markup.
+
+    ``curves``: block -> its learning curves, which are files, too.
+    """
+    cells = [cell for block in data for cell in block.cells.values()]
+    methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
+    present = list(dict.fromkeys(row.method for _, row in rows))
+    shared = inputs.shared or next((cell.finetune.training for cell in cells if cell.method == report.reference), {})
+    on_tasks = {task: overrides(own, inputs.shared) for task, own in inputs.on_tasks.items()}
+    findings = {(finding.method, finding.block): finding for finding in report.findings}
+    return _environment().get_template("report.html.j2").render(
+        report=report,
+        blocks=[_block(report, block, own, curves[block.name]) for block, own in zip(report.blocks, data, strict=True)],
+        scale={
+            f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
+            for block in report.blocks
+        },
+        # Method by block: the verdicts of all comparisons on the validation set.
+        matrix=[
+            {"method": method, "cells": [findings.get((method, block.name)) for block in report.blocks]}
+            for method in dict.fromkeys(method for method, _ in findings)
+        ],
+        evaluation_figures=_evaluation_figures(report),
+        size_figures=_size_figures(report, data),
+        methods={name: methods[name] for name in present},
+        uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
+        sources=[
+            (name, source)
+            for name in present
+            for source in settings(methods[name], discover())
+            if source.given or source.value is not None
+        ],
+        diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
+        data_facts=facts.data_facts(data),
+        models=[model.plain() for model in facts.distinct(cells, "model")],
+        versions=facts.distinct(cells, "versions"),
+        training=shared,
+        on_tasks={task: changed for task, changed in on_tasks.items() if changed},
+        failed=[(block, row, seed, text) for block, row in rows for seed, text in row.failed],
+        collapsed=[(block, row, seed, how) for block, row in rows for seed, how in row.collapsed],
+        runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
+    )  # fmt: skip
+
+
+def _block(report: Report, block: Block, data: BlockData, curves: str) -> dict[str, Any]:
+    rows, large = block.rows, len(block.rows) > FOLDED_ABOVE
+    drawn = {
+        "scores": figures.scores(block),
+        "differences": figures.differences(block),
+        "curves": curves,
+        "cost": figures.cost_and_score(block),
+        "search": figures.search_curves(block, data),
+        "epochs": figures.epoch_curves(block, data),
+    }
+    return {
+        "block": block,
+        "board": leaderboard(block, report.reference),
+        "alerts": alerts(report, block),
+        "controls": sum(bool(row.control_for) for row in rows),
+        "large": large,
+        "sets": [name for name in block.sets if any(name in row.scores for row in rows)],
+        # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
+        "listed": [metric for metric in block.metrics if metric != block.primary or not large],
+        "pairs": [pair for row in rows for pair in _pairs(block, row)],
+        "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
+        "figures": {name: Markup(svg) for name, svg in drawn.items()},
+    }
+
+
+def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
+    """Rows of the table of differences: a method's controls first, then the reference and the best frozen encoder."""
+    others = block.opponents.comparisons if block.opponents is not None else ()
+    opposed = [c for c in others if c.method == row.method and c.role == "opponent"]
+    groups: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for c in sorted([*row.comparisons, *opposed], key=lambda c: c.role != "control"):
+        groups.setdefault((c.role, c.other), {})[c.set] = c
+    return [
+        {"row": row, "role": role, "other": other, "by_set": by_set, "first": next(iter(by_set.values()))}
+        for (role, other), by_set in groups.items()
+    ]
+
+
+def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
+    """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
+    found: dict[tuple[str, str], dict[str, Markup]] = {}
+    blocks = {block.name: block for block in report.blocks}
+    for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
+        own = found.setdefault((section.name, entry.block), {})
+        present = {table.method for shown in entry.tables.values() for table in shown}
+        drawn = named(blocks[entry.block], report.reference, present)
+        for name in dict.fromkeys(name for _, name in entry.tables):
+            tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
+            key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
+            try:
+                svg = Markup(plotted(key, f"{section.name}: {name} on {entry.title}", tables, drawn))
+            except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
+                svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
+            if svg:
+                own[name] = svg
+    return found
+
+
+def _size_figures(report: Report, data: Sequence[BlockData]) -> dict[str, dict[str, Any]]:
+    """``scores``: task -> figure; ``numbers``: evaluation -> figures. Both empty for a grid with one size per task."""
+    rows = {block.name: float(block.subsample.n) for block in data}
+    several = {task: own for task, own in by_size(report.blocks, rows).items() if len(own) > 1}
+    scores = {task: scores_over_sizes(task, own, rows, report.reference) for task, own in several.items()}
+    numbers = {
+        section.name: [
+            Markup(svg)
+            for task, own in several.items()
+            for svg in numbers_over_sizes(section, task, own, rows, report.reference)
+        ]
+        for section in report.evaluations
+    }
+    return {"scores": {task: Markup(svg) for task, svg in scores.items() if svg}, "numbers": numbers}
+
+
+def _uses(rows: Sequence[Row]) -> dict[str, Any]:
+    """Variants, degradations, changed settings and devices of one method's runs, over all blocks."""
+    return {
+        "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
+        "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
+        "overrides": {key: values for row in rows for key, values in row.overrides.items()},
+        "devices": list(dict.fromkeys(device for row in rows for device in row.cost.devices)),
+    }

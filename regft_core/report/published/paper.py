@@ -1,24 +1,65 @@
-"""What a table prints, asked by row and column, and where the same numbers are here."""
+"""A table of a paper beside what ran here: both are asked by arm, encoder, size and column."""
 
 from __future__ import annotations
 
-from regft_core.report.published.ours import Ours, Places
-from regft_core.settings.checks.report_sets import leaves
-from regft_core.settings.papers.encoders import Encoder, named
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from regft_core import metrics
+from regft_core.models.aliases import ALIASES
+from regft_core.names import plural
+from regft_core.report import scores
+from regft_core.report.averages import replicates_of
+from regft_core.report.model import Block
+from regft_core.report.published.model import Mean, Tested
+from regft_core.report.read_grid import BlockData
+from regft_core.schema.report import ReportConfig
+from regft_core.settings.checks.report_sets import leaves, split_part
+from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
 from regft_core.settings.papers.published import PublishedConfig, PublishedRow
+from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import Estimate, percentiles
+from regft_core.statistics.power import detectable_gain
+from regft_core.statistics.reproduction import Bounds
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one column of a task is here; ``otherwise``: what makes it another experiment than the paper's."""
+
+    block: int
+    arm: str
+    set: str
+    metric: str
+    otherwise: tuple[str, ...]
+
+
+#: Columns with their weights in a number.
+Places = Sequence[tuple[Place, float]]
 
 
 class Paper:
-    """A table of a paper (``config``) beside what ran here (``ours``)."""
+    """A table of a paper (``config``) with the blocks that ran here."""
 
-    def __init__(self, config: PublishedConfig, ours: Ours) -> None:
-        self.config, self.ours = config, ours
+    def __init__(
+        self, config: PublishedConfig, data: Sequence[BlockData], blocks: Sequence[Block], report: ReportConfig,
+        seeds: Sequence[int],
+    ) -> None:  # fmt: skip
+        self.config, self.report = config, report
+        self._data, self._blocks, self._seeds = data, blocks, seeds
         self.sizes = list(dict.fromkeys(str(row.size) for row in config.rows))
-        starts = (self._encoder(name, key) for name in config.encoders for key in [*config.metrics, ""])
-        self._encoders = list(dict.fromkeys(starts))
+        self._starts = [self._start(name, key) for name in config.encoders for key in [*config.metrics, ""]]
+        self._pair = lru_cache(maxsize=None)(self._resampled)
 
-    def _encoder(self, name: str, key: str) -> Encoder:
-        """What the runs of a column start from."""
+    # ------------------------------------------------------------------------------------ as printed
+
+    def _start(self, name: str, key: str) -> Encoder:
+        """What the paper's runs of a column start from."""
         entry = self.config.encoders[name]
         return named(entry.instead.get(key) or entry.model or name)
 
@@ -31,13 +72,13 @@ class Paper:
         weights = {task if name == "dev" else f"{task}/{name}": weight for (task, name), weight in parts}
         return weights if set(weights) <= set(self.config.metrics) else {}
 
-    def gain(self, row: PublishedRow, base: PublishedRow, key: str) -> float | None:
+    def printed_gain(self, row: PublishedRow, base: PublishedRow, key: str) -> float | None:
         """The printed gain of ``row`` over ``base``: of their scores (misprints recomputed), or as printed."""
         if key in row.scores and key in base.scores:
             return row.recomputed.get(key, row.scores[key]) - base.recomputed.get(key, base.scores[key])
         return row.gains.get(key) if row.gain_over == base.method else None
 
-    def parts(self, row: PublishedRow, key: str) -> list[tuple[float, int]]:
+    def printed_parts(self, row: PublishedRow, key: str) -> list[tuple[float, int]]:
         """(variance of the mean, seeds) of what is printed; of a mean by its parts' deviations, else by its own.
 
         The printed deviation of a mean may be the mean of its parts' deviations, which is never smaller.
@@ -49,13 +90,128 @@ class Paper:
             return [(share**2 * row.deviations[part] ** 2 / seeds, seeds) for part, share in weights.items()]
         return [(row.deviations[key] ** 2 / seeds, seeds)] if key in row.deviations else []
 
+    # ---------------------------------------------------------------------------------------- as run
+
     def places(self, arm: str, encoder: str, size: str, key: str) -> Places | str:
         """Where the number of a column is here, or why it is nowhere."""
         places = []
         for part, weight in self._weights(key).items():
-            start = self._encoder(encoder, part)
-            place = self.ours.place(arm, part, self.config.metrics[part], start, size, self.sizes, self._encoders)
+            place = self._place(arm, part, self._start(encoder, part), size)
             if isinstance(place, str):
                 return place
             places.append((place, weight))
         return places or "it is no score of a task here"
+
+    def _place(self, arm: str, key: str, encoder: Encoder, size: str) -> Place | str:
+        """What ran here stands in the rows that it fits. When it fits none, in all, marked as another experiment."""
+        (task, name), metric, otherwise = split_part(key), self.config.metrics[key], []
+        here = {block.size: i for i, block in enumerate(self._blocks) if block.task == task}
+        if not here:
+            return f"{task} was not run here"
+        if size not in here:
+            if any(other in here for other in self.sizes):
+                return f"{task} was not run with {_rows(size)}"
+            shown = max(here, key=lambda other: (other == "full", len(other), other))
+            otherwise.append(f"trained on {_rows(shown)} here, on {_rows(size)} in the paper")
+            size = shown
+        index = here[size]
+        if arm not in self._data[index].cells:
+            return f"{arm} was not run here"
+        arm = self._started_from(encoder, index, arm)
+        mine = self._encoder(index, arm)
+        if mine is not None and not mine.same(encoder):
+            start = Encoder(mine.name, by=mine.by)
+            if not start.same(Encoder(encoder.name)) and any(start.same(Encoder(e.name)) for e in self._starts):
+                return f"{mine.title} was run here, not {encoder.title}"
+            otherwise.append(f"another encoder: {mine.title} here, {encoder.title} in the paper")
+        row = self._blocks[index].row(arm)
+        if row is None or not row.n_ok:
+            return f"no run of {arm} on {task} finished"
+        if name not in row.scores:
+            return f"{task} was not judged on {name} here"
+        if metric not in row.scores[name]:
+            return f"another metric: {name} of {task} was not judged by {metric} here"
+        return Place(index, arm, name, metric, tuple(otherwise))
+
+    def _encoder(self, block: int, arm: str) -> Encoder | None:
+        manifest = self._data[block].cells[arm].finetune
+        model = manifest.model
+        if model is None:
+            return None
+        local = model.revision is None and model.name not in ALIASES and bool(model.config)
+        start = in_directory(model.name, model.config) if local else named(model.name)
+        return start.after(*between_phases(manifest.method, self._data[block].task))
+
+    def _started_from(self, encoder: Encoder, block: int, arm: str) -> str:
+        """``arm``, or the method that is the same after a phase on the tasks that ``encoder`` was trained on."""
+        cells = self._data[block].cells
+
+        def fits(name: str) -> bool:
+            mine, last = self._encoder(block, name), [cells[method].finetune for method in (name, arm)]
+            first, second = (manifest.regularisers.get(manifest.phases[-1]) for manifest in last)
+            return mine is not None and mine.same(encoder) and first == second
+
+        return arm if fits(arm) else next(filter(fits, cells), arm)
+
+    def mean(self, places: Places) -> tuple[Mean, list[tuple[float, int]]]:
+        """Our weighted mean in points, and (variance of the mean, seeds) of every part; no parts below two seeds."""
+        value, parts = 0.0, []
+        for place, weight in places:
+            row = self._blocks[place.block].row(place.arm)
+            assert row is not None
+            estimate = row.scores[place.set][place.metric].estimate
+            scale = weight * metrics.find(place.metric).factor
+            value += scale * estimate.mean
+            parts.append((scale**2 * estimate.seed_deviation**2 / estimate.n, estimate.n))
+        seeds = min(n for _, n in parts)
+        if seeds < 2:
+            return Mean(value, None, seeds), []
+        return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
+
+    def _resampled(self, place: Place, other: str) -> Arms:
+        data = self._data[place.block]
+        return scores.arms_of(data, place.set, place.metric, self.report, self._seeds, (place.arm, other))
+
+    def gain(self, arm: Places, over: Places, confidence: float) -> Tested:
+        """``arm`` minus ``over`` on the same columns, paired by seed, in points, as gains count: positive is better.
+
+        The interval is the report's two-level one. Beyond the report's confidence, where a bootstrap has few resamples,
+        it is the wider of that and of a normal interval (as in ``statistics/over_tasks.py``).
+        """
+        estimates: dict[tuple[str, str], Estimate] = {}
+        weights: dict[tuple[str, str], float] = {}
+        reach, collapsed, identical = 0.0, 0, True
+        for (place, weight), (other, _) in zip(arm, over, strict=True):
+            names, block, described = (place.arm, other.arm), self._blocks[place.block], metrics.find(place.metric)
+            pair, key = self._pair(place, other.arm), (block.task, place.set)
+            estimates[key] = pair.difference(*names, confidence)
+            weights[key] = weight * described.factor * (-1 if described.lower_is_better else 1)
+            reach += abs(weights[key]) * described.largest_difference
+            identical = identical and pair.identical(*names)
+            if place.set == "dev":
+                collapsed += sum(len(row.collapsed) for row in map(block.row, names) if row is not None)
+        seeds, excluded = min(e.n for e in estimates.values()), max(len(e.excluded) for e in estimates.values())
+        notes = ["both methods give the same answers"] * identical
+        notes += [f"{plural(excluded, 'seed')} left out, which a method did not finish"] * bool(excluded)
+        notes += [f"{plural(collapsed, 'run')} collapsed"] * bool(collapsed)
+        tested = Tested("", "", "not shown", None, None, seeds, notes=tuple(notes))
+        if not seeds:
+            return tested
+        value, replicates = replicates_of(weights, estimates)
+        if seeds < 2:
+            return replace(tested, ours=Bounds(value))
+        low, high = percentiles(replicates, confidence)
+        if confidence > self.report.confidence:
+            half = NormalDist().inv_cdf((1 + confidence) / 2) * float(np.std(replicates))
+            low, high = min(low, value - half), max(high, value + half)
+        deviation, error = (
+            math.sqrt(sum((weights[key] * getattr(estimate, part)) ** 2 for key, estimate in estimates.items()))
+            for part in ("seed_deviation", "standard_error_examples")
+        )
+        # The quantiles of few distinct resamples may miss the mean by rounding.
+        bounds = Bounds(value, min(max(low, -reach), value), max(min(high, reach), value))
+        return replace(tested, ours=bounds, detectable=detectable_gain(seeds, deviation, error, confidence=confidence))
+
+
+def _rows(size: str) -> str:
+    return "all rows" if size == "full" else f"{size} rows"

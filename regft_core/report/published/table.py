@@ -1,28 +1,50 @@
-"""A paper's table in the paper's shape: the same rows and columns, ours beside what is printed.
+"""A paper's table in its own shape, ours beside what is printed, and the verdict of this run on the paper's claims.
 
 Ours stands beside the same method on the same column only. A published baseline is never the opponent of a method that
 ran here: seeds, rows, code and selection differ between them, and runs of one baseline by two groups lie further apart
 than most gains (0.92 points for DPS in weight mixup's table 3).
+
+The claims of one table are a family, whose verdicts are corrected for their number (Holm). Columns and opponents within
+a claim share its level for *reproduced* and *smaller*, which all of them must be (Berger, Technometrics 1982). A single
+one is enough for *contradicted*, so there they divide it. ``statistics/reproduction.py`` has
+the rule.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from regft_core.report.page.formatting import listed
-from regft_core.report.published.claims import verdicts
-from regft_core.report.published.model import Mean, PrintedCell, PrintedRow, PublishedTable
-from regft_core.report.published.ours import Ours
-from regft_core.report.published.paper import Paper
-from regft_core.settings.papers.claims import row_of
+from regft_core.report.formatting import listed
+from regft_core.report.model import Block
+from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
+from regft_core.report.published.paper import Paper, Places
+from regft_core.report.read_grid import BlockData
+from regft_core.schema.report import ReportConfig
+from regft_core.settings.papers.claims import ALL, Claim, row_of
 from regft_core.settings.papers.published import Published, PublishedRow
-from regft_core.statistics.reproduction import Bounds, welch_interval
+from regft_core.statistics.reproduction import (
+    Bounds,
+    Outcome,
+    detectable_log_ratio,
+    log_ratio,
+    outcome,
+    step_down,
+    together,
+    welch_interval,
+)
+
+#: Number of a claim, an encoder and a size.
+Setting = tuple[int, str, str]
 
 
-def tables(published: Sequence[Published], ours: Ours) -> tuple[PublishedTable, ...]:
+def published_tables(
+    published: Sequence[Published], data: Sequence[BlockData], blocks: Sequence[Block], report: ReportConfig,
+    seeds: Sequence[int],
+) -> tuple[PublishedTable, ...]:  # fmt: skip
     """Put what ran here into the tables, and judge their claims."""
-    return tuple(_table(one.name, Paper(one.config, ours)) for one in published)
+    return tuple(_table(table.name, Paper(table.config, data, blocks, report, seeds)) for table in published)
 
 
 def _table(name: str, paper: Paper) -> PublishedTable:
@@ -43,7 +65,7 @@ def _table(name: str, paper: Paper) -> PublishedTable:
         transposed=config.transposed,
         columns=tuple(columns),
         rows=tuple(rows),
-        claims=verdicts(paper),
+        claims=_verdicts(paper),
         nothing=nothing,
         otherwise=tuple(dict.fromkeys(text for _, cell in cells for text in cell.otherwise)),
         notes=tuple(_notes(rows, paper, bool(nothing))),
@@ -61,7 +83,7 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell:
         key,
         Mean(row.scores[key], row.deviations.get(key), paper.config.seeds) if key in row.scores else None,
         gain_printed=key in row.gains,
-        published_gain=paper.gain(row, base, key) if base is not None else row.gains.get(key),
+        published_gain=paper.printed_gain(row, base, key) if base is not None else row.gains.get(key),
         notes=tuple(notes),
     )
     if row.copied_from is not None or row.arm is None:
@@ -69,19 +91,17 @@ def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell:
     places = paper.places(row.arm, row.encoder, str(row.size), key)
     if isinstance(places, str):
         return replace(cell, why=places)
-    mean, parts = paper.ours.mean(places)
+    mean, parts = paper.mean(places)
     otherwise = tuple(dict.fromkeys(text for place, _ in places for text in place.otherwise))
-    if paper.ours.by_shape(places):
-        notes.append("our encoder is known by its shape alone")
     difference = None
     if not otherwise and cell.published is not None:
-        gap, printed = mean.value - row.recomputed.get(key, row.scores[key]), paper.parts(row, key)
-        interval = welch_interval(gap, [*parts, *printed], paper.ours.config.confidence) if parts else ()
+        gap, printed = mean.value - row.recomputed.get(key, row.scores[key]), paper.printed_parts(row, key)
+        interval = welch_interval(gap, [*parts, *printed], paper.report.confidence) if parts else ()
         difference = Bounds(gap, *interval)
         if not printed:
             notes.append("no published deviation: the interval is of our seeds alone")
     against = paper.places(base.arm, row.encoder, str(row.size), key) if base and base.arm else ""
-    gain = None if isinstance(against, str) else mean.value - paper.ours.mean(against)[0].value
+    gain = None if isinstance(against, str) else mean.value - paper.mean(against)[0].value
     return replace(cell, ours=mean, difference=difference, our_gain=gain, otherwise=otherwise, notes=tuple(notes))
 
 
@@ -90,7 +110,7 @@ def _base(row: PublishedRow, paper: Paper) -> PublishedRow | None:
     if row.gain_over is not None:
         beside = (one for one in paper.config.rows if (one.encoder, one.size) == (row.encoder, row.size))
         return next((one for one in beside if one.method == row.gain_over), None)
-    base = row_of(paper.config, paper.ours.config.reference, row.encoder, str(row.size))
+    base = row_of(paper.config, paper.report.reference, row.encoder, str(row.size))
     return None if base is row else base
 
 
@@ -124,3 +144,106 @@ def _notes(rows: Sequence[PrintedRow], paper: Paper, nothing: bool) -> Iterator[
     if rows and config.missing:
         yield f"Missing: {config.missing}"
     yield from (f"Misprint: {text}" for text in config.misprints)
+
+
+# ------------------------------------------------------------------------------------------ claims
+
+
+def _verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
+    """Every claim of the table, with each encoder and size that ran here, or once when none did."""
+    claims = paper.config.claims
+    settings = [(number, *setting) for number, claim in enumerate(claims) for setting in claim.settings(paper.config)]
+
+    def at(setting: Setting, level: float) -> list[Tested]:
+        number, encoder, size = setting
+        comparisons = list(_comparisons(claims[number], encoder, size, paper))
+        tested = []
+        for over, key in comparisons:
+            test = _tested(claims[number], over, key, encoder, size, paper, level)
+            if test.word == "contradicted" and len(comparisons) > 1:
+                shared = 1 - (1 - level) / len(comparisons)
+                test = _tested(claims[number], over, key, encoder, size, paper, shared)
+            tested.append(test)
+        return tested
+
+    def judge(setting: Setting, level: float) -> Outcome:
+        return together({i: test.word for i, test in enumerate(at(setting, level))})
+
+    words = step_down(judge, settings, paper.report.confidence)
+    found = []
+    for number, claim in enumerate(claims):
+        reached = {setting: at(setting, words[setting][1]) for setting in settings if setting[0] == number}
+        ran = [setting for setting, tests in reached.items() if any(test.ours is not None for test in tests)]
+        judged = [setting for setting in ran if words[setting][0] != "not tested here"]
+        here = judged or ran[:1] or list(reached)[:1]
+        elsewhere = tuple(
+            encoder + (f" at {size} rows" if len(paper.sizes) > 1 else "")
+            for _, encoder, size in (setting for setting in reached if setting not in here)
+        )
+        for setting in here:
+            verdict = (*setting[1:], *words[setting], tuple(reached[setting]))
+            found.append(ClaimVerdict(claim, *verdict, elsewhere))
+    return tuple(found)
+
+
+def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterator[tuple[str, str]]:
+    """(opponent, column): ``all`` stands for the columns of tasks that both rows print."""
+    for over in claim.over:
+        rows = [row_of(paper.config, name, encoder, size) for name in (claim.arm, over)]
+        columns = [{**row.scores, **row.gains} for row in rows if row is not None]
+        printed = [key for key in paper.config.metrics if all(key in own for own in columns)]
+        keys = dict.fromkeys(one for key in claim.columns for one in (printed if key == ALL else [key]))
+        yield from ((over, key) for key in keys)
+
+
+def _tested(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Tested:
+    """One column against one opponent, by intervals of the confidence ``level``."""
+    mine, theirs = (paper.places(name, encoder, size, key) for name in (claim.arm, over))
+    for places in (mine, theirs):
+        if isinstance(places, str):
+            printed = _printed(claim, over, key, encoder, size, paper, paper.report.confidence)
+            return Tested(over, key, "not tested here", printed, why=places)
+    printed = _printed(claim, over, key, encoder, size, paper, level)
+    assert not isinstance(mine, str)
+    assert not isinstance(theirs, str)
+    notes = []
+    row = row_of(paper.config, over, encoder, size)
+    if row is not None and row.copied_from is not None:
+        notes.append(f"the paper copied {row.method} from {row.copied_from}")
+    measure = _spread if claim.measure == "deviation" else Paper.gain
+    test = measure(paper, mine, theirs, level)
+    test = replace(test, over=over, key=key, printed=printed, notes=(*notes, *test.notes))
+    otherwise = dict.fromkeys(text for place, _ in [*mine, *theirs] for text in place.otherwise)
+    if otherwise or test.seeds < 2:
+        why = "one seed shows no spread" if test.seeds else "no seed that both methods finished"
+        return replace(test, word="not tested here", why="; ".join(otherwise) or why)
+    assert test.ours is not None
+    word = outcome(test.ours, test.seeds, printed)
+    return replace(test, word=word, why="a deviation is zero" if word == "not tested here" else "")
+
+
+def _spread(paper: Paper, mine: Places, theirs: Places, level: float) -> Tested:
+    """The logarithm of how many times smaller the deviation over seeds is."""
+    one, other = paper.mean(mine)[0], paper.mean(theirs)[0]
+    counts = other.seeds or 0, one.seeds or 0
+    if not one.deviation or not other.deviation:
+        return Tested("", "", "not shown", None, None if min(counts) < 2 else Bounds(math.nan), min(counts))
+    ratio = Bounds(*log_ratio(other.deviation, one.deviation, *counts, level))
+    smallest = detectable_log_ratio(*counts, confidence=level)
+    return Tested("", "", "not shown", None, ratio, min(counts), smallest)
+
+
+def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Bounds | None:
+    """The printed gain with its interval, where there is one."""
+    mine, theirs = (row_of(paper.config, name, encoder, size) for name in (claim.arm, over))
+    if mine is None or theirs is None:
+        return None
+    if claim.measure == "deviation":
+        ours, other = mine.deviations.get(key), theirs.deviations.get(key)
+        return Bounds(math.log(other / ours)) if ours and other else None
+    value = paper.printed_gain(mine, theirs, key)
+    if value is None:
+        return None
+    both = paper.printed_parts(mine, key), paper.printed_parts(theirs, key)
+    # Of one source alone the interval would be too short.
+    return Bounds(value, *welch_interval(value, [*both[0], *both[1]], level)) if all(both) else Bounds(value)

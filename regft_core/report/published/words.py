@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from regft_core.names import plural
-from regft_core.report.page.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, some
+from regft_core.report.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, some
 from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
 from regft_core.statistics.reproduction import Bounds
 
@@ -42,7 +42,7 @@ def _head(row: PrintedRow, table: PublishedTable) -> Head:
     small = [printed.encoder] if len({other.encoder for other in rows}) > 1 else []
     if len({other.size for other in rows}) > 1:
         small.append("all rows" if printed.size == "full" else f"{printed.size} rows")
-    setting = setting_of(row)
+    setting = ", ".join(f"{name} {value}" for name, value in printed.setting.items())
     small += [setting] if setting and setting not in printed.method else []
     if printed.copied_from:
         small.append("copied")
@@ -51,11 +51,6 @@ def _head(row: PrintedRow, table: PublishedTable) -> Head:
     else:
         small.append(f"here {printed.arm}" if row.ran else f"{printed.arm}: not run here")
     return printed.method, tuple(small)
-
-
-def setting_of(row: PrintedRow) -> str:
-    """What else sets rows of one method apart."""
-    return ", ".join(f"{name} {value}" for name, value in row.row.setting.items())
 
 
 def mean(value: Mean | None) -> str:
@@ -83,19 +78,15 @@ def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str
     return " ".join([*(shown if value is not None or not gains else []), *gains])
 
 
-def bounds(found: Bounds | None) -> str:
-    """``+1.23 [-0.31, +2.72]``; the interval only where there is one."""
+def bounds(found: Bounds | None, ratio: bool = False) -> str:
+    """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
+
+    ``ratio``: the logarithm of how many times smaller a deviation is, shown as its ratio: ``0.60× [0.40×, 0.90×]``.
+    """
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
-    value, low, high = (number(one, 2, signed=True) for one in (found.value, found.low, found.high))
-    return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
-
-
-def _ratio(found: Bounds | None) -> str:
-    """A logarithm of how many times smaller a deviation is, as the ratio to the other: ``0.60× [0.40×, 0.90×]``."""
-    if found is None or math.isnan(found.value):
-        return NOT_AVAILABLE
-    value, low, high = (f"{math.exp(-one):.2f}×" for one in (found.value, found.high, found.low))
+    ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
+    value, low, high = (f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True) for x in ends)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
@@ -110,7 +101,7 @@ def remarks(cell: PrintedCell) -> str:
 
 def claimed(verdict: ClaimVerdict) -> str:
     """The claim with its place in the paper, and what of it was tested."""
-    tested = sum(one.word != "not tested here" for one in verdict.tested)
+    tested = sum(test.word != "not tested here" for test in verdict.tested)
     size = "all rows" if verdict.size == "full" else f"{verdict.size} rows"
     parts = [f"{verdict.claim.where}; {verdict.encoder}, {size}"]
     if 0 < tested < len(verdict.tested):
@@ -120,22 +111,20 @@ def claimed(verdict: ClaimVerdict) -> str:
     return f"{verdict.claim.says} ({'; '.join(parts)})"
 
 
-def judged(one: Tested, verdict: ClaimVerdict) -> str:
+def judged(test: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
     ratio = verdict.claim.measure == "deviation"
-    show = _ratio if ratio else bounds
-    what = f"{one.key}, {'deviation relative to' if ratio else 'gain over'} {one.over}"
-    text = f"{what}: printed {show(one.printed)}, ours {show(one.ours)}"
-    if one.seeds:
-        text += f", {plural(one.seeds, 'seed')}"
-    if one.word != "not tested here" and not math.isnan(one.detectable):
-        text += f", 80% power from {_ratio(Bounds(one.detectable)) if ratio else number(one.detectable, 2)}"
-    return text + "".join(f"; {part}" for part in (one.why, *one.notes) if part)
+    what = f"{test.key}, {'deviation relative to' if ratio else 'gain over'} {test.over}"
+    parts = [f"{what}: printed {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
+    parts += [plural(test.seeds, "seed")] if test.seeds else []
+    if test.word != "not tested here" and not math.isnan(test.detectable):
+        parts.append(f"80% power from {bounds(Bounds(test.detectable), True) if ratio else number(test.detectable, 2)}")
+    return ", ".join(parts) + "".join(f"; {part}" for part in (test.why, *test.notes) if part)
 
 
 def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
     """For how many claims the verdicts of one table are corrected."""
-    count = sum(one.word != "not tested here" for one in verdicts)
+    count = sum(test.word != "not tested here" for test in verdicts)
     shared = "" if count == 1 else f"; corrected for {count} claims (Holm)"
     return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "." if count else ""
 
@@ -150,11 +139,12 @@ def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
     for verdict in table.claims:
         line = Text(f"{SYMBOLS[verdict.word]} {verdict.word}: ", style=STYLES.get(verdict.word, "bold"))
         yield line.append(claimed(verdict), style="default")
-        several, tested = len(verdict.tested) > 1, [one for one in verdict.tested if one.word != "not tested here"]
-        texts = [f"{f'{one.word}: ' if several else ''}{judged(one, verdict)}" for one in tested[:LISTED]]
+        tested = [test for test in verdict.tested if test.word != "not tested here"]
+        words = [f"{test.word}: " if len(verdict.tested) > 1 else "" for test in tested]
+        texts = [word + judged(test, verdict) for word, test in zip(words, tested[:LISTED])]
         if len(tested) > LISTED:
             texts.append(f"and {len(tested) - LISTED} more in reports/report.html")
-        if reasons := list(dict.fromkeys(one.why for one in verdict.tested if one.why)):
+        if reasons := list(dict.fromkeys(test.why for test in verdict.tested if test.why)):
             texts.append(f"not tested: {some(reasons, 3)}")
         yield from (Text(f"    {text}", style="dim") for text in texts)
     if table.claims:

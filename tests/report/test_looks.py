@@ -72,22 +72,6 @@ def test_added_seeds_are_a_second_look_with_a_wider_interval(project: Any, tmp_p
     assert against(report(project, 8, file)).look == third.look
 
 
-def test_the_word_comes_from_the_interval_that_survives(project: Any, tmp_path: Path) -> None:
-    """Some seeds where the plain interval excludes zero and the other does not must exist to tell them apart."""
-    file = tmp_path / "looks.jsonl"
-    for n in range(2, 8):
-        report(project, n, file)
-    found = report(project, 8, file)
-    for row in found.blocks[0].rows:
-        for c in row.comparisons:
-            assert c.look.number == 7
-            assert c.verdict.confidence == pytest.approx(1 - 0.05 / 56)
-            low, high = c.verdict.interval
-            assert (c.verdict.word == "no difference shown") is (low <= 0 <= high)
-            assert low <= c.estimate.low
-            assert c.estimate.high <= high
-
-
 def test_with_open_looks_the_first_already_pays(project: Any, tmp_path: Path) -> None:
     found = report(project, 6, tmp_path / "looks.jsonl", looks="open")
     c = against(found)

@@ -1,0 +1,100 @@
+"""How often a comparison was looked at with other seeds: an append-only file in the run store.
+
+A look is a report that shows the difference of two methods on a set of seeds. A second report of the same runs adds
+nothing. A look belongs to a comparison when it shares a run of both methods with it, told by the runs' keys: another
+hyper-parameter is another comparison, seeds taken away or swapped are a look like seeds added. The file lies beside
+the runs because it must live as long as they do, and survive DVC, which deletes the outputs of its stages.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from regft_core.errors import StoreError
+from regft_core.io.canonical import canonical_json, sha256_text
+
+log = logging.getLogger(__name__)
+
+FILE = "looks.jsonl"
+#: Enough to tell the runs of one comparison apart.
+DIGEST = 16
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which look this is at one comparison: its number (from 1) and the paired seeds of every look so far."""
+
+    number: int
+    seeds: tuple[int, ...]
+
+
+class Looks:
+    """The looks of the past, and those that this report adds; ``save`` writes the latter down.
+
+    Args:
+        path: the file; None: nothing is remembered, every look is the first.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._known: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+        self._new: list[str] = []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path is not None else []
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(
+                "cannot-read",
+                f"{path}: the looks at earlier results cannot be read ({error})\n    -> give the file back its "
+                "permissions, or restore it from a copy; without it nobody knows how often results were looked at",
+            ) from error
+        for line in lines:
+            try:
+                look = json.loads(line)
+                looks = self._known.setdefault((look["block"], look["method"], look["minus"]), [])
+            except (ValueError, KeyError, TypeError):
+                continue  # the torn last line of a machine that lost power
+            if look["runs"] not in looks:
+                looks.append(look["runs"])
+
+    def at(self, block: str, method: str, other: str, runs: Mapping[str, str]) -> Look | None:
+        """Return which look at ``method`` minus ``other`` these ``runs`` are, and remember it; None without runs."""
+        if not runs:
+            return None
+        looks = self.before(block, method, other, runs)
+        if runs not in looks:
+            looks.append(dict(runs))
+            self._known.setdefault((block, method, other), []).append(dict(runs))
+            self._new.append(canonical_json({"block": block, "method": method, "minus": other, "runs": runs}))
+        return Look(looks.index(dict(runs)) + 1, tuple(map(len, looks)))
+
+    def before(self, block: str, method: str, other: str, runs: Mapping[str, str]) -> list[dict[str, str]]:
+        """The looks so far that share a pair of runs with ``runs`` (of ``digests``), in order."""
+        return [look for look in self._known.get((block, method, other), []) if look.items() & runs.items()]
+
+    def save(self) -> None:
+        """Append the new looks; a store that cannot be written (a read-only share) only warns."""
+        if self.path is None or not self._new:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # One write of whole lines, appended by the system: reports at the same time cannot tear each other.
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                os.write(descriptor, "".join(line + "\n" for line in self._new).encode("utf-8"))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            log.warning("%s: this look at the results is not remembered: %s", self.path, error.strerror)
+
+
+def digests(first: Mapping[int, str], second: Mapping[int, str]) -> dict[str, str]:
+    """seed -> digest of both runs' keys, for the seeds that both methods (seed -> key) finished."""
+    seeds = sorted(set(first) & set(second))
+    return {str(seed): sha256_text(f"{first[seed]} {second[seed]}")[:DIGEST] for seed in seeds}

@@ -28,12 +28,10 @@ from .common import PRESET, argument, flag, project_or_preset, run
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print a line for each cell, the time of each stage, and how many rows max_length cuts."""
     from regft_core.grid.cached import grid_rows
-    from regft_core.runs.code import one_moment
 
     project = project_or_preset(root, arguments.preset)
     warn(project)
-    with one_moment():
-        rows = grid_rows(project)
+    rows = grid_rows(project.snapshot())
     if arguments.json:
         found = [asdict(row) | {"to_train": row.to_train, "in_grid": row.in_grid} for row in rows]
         print(json.dumps(found, indent=1))

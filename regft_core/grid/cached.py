@@ -41,7 +41,7 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
 
 def _in_store(project: Project, job: Job) -> bool:
     try:
-        tuned = choice_of(replace(job, stored_only=True))
+        tuned = choice_of(replace(job, stored_only=True), project)
     except NotStored:
         return False  # what will be chosen is not known yet
     context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)

@@ -23,11 +23,10 @@ from regft_core.grid.run_job import run_job
 from regft_core.io.files import remove, write_json
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
-from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import write_evaluation, write_training
-from regft_core.runs.project import check_listed, kept_open, open_project
+from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell, parse_size
@@ -49,7 +48,7 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     Raises:
         PlanOutdated: configuration, code, rows or packages are not those of the plan.
     """
-    engine = _Engine(root, stage, say)
+    engine = _Engine(open_project(root), stage, say)
     planned = read_plan(root, stage)
     if only:
         planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
@@ -77,11 +76,11 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
 
 
 class _Engine:
-    """One stage of one project."""
+    """One stage of one project, whose configuration holds to the end of the stage."""
 
-    def __init__(self, root: Path, stage: Stage, say: Callable[[str], None]) -> None:
-        self.root, self.stage, self.say = root, stage, say
-        self.folder = root / "work" / stage
+    def __init__(self, project: Project, stage: Stage, say: Callable[[str], None]) -> None:
+        self.project, self.root, self.stage, self.say = project, project.root, stage, say
+        self.folder = project.root / "work" / stage
 
     def drop_others(self, planned: Collection[str]) -> None:
         """Remove the outputs of cells that are no longer in the grid."""
@@ -93,32 +92,31 @@ class _Engine:
     def compute(self, stale: dict[str, Keys]) -> Failures:
         """Compute the ``stale`` cells; those that have failed before are among them."""
         failures, waiting = dict[str, str](), dict[str, set[int]]()
-        with one_moment(), kept_open():
-            project = open_project(self.root)
-            planner = Planner(project)
-            for name, keys in stale.items():
-                cell = _cell(name)
-                if cell_keys(project, cell).get(self.stage) != keys:
-                    raise PlanOutdated(
-                        "plan-outdated",
-                        f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
-                        f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
-                    )
-                try:
-                    before = self._before(cell)
-                except RegftError as error:
-                    failures[name] = str(error)
-                    continue
-                jobs = jobs_of(project, cell)
-                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs]
-                missing = [job for job, record in zip(jobs, records) if record is None]
-                if missing:
-                    added = [planner.add(job, self.stage, before.get(job.seed)) for job in missing]
-                    waiting[name] = set().union(*added)
-                else:
-                    self._write(project, cell, [record for record in records if record is not None], keys)
+        project = self.project.snapshot()
+        planner = Planner(project)
+        for name, keys in stale.items():
+            cell = _cell(name)
+            if cell_keys(project, cell).get(self.stage) != keys:
+                raise PlanOutdated(
+                    "plan-outdated",
+                    f"work/plan/{self.stage}.json is not the plan of this configuration, code, data and "
+                    f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
+                )
+            try:
+                before = self._before(cell)
+            except RegftError as error:
+                failures[name] = str(error)
+                continue
+            jobs = jobs_of(project, cell)
+            records = [look_up(job, project, self.stage, before.get(job.seed)) for job in jobs]
+            missing = [job for job, record in zip(jobs, records) if record is None]
+            if missing:
+                added = [planner.add(job, self.stage, before.get(job.seed)) for job in missing]
+                waiting[name] = set().union(*added)
+            else:
+                self._write(cell, [record for record in records if record is not None], keys)
         if waiting:
-            failures |= self._compute(project, planner.jobs, waiting, stale)
+            failures |= self._compute(planner.jobs, waiting, stale)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / FAILURES, failures)
         told = {name for name, reason in read_failures(self.root).items() if not reason.startswith(f"{self.stage}: ")}
@@ -129,8 +127,8 @@ class _Engine:
             self.say(f"{self.stage}: {plural(len(again), 'cell')} failed in a stage before: {', '.join(again)}")
         return failures
 
-    def _compute(self, project: Project, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
-        store, execution = project_store(project), project.params.execution
+    def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
+        store, execution = project_store(self.project), self.project.params.execution
         names = [job.name for job in work.jobs]
         failures: Failures = {}
         cells: dict[int, list[str]] = {}
@@ -162,7 +160,7 @@ class _Engine:
             sys.stdout.flush()
             try:
                 run_on_executor(
-                    project, jobs, run_job, keys=work.keys, after=work.after, costs=work.costs, on_result=ended
+                    self.project, jobs, run_job, keys=work.keys, after=work.after, costs=work.costs, on_result=ended
                 )
             except JobsFailed as error:
                 for failure in error.failures:
@@ -191,21 +189,20 @@ class _Engine:
         """Write a cell whose jobs have ended; returns why it cannot be written."""
         cell = _cell(name)
         try:
-            with one_moment(), kept_open():
-                project = open_project(self.root)
-                if cell_keys(project, cell).get(self.stage) != keys:
-                    return "configuration, code, data or packages changed meanwhile; run `dvc repro` again"
-                before = self._before(cell)
-                records = [look_up(job, self.stage, before.get(job.seed)) for job in jobs_of(project, cell)]
-                if None in records:
-                    return "its runs are not in the run store any more; run `dvc repro` again"
-                self._write(project, cell, [record for record in records if record is not None], keys)
+            project = self.project.snapshot()
+            if cell_keys(project, cell).get(self.stage) != keys:
+                return "code, data or packages changed meanwhile; run `dvc repro` again"
+            before = self._before(cell)
+            records = [look_up(job, project, self.stage, before.get(job.seed)) for job in jobs_of(project, cell)]
+            if None in records:
+                return "its runs are not in the run store any more; run `dvc repro` again"
+            self._write(cell, [record for record in records if record is not None], keys)
         except RegftError as error:
             return str(error)
         return None
 
-    def _write(self, project: Project, cell: Cell, records: Sequence[Record], keys: Keys) -> None:
-        context = Context(replace(jobs_of(project, cell)[0], stored_only=True), project=project)
+    def _write(self, cell: Cell, records: Sequence[Record], keys: Keys) -> None:
+        context = Context(replace(jobs_of(self.project, cell)[0], stored_only=True), project=self.project)
         if self.stage == "evaluate":
             write_evaluation(context, records, keys)
         else:

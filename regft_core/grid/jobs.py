@@ -98,7 +98,7 @@ class Planner:
         """The trials that are missing, and the phases before fine-tuning with the values that they will choose."""
         waits, trials = set(), trials_that_choose(self.project, job)
         for trial in trials:
-            if trial.name not in self._trials and look_up_trial(trial) is None:
+            if trial.name not in self._trials and look_up_trial(trial, self.project) is None:
                 self._trials[trial.name] = self._add_run(trial)
             if trial.name in self._trials:
                 waits.add(self._trials[trial.name])

@@ -22,14 +22,13 @@ from regft_core.io.files import remove, write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
 from regft_core.runs.analyses import evaluations_inputs
-from regft_core.runs.code import code_of, once, one_moment
+from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.prepared_rows import training_set_inputs
-from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE
@@ -49,12 +48,12 @@ Keys = dict[str, Any]
 
 def write_plan(project: Project) -> None:
     """Write ``work/plan``: the keys of the three stages, and what the report shows."""
-    with one_moment(), kept_open():
-        every = {cell.directory: cell_keys(project, cell) for cell in cells(project)}
-        plan: dict[str, Any] = {
-            stage: {name: keys[stage] for name, keys in every.items() if stage in keys} for stage in STAGES
-        }
-        plan["report"] = report_inputs(project)
+    project = project.snapshot()
+    every = {cell.directory: cell_keys(project, cell) for cell in cells(project)}
+    plan: dict[str, Any] = {
+        stage: {name: keys[stage] for name, keys in every.items() if stage in keys} for stage in STAGES
+    }
+    plan["report"] = report_inputs(project)
     for name, content in plan.items():
         write_json(project.root / FOLDER / f"{name}.json", content)
 
@@ -112,7 +111,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
     judged = [
         *sets,
-        once(("evaluations", project.root, cell.method), lambda: evaluations(project, [cell.method])),
+        project.once(("evaluations", cell.method), lambda: evaluations(project, [cell.method])),
         _runs_beside(project, contexts),
     ]
     keys["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}

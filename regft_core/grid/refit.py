@@ -21,12 +21,11 @@ from regft_core.grid.keys import cell_keys
 from regft_core.grid.pool import run_on_executor
 from regft_core.grid.run_job import run_job
 from regft_core.progress import ProgressBoard
-from regft_core.runs.code import one_moment
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.project import check_listed, kept_open, open_project
+from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.trials import choose
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
@@ -104,8 +103,7 @@ def _only(what: str, name: str | None, listed: Sequence[str]) -> str:
 
 def _require_judged(project: Project, cell: Cell) -> None:
     """Raise DataError unless the cell was evaluated as it is configured now."""
-    with one_moment(), kept_open():
-        keys = cell_keys(project, cell)["evaluate"]
+    keys = cell_keys(project.snapshot(), cell)["evaluate"]
     folder = Work(project.root).folder("evaluate", cell)
     if not is_current(folder, keys):
         why = "was not judged yet" if not folder.is_dir() else "was judged with other settings, code, rows or packages"

@@ -12,6 +12,7 @@ from regft_core.runs.phase import produce
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
 from regft_core.runs.trials import try_values
+from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
 
 #: How a run collapsed, in words.
@@ -20,17 +21,18 @@ COLLAPSED = {"constant": "the same answer to every row", "majority": "no better 
 
 def run_job(job: Job, *, device: str) -> str:
     """Do one job; returns the line to print for it. All else is in the run store."""
-    settle_kernels(job, device)
+    project = open_project(Path(job.root))
+    settle_kernels(project, device)
     if job.phase is not None:
-        context = Context(job, device)
+        context = Context(job, device, project)
         stored = produce(context, context.phase(job.phase), "weights" if job.weights else "result")
         if stored.result["status"] != "ok":
             return f"  {job.name}: FAILED: {stored.result['error']}"
         return f"  {job.name}: {stored.result['steps']} steps in {stored.result['seconds']:.0f} s"
     where = f"  {job.method} {job.task},"
     if job.trial is not None:
-        return f"{where} {describe_trial(try_values(job, device=device)).strip()}"
-    records = run(job, device=device, until=job.until)
+        return f"{where} {describe_trial(try_values(job, project, device=device)).strip()}"
+    records = run(job, project, device=device, until=job.until)
     if job.refit:
         return f"{where} {describe_refit(records['finetune'])}"
     tuned = records["search"].get("tuned")
@@ -40,7 +42,7 @@ def run_job(job: Job, *, device: str) -> str:
     return f"{where} {describe(records['evaluate']).strip()}{chosen}"
 
 
-def settle_kernels(job: Job, device: str) -> None:
+def settle_kernels(project: Project, device: str) -> None:
     """Let a GPU compute as ``execution`` says, whatever ran in this process before; none of that stays.
 
     Else an evaluation would have other bits in a process of its own than right after its training.
@@ -49,7 +51,7 @@ def settle_kernels(job: Job, device: str) -> None:
         from regft_core.runs import training_run
 
         take_device(device)
-        execution = open_project(Path(job.root)).params.execution
+        execution = project.params.execution
         training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 

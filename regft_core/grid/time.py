@@ -23,8 +23,6 @@ from regft_core.io.reading import read_json
 from regft_core.models.devices import cores
 from regft_core.models.source import encoder_present
 from regft_core.names import duration, listing, plural
-from regft_core.runs.code import one_moment
-from regft_core.runs.project import kept_open
 from regft_core.runs.run import STAGES
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.cost import PlanRow
@@ -126,8 +124,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
     """Return the time of the ``stale_cells`` of a plan; None where their runs are in the run store."""
     every = set(project.params.grid.seeds)
-    with one_moment(), kept_open():
-        rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
+    project = project.snapshot()
+    rows = grid_rows(project, lambda c: cached_seeds(project, c) if c.directory in stale else every)
     return estimate(project, rows) if any(row.to_train for row in rows) else None
 
 

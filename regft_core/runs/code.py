@@ -18,11 +18,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import regft_core
 from regft_core.errors import ConfigError, Problem, StoreError
@@ -270,11 +270,6 @@ def code_of(scope: Scope) -> Code:
 
     Raises ConfigError for an entry that does not exist, or a file that is not valid Python.
     """
-    return once(("code", scope), lambda: code_now(scope))
-
-
-def code_now(scope: Scope) -> Code:
-    """Return ``code_of`` a scope as it is now, also within ``one_moment``."""
     if scope in _codes:
         code, folders = _codes[scope]
         looked_at = [*code.states.values(), *folders]
@@ -319,32 +314,3 @@ def code_now(scope: Scope) -> Code:
     if all(map(settled, [*states.values(), *folders])):
         _codes[scope] = code, folders
     return code
-
-
-T = TypeVar("T")
-#: What was found out since ``one_moment`` began.
-_moment: dict[tuple[Any, ...], Any] | None = None
-
-
-@contextmanager
-def one_moment() -> Iterator[None]:
-    """Within the block what ``once`` is asked for is found out once: thousands of keys are told of things as they are.
-
-    For planning, where nothing is trained. Whoever trains looks again (``LoadedCode``).
-    """
-    global _moment
-    before, _moment = _moment, {} if _moment is None else _moment
-    try:
-        yield
-    finally:
-        _moment = before
-
-
-def once(what: tuple[Any, ...], make: Callable[[], T]) -> T:
-    """Return ``make()``; within ``one_moment``, what it was the first time that ``what`` was asked for."""
-    if _moment is None:
-        return make()
-    if what not in _moment:
-        _moment[what] = make()
-    value: T = _moment[what]
-    return value

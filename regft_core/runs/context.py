@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.errors import DataError
 from regft_core.hooks import compose, listed
-from regft_core.hooks.registry import discover
+from regft_core.hooks.registry import Registry
 from regft_core.io.canonical import canonical_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.caches import FeatureFiles, token_memory
-from regft_core.runs.code import once
 from regft_core.runs.environment import environment
 from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.job import Job
@@ -71,15 +70,15 @@ class Context:
         else:
             self._start = self.shared
         self.task_config = self.project.tasks[job.task]
-        self.registry = once(("methods", self.root), discover)
+        self.registry = cast(Registry, self.project.builder.registry)
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
         #: What is kept beside the runs with the next result, and the code that makes it.
         self.caches: list[tuple[LoadedCode, FeatureFiles]] = []
 
     @cached_property
-    def alike(self) -> tuple[Any, ...]:
-        """The inputs of settling phases: equal for the jobs, of one moment, that have the same ones."""
+    def settled_from(self) -> tuple[Any, ...]:
+        """The inputs of settling phases: equal for the jobs of one project that have the same ones."""
         values = None if self.job.values is None else canonical_json(self.job.values)
         changed = (
             self.method is not self.project.methods[self.job.method]
@@ -89,7 +88,7 @@ class Context:
         # How many rows there are sets the steps of a refit, and those of a phase that takes as many as on all rows.
         counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
         rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
-        return self.root, self.job.method, self.job.task if changed else None, values, self._without_dev, rows
+        return self.job.method, self.job.task if changed else None, values, self._without_dev, rows
 
     def take_keys(self, keys: Mapping[str, str]) -> None:
         """Take the keys of phases (by name) that a stage before has written down."""
@@ -125,7 +124,7 @@ class Context:
     @cached_property
     def source(self) -> ModelSource:
         """The encoder."""
-        return once(("encoder", self.root, self.encoder), lambda: resolve_model(self.encoder, self.root))
+        return self.project.once(("encoder", self.encoder), lambda: resolve_model(self.encoder, self.root))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -274,7 +273,7 @@ class Context:
             return replace(phase, training=training)
 
         if name not in self._phases:
-            self._phases[name] = once(("phase", *self.alike, name), settled)
+            self._phases[name] = self.project.once(("phase", *self.settled_from, name), settled)
         return self._phases[name]
 
     def entries(self, phase: Phase) -> list[listed.Entry]:

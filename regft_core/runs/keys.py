@@ -15,7 +15,7 @@ from regft_core.errors import PlanOutdated
 from regft_core.hooks import listed
 from regft_core.hooks.listed import answers_without_encoder
 from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.runs.code import code_of, once
+from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, phase_scope, scope_of
 from regft_core.runs.row_splits import member_rows, member_streams
 from regft_core.schema.encoder import EncoderConfig
@@ -219,10 +219,10 @@ class Keys:
     def shared_identity(self, phase: Phase) -> dict[str, Any]:
         """Return the part of the identity besides rows, seed and earlier phases."""
         kinds, primary = self._kinds(phase), self._context.task["primary"]
-        return once(
+        return self._context.project.once(
             (
                 "shared identity",
-                *self._context.alike,
+                *self._context.settled_from,
                 phase.name,
                 bool(phase.regularisers),
                 self._context.task["kind"],

@@ -19,7 +19,7 @@ import regft_core
 from regft_core.catalogue import LOADED
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.io.file_states import FileState
-from regft_core.runs.code import code_now
+from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope
 
 #: Hash of a file, and version of a package, as this process met them first: what it computes with.
@@ -41,7 +41,7 @@ class LoadedCode:
     """
 
     def __init__(self, scope: Scope) -> None:
-        self._scope, self.code = scope, code_now(scope)
+        self._scope, self.code = scope, code_of(scope)
         later = [name for name, state in self.code.states.items() if self._came_later(name, state)]
         later += [name for name, version in self.code.packages.items() if _replaced(name, version)]
         if later:
@@ -72,7 +72,7 @@ class LoadedCode:
     def check(self) -> None:
         """Raise CodeChanged unless the files still mean what was loaded; call it before a result is stored."""
         try:
-            now = code_now(self._scope)
+            now = code_of(self._scope)
         except ConfigError as error:
             raise CodeChanged("code-edited", f"the code of this run changed:\n{error}{_AGAIN}") from error
         before: dict[str, Any] = {**self.code.files, **self.code.packages}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +49,13 @@ def open_project(
     """
     use_project(root)
     if params_text is not None:
-        return _load(root, params_file, params_text, check_composition)
-    folders = tuple(str(folder) for one in OWN.values() for folder in one.folders)
+        return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
+    folders = tuple(str(folder) for kind in OWN.values() for folder in kind.folders)
     asked = os.path.abspath(root), str(root), params_file, check_composition, folders
-    if asked in _kept:
-        return _kept[asked]
-    project = _unchanged_or_loaded(asked, root, params_file, check_composition)
-    if _keepers:
-        _kept[asked] = project
-    return project
-
-
-def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, check_composition: bool) -> Project:
     before = _files(root, params_file)
-    opened = _opened.get(asked)
-    if opened is not None and opened[0] == before:
-        return opened[1]
-    project = _load(root, params_file, None, check_composition)
+    if asked in _opened and _opened[asked][0] == before:
+        return _opened[asked][1]
+    project = load_project(root, params_file=params_file, check_composition=check_composition)
     if all(map(settled, before)) and _files(root, params_file) == before:
         _opened[asked] = before, project
     return project
@@ -74,25 +63,6 @@ def _unchanged_or_loaded(asked: tuple[Any, ...], root: Path, params_file: str, c
 
 #: What was asked -> the files that it was read from, as they were, and the project.
 _opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
-#: What was asked -> the project, while ``kept_open``.
-_kept: dict[tuple[Any, ...], Project] = {}
-_keepers = 0
-
-
-@contextmanager
-def kept_open() -> Iterator[None]:
-    """Within the block a project is looked at once: all that is asked of one run is of one configuration.
-
-    Its files are hundreds, and the stages of a run ask for it a dozen times.
-    """
-    global _keepers
-    _keepers += 1
-    try:
-        yield
-    finally:
-        _keepers -= 1
-        if not _keepers:
-            _kept.clear()
 
 
 def _files(root: Path, params_file: str) -> list[FileState]:
@@ -107,10 +77,6 @@ def _files(root: Path, params_file: str) -> list[FileState]:
             paths += sorted(entry.path for entry in os.scandir(folder))
     states = (file_state(path) or folder_state(path) for path in paths)
     return [state for state in states if state is not None]
-
-
-def _load(root: Path, params_file: str, params_text: str | None, check_composition: bool) -> Project:
-    return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
 
 
 def check_listed(project: Project, **given: str | int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,14 +16,13 @@ from regft_core import metrics
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.errors import RunFailed
 from regft_core.io.canonical import sha256_text
-from regft_core.runs.code import code_of, once, one_moment
+from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import known_keys
-from regft_core.runs.project import open_project
 from regft_core.runs.store import NotStored
 from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.train import finetune, search
@@ -108,7 +106,7 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 SCORE_FORMAT = 1
 
 
-def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
+def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
     """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
 
     None also for a refit: it has the values that the trials of the judged runs chose.
@@ -118,37 +116,30 @@ def choice_of(job: Job, *, device: str = "cpu") -> Record | None:
 
     Raises NotStored: ``job.stored_only``, and a trial is not there.
     """
-    project = open_project(Path(job.root))
     trials = [] if job.refit else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:
         return None
-    with one_moment():
-        stored = [look_up_trial(trial) for trial in trials]
+    stored = [look_up_trial(trial, project) for trial in trials]
     if job.stored_only and None in stored:
         raise NotStored(job.name)
-    records = [try_values(trial, device=device) if record is None else record for trial, record in zip(trials, stored)]
+    records = [record or try_values(trial, project, device=device) for trial, record in zip(trials, stored)]
     return choose(records, project.params.tuning, project.tasks[job.task].primary)[job.size, job.seed]
 
 
-def look_up_trial(trial: Job) -> Record | None:
+def look_up_trial(trial: Job, project: Project) -> Record | None:
     """The record of a trial if all of it is in the store, else None; imports no torch."""
-
-    def look_up() -> Record | None:
-        try:
-            return try_values(replace(trial, stored_only=True))
-        except NotStored:
-            return None
-
-    # Where seeds choose together, every one of them asks for the trials of all.
-    return once(("trial", trial.root, trial.name), look_up)
+    try:
+        return try_values(replace(trial, stored_only=True), project)
+    except NotStored:
+        return None
 
 
-def try_values(job: Job, *, device: str = "cpu") -> Record:
+def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     """Train one trial and judge it; ``score`` is None when it failed.
 
     ``job.values`` are those of the trial, ``job.trial`` its number.
     """
-    context = Context(job, device)
+    context = Context(job, device, project)
     searched = search(context)
     trained = finetune(context, searched)
     record: Record = {"size": job.size, "seed": job.seed, "trial": job.trial, "values": dict(job.values or {})}
@@ -228,5 +219,5 @@ def beside(context: Context, method: str) -> Context:
     if method == context.job.method:
         return context
     job = replace(context.job, method=method, keys={}, values=None)
-    tuned = choice_of(job, device=context.device)
+    tuned = choice_of(job, context.project, device=context.device)
     return Context(job if tuned is None else job.with_values(tuned["values"]), context.device, context.project)

@@ -26,6 +26,7 @@ from regft_core.schema.tasks import FilesSource, Source
 from regft_core.serve.abstention import abstain_for, check_accuracy
 from regft_core.serve.card import model_card
 from regft_core.serve.out_of_fold import OutOfFold
+from regft_core.settings.project import Project
 
 #: Examples whose logits the written model must reproduce.
 CHECKED_EXAMPLES = 8
@@ -133,7 +134,7 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     """
     context = Context(job)  # says what is not in the grid
     if job.refit:
-        record = _refitted(job)
+        record = _refitted(job, context.project)
     else:
         runs = Work(Path(job.root)).finetune(cell_of(job)).runs
         record = next((run for run in runs if run.seed == job.seed), None)
@@ -145,10 +146,10 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     return Context(replace(job, keys=record.keys, values=values), project=context.project), record
 
 
-def _refitted(job: Job) -> TrainingRecord | None:
+def _refitted(job: Job, project: Project) -> TrainingRecord | None:
     """The record of a refit, which is in the run store alone."""
-    searched = look_up(job, "search")
-    record = None if searched is None else look_up(job, "finetune", searched)
+    searched = look_up(job, project, "search")
+    record = None if searched is None else look_up(job, project, "finetune", searched)
     return None if record is None else TrainingRecord.model_validate(record)
 
 

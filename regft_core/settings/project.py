@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regft_core.errors import ConfigError
 from regft_core.schema.encoder import EncoderConfig
@@ -17,6 +17,8 @@ from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document
 from regft_core.settings.find_controls import Controls
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,24 @@ class Project:
     sections: Mapping[str, tuple[TrainingConfig, EncoderConfig]] = field(default_factory=dict)
     controls: Controls = field(default_factory=Controls, repr=False, compare=False)
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+    #: What was worked out for a plan; None where nothing is remembered.
+    _worked_out: dict[tuple[Any, ...], Any] | None = field(default=None, repr=False, compare=False)
+
+    def snapshot(self) -> Project:
+        """Return this project for one plan: what thousands of keys have in common is worked out ``once``.
+
+        For planning, where nothing is trained. Whoever trains looks again (``LoadedCode``).
+        """
+        return replace(self, _worked_out={})
+
+    def once(self, what: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """Return ``make()``; of a snapshot, what it was the first time that ``what`` was asked for."""
+        if self._worked_out is None:
+            return make()
+        if what not in self._worked_out:
+            self._worked_out[what] = make()
+        value: T = self._worked_out[what]
+        return value
 
     def method(self, name: str, task: str) -> Method:
         """Return a listed method as it runs on a task."""

@@ -21,7 +21,7 @@ from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
-from regft_core.runs.project import kept_open, open_project
+from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
@@ -91,13 +91,7 @@ def test_one_configuration_holds_for_a_whole_run(project: Path, monkeypatch: pyt
     looks.clear()
     run(job(project, "weight_mixup"))
     assert len(looks) == 1
-    with kept_open():
-        before = open_project(project)
-        change(project, training={"learning_rate": 2e-3})
-        assert open_project(project) is before
-        with kept_open():
-            assert open_project(project) is before
-        assert open_project(project) is before
+    change(project, training={"learning_rate": 2e-3})
     assert open_project(project).params.training.learning_rate == 2e-3
 
 
@@ -106,9 +100,10 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     evaluate(Context(job(project, "vanilla")), record)
     searched = search(Context(job(project, "weight_mixup", 1)))
     trained = finetune(Context(job(project, "weight_mixup", 1)), searched)  # not evaluated
-    assert look_up(job(project, "vanilla"), "evaluate", record) is not None
-    assert look_up(job(project, "weight_mixup", 1), "finetune", searched) is not None
-    assert look_up(job(project, "weight_mixup", 1), "evaluate", trained) is None
+    opened = open_project(project)
+    assert look_up(job(project, "vanilla"), opened, "evaluate", record) is not None
+    assert look_up(job(project, "weight_mixup", 1), opened, "finetune", searched) is not None
+    assert look_up(job(project, "weight_mixup", 1), opened, "evaluate", trained) is None
     said: list[str] = []
     plan(project)
     compute(project, "search", say=said.append)

@@ -14,6 +14,7 @@ from regft_core.errors import OutOfMemory
 from regft_core.grid.run_job import describe, settle_kernels
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
+from regft_core.runs.project import open_project
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.runs.conftest import DIVERGES, TASK, change, job, run_stages, runs, train, write_method
@@ -148,7 +149,7 @@ def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, m
 
     def one(device: str) -> list[tuple[Any, ...]]:
         settled.clear()
-        settle_kernels(job(project, "vanilla"), device)
+        settle_kernels(open_project(project), device)
         return list(settled)
 
     assert one("cuda:1") == [("cuda:1", False, True)]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from regft_core.data.examples import text_key
-from regft_core.runs.code import code_of, one_moment
+from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.hashed_code import STAGES
 from regft_core.runs.job import Job
@@ -134,9 +134,9 @@ def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) 
     params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.dump({**params, "methods": ["vanilla", "long"]}))
     plan_rows(root)
-    with one_moment():
-        contexts = [Context(Job(str(root), "long", "reviews", "12", seed)) for seed in range(5)]
-        steps = [context.phase("finetune").training.max_steps for context in contexts]
+    project = open_project(root).snapshot()
+    contexts = [Context(Job(str(root), "long", "reviews", "12", seed), project=project) for seed in range(5)]
+    steps = [context.phase("finetune").training.max_steps for context in contexts]
     assert steps == [context.task["counts"]["train"] for context in contexts]
     assert len(set(steps)) == 2
 

@@ -134,7 +134,7 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     assert [phase for phase, _ in trained].count("train") == 3  # once for each fold, once on all rows
     jobs = trials_of_run(open_project(project), "lp_ft_share", TASK, SIZE, 0)
     for trial in run["tuned"]["trials"]:
-        scores = [try_values(one)["score"] for one in jobs if one.trial == trial["trial"]]
+        scores = [try_values(one, open_project(project))["score"] for one in jobs if one.trial == trial["trial"]]
         assert trial["score"] == sum(scores) / 2
     # Share 0 is the head's phase itself, share 1 what was trained.
     for number, phase in ((0, "head"), (2, "train")):
@@ -146,11 +146,15 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
 
 
 def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
-    record = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    record = try_values(
+        Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0), open_project(tuned)
+    )
     dev = tuned / "work" / "datasets" / TASK / "dev.jsonl"
     rows = read_jsonl(dev)
     write_jsonl(dev, rows[:5])
-    again = try_values(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
+    again = try_values(
+        Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0), open_project(tuned)
+    )
     assert (again["key"], again["score"]) == (record["key"], record["score"])
 
 
@@ -201,21 +205,21 @@ def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained:
 
 def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:
     with pytest.raises(NotStored):
-        choice_of(replace(job(tuned, "vanilla"), stored_only=True))
+        choice_of(replace(job(tuned, "vanilla"), stored_only=True), open_project(tuned))
     load(tuned).run("vanilla", TASK)
     found = manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"]
     trained.clear()
-    assert choice_of(replace(job(tuned, "vanilla"), stored_only=True)) == found
+    assert choice_of(replace(job(tuned, "vanilla"), stored_only=True), open_project(tuned)) == found
     # A trial that was damaged since is run again, with the same bits; only the time may be another.
     store = Context(job(tuned, "vanilla")).store
     shutil.rmtree(store.directory(found["trials"][0]["key"]))
-    again = choice_of(job(tuned, "vanilla"))
+    again = choice_of(job(tuned, "vanilla"), open_project(tuned))
     assert again is not None
     assert trained == [("finetune", 0)]
     assert [trial["score"] for trial in again["trials"]] == [trial["score"] for trial in found["trials"]]
     assert again["values"] == found["values"]
     change(tuned, tuning={**TUNING, "methods": {"vanilla": {}}})
-    assert choice_of(job(tuned, "vanilla")) is None
+    assert choice_of(job(tuned, "vanilla"), open_project(tuned)) is None
 
 
 def records(scores: dict[tuple[int, int], float | None]) -> list[dict[str, Any]]:

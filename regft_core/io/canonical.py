@@ -1,50 +1,35 @@
 """Values as JSON with one text each, and hashes of texts and files.
 
-JSON has sorted keys and refuses what JSON cannot say (NaN, infinities, non-string keys).
+JSON has sorted keys and refuses what JSON cannot say (NaN, infinities, other objects).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 
-def _plain(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where}: JSON has no {value}; store null and say why in another field")
-        return value
+def _plain(value: Any) -> Any:
+    """Return what ``json`` does not know as what it knows."""
     if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise TypeError(f"{where}: key {key!r} is {type(key).__name__}; JSON keys are strings")
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
-    raise TypeError(f"{where}: {type(value).__name__} is not a JSON value; convert it to str, int, float, list or dict")
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value; convert it to str, int, float, list or dict")
 
 
 def canonical_json(value: Any) -> str:
     """Return the one text that stands for ``value``: sorted keys, no spaces, tuples as lists.
 
-    Raises ``ValueError`` for NaN and infinities, ``TypeError`` for anything JSON cannot hold
-    (both name the place), so that two different values never share a text by accident.
+    Raises ``ValueError`` for NaN and infinities, ``TypeError`` for anything JSON cannot hold.
     """
-    return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def json_text(value: Any) -> str:
-    """Readable JSON: sorted keys, two spaces, final newline.
-
-    Raises ``ValueError``/``TypeError`` for NaN and for values that are not JSON.
-    """
-    return json.dumps(_plain(value, "value"), sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    """Readable JSON: sorted keys, two spaces, final newline; raises as ``canonical_json``."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False, default=_plain) + "\n"
 
 
 def sha256_text(text: str) -> str:

@@ -1,15 +1,13 @@
 """Files and directories that are either complete or absent, whatever kills the process.
 
 Every write goes to a temporary name beside its target, is flushed to the disk, and is renamed into place; the parent
-directory is flushed last. What a killed process leaves behind is removed a day later, with the next write of the same
-target. Needs a POSIX file system. New files have the rights of the umask.
+directory is flushed last. What a killed process leaves behind is removed a day later, with the next write beside it.
+Needs a POSIX file system. New files have the rights of the umask.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import glob
 import os
 import re
 import shutil
@@ -17,31 +15,27 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from regft_core.errors import StoreError
 from regft_core.io.canonical import json_text
 
 # ------------------------------------------------------------------------------- refusals to write
 
+_FULL = "the disk (or quota) is full: free space and run again; what was complete before is unharmed"
+_NOT_ALLOWED = "no permission to write there: change the permissions or choose another directory"
 #: What to do about each of them; the others may go away by themselves.
 _ADVICE = {
-    errno.ENOSPC: "the disk (or quota) is full: free space and run again; what was complete before is unharmed",
-    errno.EDQUOT: "the disk (or quota) is full: free space and run again; what was complete before is unharmed",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
     errno.EROFS: "the file system is read-only: choose a writable directory",
-    errno.EACCES: "no permission to write there: change the permissions or choose another directory",
-    errno.EPERM: "no permission to write there: change the permissions or choose another directory",
-    errno.EFBIG: "the file would exceed the allowed file size (see `ulimit -f`)",
-    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name, and some of them are needed for endings: give "
-    "the task, the method or the directory a shorter name",
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.ENAMETOOLONG: "most file systems allow 255 bytes for a name: give the task, the method or the directory a "
+    "shorter one",
 }
 #: Those that are surely about writing; others may be about an input of the block.
-_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-
-
-def _explain(error: OSError, path: Path | str) -> StoreError:
-    advice = _ADVICE.get(error.errno or 0, "what was complete before is unharmed; run again when the cause is gone")
-    return StoreError("cannot-write", f"cannot write {path}: {error.strerror or error}; {advice}")
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def _refusal(error: Exception) -> OSError | None:
@@ -60,13 +54,8 @@ def explained(path: Path | str) -> Iterator[None]:
     except Exception as error:
         if (refused := _refusal(error)) is None:
             raise
-        raise _explain(refused, path) from refused
-
-
-def may_not_write(error: StoreError) -> bool:
-    """Whether this is ``explained``'s error about a place that one may only read."""
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        advice = _ADVICE.get(refused.errno or 0, "what was complete before is unharmed; run again when it is mended")
+        raise StoreError("cannot-write", f"cannot write {path}: {refused.strerror or error}; {advice}") from refused
 
 
 # -------------------------------------------------------------------------------- temporary names
@@ -75,20 +64,15 @@ def may_not_write(error: StoreError) -> bool:
 LEFTOVER_SECONDS = 86_400.0
 
 
-def _stem(name: str) -> str:
-    # A name has 255 bytes at most, and a target may use all of them; the ending needs some.
-    return os.fsencode(name)[:200].decode("utf-8", "ignore")
-
-
 def temporary_name(target: Path) -> Path:
-    """Return a name beside ``target``, not used before, that tells for which target it is."""
-    return target.parent / f".{_stem(target.name)}.tmp-{os.urandom(8).hex()}"
+    """Return a name beside ``target`` that was not used before."""
+    return target.parent / f".tmp-{os.urandom(8).hex()}"
 
 
-def sweep_stale(parent: Path, prefix: str) -> None:
-    """Remove temporary names in ``parent``, for targets that start with ``prefix``, which killed processes left."""
+def sweep_stale(parent: Path) -> None:
+    """Remove temporary names in ``parent`` that killed processes left."""
     with suppress(OSError):  # nothing there, or not ours to clean
-        for path in parent.glob(f".{glob.escape(_stem(prefix))}*.tmp-*"):
+        for path in parent.glob(".tmp-*"):
             with suppress(OSError):  # another process may be sweeping the same leftover
                 if time.time() - path.lstat().st_mtime > LEFTOVER_SECONDS:
                     remove(path)
@@ -105,69 +89,47 @@ def remove(path: Path) -> None:
 # ------------------------------------------------------------------------------------- durability
 
 
-def fsync_file(path: Path) -> None:
-    """Make a file's content durable."""
+def fsync(path: Path) -> None:
+    """Make a file's content, or the names in a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    try:
-        fsync_file(path)
     except OSError as error:
         if error.errno != errno.EINVAL:  # file systems that cannot flush a directory say EINVAL
             raise
+    finally:
+        os.close(descriptor)
 
 
 def fsync_tree(directory: Path) -> None:
     """Make every file and every name below ``directory`` durable."""
     for parent, _, names in os.walk(directory):
         for name in names:
-            fsync_file(Path(parent, name))
-        fsync_directory(Path(parent))
+            fsync(Path(parent, name))
+        fsync(Path(parent))
 
 
 # ------------------------------------------------------------------------------------------ files
 
 
-def _write_new(path: Path, content: bytes, *, flush: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        if flush:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path, which takes the place of ``target`` at the end; on an error nothing of it stays."""
-    with explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_stale(target.parent, target.name)
-    temporary = temporary_name(target)
-    try:
-        yield temporary
-        with explained(target):
-            os.replace(temporary, target)
-            fsync_directory(target.parent)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
 def write_bytes(path: Path | str, content: bytes) -> None:
     """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
-    with _replacing(Path(path)) as temporary, explained(path):
-        _write_new(temporary, content, flush=True)
+    target = Path(path)
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(target.parent)
+        temporary = temporary_name(target)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        fsync(target.parent)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -183,71 +145,30 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json_text(value))
 
 
-@contextmanager
-def atomic_file(target: Path | str) -> Iterator[IO[str]]:
-    """Yield a UTF-8 text file (no newline translation) that becomes ``target`` when the block ends without an error.
-
-    On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
-    """
-    target = Path(target)
-    with _replacing(target) as temporary:
-        with explained(target):
-            file = open(temporary, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed before it is renamed
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError as error:
-            if error.errno in _WRITING:
-                raise _explain(error, target) from error
-            raise
-        finally:
-            with suppress(OSError):
-                file.close()
-
-
 def fill_in(path: Path | str, content: bytes) -> None:
     """Write a new file of a directory that nobody sees yet, creating directories on the way; raises ``StoreError``.
 
     It is neither atomic nor durable: the caller uses ``fsync_tree`` before it renames the directory into place.
     """
-    target = Path(path)
-    with explained(target):
-        try:
-            _write_new(target, content, flush=False)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write_new(target, content, flush=False)
+    with explained(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(content)
 
 
 # ------------------------------------------------------------------------------------ directories
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    # renameat2(RENAME_EXCHANGE) swaps two names in one step; glibc >= 2.28 on most local file systems.
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    at_fdcwd, exchange = -100, 2
-    return renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), exchange) == 0
-
-
 def replace_directory(temporary: Path, target: Path) -> None:
     """Put the complete directory ``temporary`` instead of ``target`` and drop the old one.
 
-    Where the system can exchange two names in one step, ``target`` is at every moment either
-    the old or the new directory; elsewhere it is absent for an instant, never mixed.
+    ``target`` is the old directory, absent for an instant, or the new one, never mixed.
     """
     with explained(target):
-        old = temporary
-        if not target.exists():
-            os.rename(temporary, target)
-        elif not _exchange(temporary, target):
-            old = temporary_name(target)
+        old = temporary_name(target)
+        with suppress(FileNotFoundError):
             os.rename(target, old)
-            os.rename(temporary, target)
-        fsync_directory(target.parent)
+        os.rename(temporary, target)
+        fsync(target.parent)
         remove(old)
 
 
@@ -260,7 +181,7 @@ def claim_directory(temporary: Path, target: Path) -> bool:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 return False
             raise
-        fsync_directory(target.parent)
+        fsync(target.parent)
     return True
 
 
@@ -268,14 +189,13 @@ def claim_directory(temporary: Path, target: Path) -> bool:
 def atomic_directory(target: Path | str) -> Iterator[Path]:
     """Yield an empty directory that becomes ``target`` when the block ends without an error.
 
-    On an error nothing of it stays and the old ``target`` is untouched. Leftovers of killed
-    processes are removed on the way in. Raises ``StoreError``.
+    On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
     """
     target = Path(target)
+    temporary = temporary_name(target)
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_stale(target.parent, target.name)
-        temporary = temporary_name(target)
+        sweep_stale(target.parent)
         temporary.mkdir()
     try:
         try:
@@ -283,7 +203,8 @@ def atomic_directory(target: Path | str) -> Iterator[Path]:
         except Exception as error:
             refused = _refusal(error)
             if refused is not None and refused.errno in _WRITING:
-                raise _explain(refused, target) from refused
+                with explained(target):
+                    raise
             raise
         with explained(target):
             fsync_tree(temporary)

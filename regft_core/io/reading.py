@@ -5,10 +5,7 @@ What is refused is one ``StoreError`` with the code ``damaged-json``, so that no
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -18,31 +15,13 @@ from regft_core.errors import StoreError
 
 M = TypeVar("M", bound=BaseModel)
 
-#: The caller may not, or the machine cannot at the moment; unlike a missing file or a bad disk block.
-_REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
-_NAMES: dict[type, str] = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    type(None): "null",
-}
-
 
 class Unreadable(StoreError):
     """The system refuses to read a file now, which says nothing about what is in it."""
 
-
-def unless_refused(error: OSError, path: Path | str) -> None:
-    """Raise ``Unreadable`` when the error is about who reads; return when it is about the file."""
-    if error.errno in _REFUSALS:
-        raise Unreadable(
-            "cannot-read",
-            f"{path}: cannot be read: {error.strerror}; make it readable for this user (or run again when the "
-            "machine can), nothing is known to be damaged",
-        ) from error
+    def __init__(self, path: Path | str, error: OSError) -> None:
+        what = f"{path}: cannot be read: {error.strerror}; make it readable, or run again when the machine can"
+        super().__init__("cannot-read", what)
 
 
 def read_json(path: Path | str, shape: type = object) -> Any:
@@ -52,18 +31,15 @@ def read_json(path: Path | str, shape: type = object) -> Any:
         shape: the type that the value must have (``dict``, ``list``).
 
     Raises:
-        StoreError: ``file-missing``; ``damaged-json`` for everything about its content, see ``parse_json``, and for
-            what is no file (a link to itself, a folder, a pipe).
+        StoreError: ``file-missing``; ``damaged-json`` for everything about its content, see ``parse_json``.
         Unreadable: the system refuses (``cannot-read``): the file may be intact.
     """
     try:
-        content = _content(path)
+        content = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise StoreError("file-missing", f"{path}: no such file\n    -> run `dvc repro`, which writes it") from error
-    except (OSError, ValueError) as error:  # ValueError: a name with the NUL character
-        if isinstance(error, OSError):
-            unless_refused(error, path)
-        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
+    except OSError as error:
+        raise Unreadable(path, error) from error
     return parse_json(content, path, shape)
 
 
@@ -80,20 +56,16 @@ def parse_json(content: bytes | str, path: Path | str, shape: type = object) -> 
     """Return the value of JSON ``content``, which was read from ``path``.
 
     Raises:
-        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds a number that is not
-            finite or half a surrogate pair, or is not of type ``shape``.
+        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN, or is not of type
+            ``shape``.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_not_finite)
-        # Writing refuses what reading accepts: numbers that are too large, and half a surrogate pair.
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except RecursionError as error:
-        raise _damaged(path, "is nested too deeply") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(value, shape):
-        raise _damaged(path, f"holds {_NAMES[type(value)]}, expected {_NAMES[shape]}")
+        raise _damaged(path, f"holds {type(value).__name__}, expected {shape.__name__}")
     return value
 
 
@@ -112,14 +84,6 @@ def _damaged(path: Path | str, reason: str) -> StoreError:
     return StoreError(
         "damaged-json", f"{path}: cannot be read as JSON: {reason}\n    -> write it again with the command that made it"
     )
-
-
-def _content(path: Path | str) -> bytes:
-    # Without waiting: a pipe would keep the reader for ever, a device has no end.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        return file.read()
 
 
 def _not_finite(text: str) -> NoReturn:

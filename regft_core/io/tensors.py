@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.errors import StoreError
-from regft_core.io.files import explained, fsync_file
+from regft_core.io.files import explained, fsync
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
         mode = path.stat().st_mode  # of the umask: safetensors renames a temporary file, which only its owner may read
         save_file(plain, str(path), metadata=metadata)
         path.chmod(mode)
-        fsync_file(path)
+        fsync(path)
 
 
 def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ def left_out(context: Context, stored: StoredRun) -> list[str]:
     """
     if FILE not in stored.files:
         return []
-    listed = json.loads(stored.read_text(FILE))
+    listed = json.loads(stored.read_bytes(FILE))
     if listed["encoder"] != context.source.content_sha256:
         raise InputChanged(f"the encoder '{context.source.name}', of which run {stored.key} has weights,")
     return list(listed["tensors"])

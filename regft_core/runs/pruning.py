@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import Timeout
 
 from regft_core.errors import StoreError
-from regft_core.io.files import explained, may_not_write, remove, write_json
+from regft_core.io.files import explained, remove, write_json
 from regft_core.runs.caches import feature_files
 from regft_core.runs.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
 
@@ -59,8 +59,7 @@ def prune(store: RunStore, budget: int, keep: Collection[str]) -> Pruned:
             keys += [item.key] * (item.path.suffix != TENSORS_SUFFIX)  # else vectors of an encoder, no run
     if remaining > budget:
         log.warning(
-            "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use, or may not be "
-            "deleted by this user",
+            "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use",
             *(store.path, remaining, budget),
         )
     return Pruned(total - remaining, remaining, tuple(keys))
@@ -95,7 +94,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _prune_one(store: RunStore, item: _Item) -> bool:
-    """Delete the tensors of one item; False where it is in use or may not be written."""
+    """Delete the tensors of one item; False where it is in use."""
     try:
         with explained(item.path):
             if item.path.suffix == TENSORS_SUFFIX:
@@ -110,7 +109,7 @@ def _prune_one(store: RunStore, item: _Item) -> bool:
                     _delete_tensors(item.path)
         return True
     except StoreError as error:
-        if isinstance(error.__cause__, Timeout) or may_not_write(error):
+        if isinstance(error.__cause__, Timeout):
             return False
         raise
 

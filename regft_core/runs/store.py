@@ -25,9 +25,8 @@ from regft_core.io.files import (
     claim_directory,
     explained,
     fill_in,
-    fsync_directory,
+    fsync,
     fsync_tree,
-    may_not_write,
     remove,
     sweep_stale,
     temporary_name,
@@ -37,12 +36,11 @@ from regft_core.runs.pruning import DAMAGED, PARTIAL, Pruned, prune
 from regft_core.runs.stored_run import (
     MANIFEST,
     StoredRun,
-    is_relative_name,
     problems,
     read_manifest,
     run_key,
 )
-from regft_core.runs.working_run import HOW_TO_WRITE, WorkingRun
+from regft_core.runs.working_run import WorkingRun
 
 log = logging.getLogger(__name__)
 
@@ -130,34 +128,20 @@ class RunStore:
         """Take the exclusive right to produce ``key``; waits while another process has it.
 
         If the run is complete by then, ``.finished`` of the returned run has it; a damaged one is
-        set aside first, with a warning, and ``.finished`` is None. In a store one may only read,
-        a complete run is handed out without a lock.
+        set aside first, with a warning, and ``.finished`` is None.
 
         Args:
             guard: called right before the run becomes complete; if it raises, nothing is stored.
             environment: what the bits may depend on without being in the identity, as JSON (kind
                 of device, threads); a checkpoint of another environment is not continued.
 
-        Raises ``ValueError`` if ``key`` is not the identity's key, ``StoreError`` if the store cannot
-        be written (and the run is not complete), ``NotStored`` in a store to look runs up.
+        Raises ``StoreError`` if the store cannot be written, ``NotStored`` in a store to look runs up.
         """
         if self.stored_only:
             raise NotStored(key)
-        if run_key(identity) != key:
-            raise ValueError(f"{key} is not the key of this identity, which has {run_key(identity)}")
-        target = self.directory(key)
+        target, lock = self.directory(key), self._locked(key)
         try:
-            lock = self._locked(key)
-        except StoreError as refused:
-            finished = self.get(key)
-            if finished is not None:
-                return WorkingRun(key, identity, target, None, finished)
-            if may_not_write(refused):
-                what = f"run {key} is not complete in the run store {self.path}, and it cannot be trained there"
-                raise _read_only(what) from refused
-            raise
-        try:
-            sweep_stale(target.parent, key)
+            sweep_stale(target.parent)
             return WorkingRun(key, identity, target, lock, self._finished(key), guard=guard, environment=environment)
         except BaseException:
             lock.release()
@@ -208,15 +192,10 @@ class RunStore:
 
     def _set_aside_if_damaged(self, damage: DamagedRun) -> None:
         """Set a run aside under its lock, unless it is intact: another process may have trained it again meanwhile."""
-        key, path = damage.key, self.directory(damage.key)
-        try:
-            with self._locked(key):
-                if path.is_dir() and _run_problems(key, path):
-                    _set_aside(path, damage.reason)
-        except StoreError as error:
-            if not may_not_write(error):
-                raise
-            raise _read_only(f"{damage.what}, and it cannot be set aside") from error
+        path = self.directory(damage.key)
+        with self._locked(damage.key):
+            if path.is_dir() and _run_problems(damage.key, path):
+                _set_aside(path, damage.reason)
 
     # ------------------------------------------------------------------------- between machines
 
@@ -241,8 +220,6 @@ class RunStore:
             with explained(target):
                 temporary.mkdir(parents=True)
             for name, content in packed.items():
-                if not is_relative_name(name):
-                    raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name!r}")
                 fill_in(temporary / name, content)
             if wrong := _run_problems(key, temporary):
                 raise StoreError("damaged-run", f"run {key} arrived damaged: {'; '.join(wrong)}\n    -> run it again")
@@ -258,10 +235,6 @@ class RunStore:
         """Yield the keys of all complete runs, in order."""
         return (key for key, _ in self.directories())
 
-    def partials(self) -> Iterator[tuple[str, Path]]:
-        """Yield keys and directories of the runs that have checkpoints, in order."""
-        return self.directories(PARTIAL)
-
     def directories(self, suffix: str = "") -> Iterator[tuple[str, Path]]:
         """Yield key and directory of all complete runs, or of those beside them with this suffix, in order."""
         for path in sorted((self.path / "runs").glob(f"[0-9a-f][0-9a-f]/*{suffix}")):
@@ -272,7 +245,7 @@ class RunStore:
     def verify(self) -> list[Damage]:
         """Hash every file of every complete run, checkpoint and kept vector again; return what is damaged."""
         damaged = [Damage(key, path, problem) for key, path in self.directories() for problem in _problems(key, path)]
-        for key, partial in self.partials():
+        for key, partial in self.directories(PARTIAL):
             for path in sorted(partial.glob("checkpoint-*")):
                 if path.suffix != ".unfinished":
                     damaged += [Damage(key, path, problem) for problem in _problems(None, path)]
@@ -288,10 +261,6 @@ class RunStore:
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         return Pruned(0, 0, ()) if budget is None else prune(self, budget, keep)
-
-
-def _read_only(what: str) -> StoreError:
-    return StoreError("store-read-only", f"{what}, because the store may only be read: {HOW_TO_WRITE}")
 
 
 def _run_problems(key: str, path: Path) -> list[str]:
@@ -316,5 +285,5 @@ def _set_aside(target: Path, reason: str) -> None:
     with explained(target):
         remove(aside)
         target.rename(aside)
-        fsync_directory(target.parent)
+        fsync(target.parent)
     log.warning("run %s is damaged: %s. It is now %s, and is trained again when needed", target.name, reason, aside)

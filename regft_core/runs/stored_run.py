@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
 from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.reading import Unreadable, read_json, unless_refused
+from regft_core.io.reading import Unreadable, read_json
 from regft_core.io.tensors import read_tensors
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ USED = "used"
 #: Present when the weights were deleted to stay within the budget. Not in the manifest either.
 PRUNED = "pruned.json"
 TENSORS_SUFFIX = ".safetensors"
-#: Of the manifest.
-FORMAT = 1
 
 
 def run_key(identity: Any) -> str:
@@ -35,43 +32,24 @@ def run_key(identity: Any) -> str:
 # --------------------------------------------------------------------------------- manifest
 
 
-def is_relative_name(name: str) -> bool:
-    """Say whether ``name`` is a plain relative path: no ``..``, no root, no empty or odd parts."""
-    path = PurePosixPath(name)
-    return (
-        bool(path.parts)
-        and not path.is_absolute()
-        and ".." not in path.parts
-        and "\0" not in name
-        and str(path) == name
-    )
-
-
 def manifest_of(directory: Path, **fields: Any) -> dict[str, Any]:
     """Hash every file in ``directory``; return its manifest, which is written last and makes it complete."""
     files = {}
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            path = os.path.join(parent, name)
-            inside = os.path.relpath(path, directory)
-            if inside not in (MANIFEST, USED):
-                files[inside] = {"bytes": os.path.getsize(path), "sha256": sha256_file(path)}
-    return {"format": FORMAT, "files": dict(sorted(files.items())), **fields}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and name not in (MANIFEST, USED):
+            files[name] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    return {"files": files, **fields}
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Return a manifest of the right shape; raises ``StoreError`` or ``ValueError`` otherwise."""
     manifest: dict[str, Any] = read_json(directory / MANIFEST, dict)
-    if manifest.get("format") != FORMAT:
-        raise ValueError(f"manifest format {manifest.get('format')!r}, this version reads {FORMAT}")
-    files = manifest.get("files")
-    if not isinstance(files, dict):
-        raise ValueError("the manifest lists no files")
-    for name, entry in files.items():
+    for name, entry in dict(manifest.get("files") or {}).items():
         # The store may be shared: a name must not lead out of the run's own directory.
-        if not is_relative_name(name):
-            raise ValueError(f"the manifest names {json.dumps(name)}, which is not inside the run")
-        if not isinstance(entry, dict) or [type(entry.get(part)) for part in ("bytes", "sha256")] != [int, str]:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ValueError(f"the manifest names {name}, which is not inside the run")
+        if [type(entry.get(part)) for part in ("bytes", "sha256")] != [int, str]:
             raise ValueError(f"the manifest has no size and hash for {name}")
     return manifest
 
@@ -87,7 +65,7 @@ def problems(
     for name, entry in files.items():
         path = directory / name
         try:
-            size = path.stat().st_size
+            size = os.path.getsize(path)
             if size != entry["bytes"]:
                 wrong.append(f"{name}: {size} bytes, expected {entry['bytes']}")
             elif hashed(name) and sha256_file(path) != entry["sha256"]:
@@ -95,8 +73,7 @@ def problems(
         except FileNotFoundError:
             wrong.append(f"{name}: missing")
         except OSError as error:
-            unless_refused(error, path)
-            wrong.append(f"{name}: cannot be read: {error.strerror}")
+            raise Unreadable(path, error) from error
     return wrong
 
 
@@ -116,9 +93,8 @@ class StoredRun:
         self.path = path
         try:
             self.manifest = read_manifest(path)
-            missing = [name for name in (IDENTITY, RESULT) if name not in self.manifest["files"]]
-            if missing:
-                raise ValueError(f"the manifest does not list {', '.join(missing)}")
+            if not {IDENTITY, RESULT} <= self.manifest["files"].keys():
+                raise ValueError(f"the manifest does not list {IDENTITY} and {RESULT}")
             if changed := problems(path, self._expected(), lambda name: name in (IDENTITY, RESULT)):
                 raise ValueError("; ".join(changed))
             self.identity: dict[str, Any] = read_json(path / IDENTITY, dict)
@@ -127,7 +103,7 @@ class StoredRun:
                 raise ValueError("its identity belongs to another key")
         except Unreadable:
             raise
-        except (StoreError, ValueError) as error:
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._damaged(text_of(error)) from error
 
     def _damaged(self, reason: str) -> DamagedRun:
@@ -158,12 +134,14 @@ class StoredRun:
         return sorted(n.removesuffix(TENSORS_SUFFIX) for n in self.manifest["files"] if n.endswith(TENSORS_SUFFIX))
 
     def tensors_sha256(self, name: str = "weights") -> str:
-        """Return the hash of one tensor file, also when it was pruned; raises ``StoreError`` if unknown."""
-        entry = self.manifest["files"].get(name + TENSORS_SUFFIX)
-        if entry is None:
-            present = ", ".join(self.tensor_names) or "none"
-            raise StoreError("not-in-run", f"run {self.key} has no tensors {name!r}; it has: {present}")
-        return str(entry["sha256"])
+        """Return the hash of one tensor file, also when it was pruned."""
+        return str(self._entry(name + TENSORS_SUFFIX)["sha256"])
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        files: dict[str, dict[str, Any]] = self.manifest["files"]
+        if name not in files:
+            raise StoreError("not-in-run", f"run {self.key} has no {name}; it has: {', '.join(files)}")
+        return files[name]
 
     def load_tensors(self, name: str = "weights", device: str = "cpu") -> dict[str, Tensor]:
         """Return committed tensors, hash-checked.
@@ -171,11 +149,12 @@ class StoredRun:
         Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
         ``StoreError`` when they cannot be read now.
         """
-        self.tensors_sha256(name)
-        self.touch()
         file = name + TENSORS_SUFFIX
+        entry = self._entry(file)
+        with suppress(OSError):  # a hint for pruning
+            (self.path / USED).touch()
         if not self.pruned:
-            changed = problems(self.path, {file: self.manifest["files"][file]})
+            changed = problems(self.path, {file: entry})
             if not changed:
                 try:
                     return read_tensors(self.path / file, device)
@@ -196,18 +175,6 @@ class StoredRun:
 
     def read_bytes(self, name: str) -> bytes:
         """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
-        if name not in self.files:
-            present = ", ".join(self.files) or "none"
-            raise StoreError("not-in-run", f"run {self.key} has no file {name!r}; it has: {present}")
-        if changed := problems(self.path, {name: self.manifest["files"][name]}):
+        if changed := problems(self.path, {name: self._entry(name)}):
             raise self._damaged(changed[0])
         return (self.path / name).read_bytes()
-
-    def read_text(self, name: str) -> str:
-        """Return a committed UTF-8 file, hash-checked; raises like ``read_bytes``."""
-        return self.read_bytes(name).decode("utf-8")
-
-    def touch(self) -> None:
-        """Note that the run was used now: pruning deletes the least recently used weights first."""
-        with suppress(OSError):  # a store one may only read works too
-            (self.path / USED).touch()

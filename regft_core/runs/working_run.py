@@ -22,12 +22,10 @@ from regft_core.io.tensors import read_tensors, write_tensors
 from regft_core.runs.stored_run import (
     IDENTITY,
     MANIFEST,
-    PRUNED,
     RESULT,
     TENSORS_SUFFIX,
     USED,
     StoredRun,
-    is_relative_name,
     manifest_of,
     problems,
     read_manifest,
@@ -42,14 +40,7 @@ log = logging.getLogger(__name__)
 TENSORS, META = f"tensors{TENSORS_SUFFIX}", "meta.json"
 #: Two, so that a checkpoint damaged by the disk costs one interval and not the run.
 CHECKPOINTS_KEPT = 2
-#: What to do about a store one may only read.
-HOW_TO_WRITE = (
-    "make it writable for this user, or copy the store to a directory of your own and name that in store.path "
-    "of params.yaml"
-)
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,})")
-_TENSOR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_RESERVED = frozenset({IDENTITY, RESULT, USED, PRUNED, MANIFEST})
 
 
 class WorkingRun:
@@ -58,9 +49,7 @@ class WorkingRun:
     ``finished`` is the complete run if there is one already: use it (train only if its weights
     were pruned and are needed). The lock is held until ``close``; leaving early or dying keeps
     the checkpoints (``checkpoint-<number>/`` in ``path``) for the next process that opens the key.
-
-    ``lock`` is None in a store one may only read: the finished run is handed out, and whatever
-    would write raises ``StoreError``. ``guard`` and ``environment``: see ``RunStore.open``.
+    ``guard`` and ``environment``: see ``RunStore.open``.
     """
 
     def __init__(
@@ -68,7 +57,7 @@ class WorkingRun:
         key: str,
         identity: Mapping[str, Any],
         target: Path,
-        lock: BaseFileLock | None,
+        lock: BaseFileLock,
         finished: StoredRun | None,
         *,
         guard: Callable[[], None] | None = None,
@@ -82,8 +71,7 @@ class WorkingRun:
         self._environment = None if environment is None else canonical_json(environment)
         self._target = target
         self._lock = lock
-        self._open = True
-        if lock is not None and self.path.is_dir():
+        if self.path.is_dir():
             complete = finished is not None and (finished.has_weights or not finished.tensor_names)
             with explained(self.path):  # the lock is ours, so all of it belongs to a process that is gone
                 for entry in list(self.path.iterdir()):
@@ -102,20 +90,11 @@ class WorkingRun:
 
     def close(self) -> None:
         """Release the lock; checkpoints stay unless the run was committed."""
-        if self._open and self._lock is not None:
-            self._lock.release()
-        self._open = False
+        self._lock.release()
 
-    def require_writable(self) -> None:
-        """Raise ``StoreError``, which tells what to do, when the run cannot be trained here."""
-        if not self._open:
+    def _require_lock(self) -> None:
+        if not self._lock.is_locked:
             raise StoreError("run-closed", f"run {self.key} is closed; open it again to write to it")
-        if self._lock is None:
-            raise StoreError(
-                "store-read-only",
-                f"run {self.key} cannot be trained again in {self._target.parent}, which may only be read: "
-                f"{HOW_TO_WRITE}",
-            )
 
     # ------------------------------------------------------------------------- checkpoints
 
@@ -136,16 +115,14 @@ class WorkingRun:
         when the disk refuses (earlier checkpoints stay), ``TypeError`` or ``ValueError`` when
         ``meta`` is not JSON.
         """
-        self.require_writable()
+        self._require_lock()
         earlier = self._checkpoints()
         target = self.path / f"checkpoint-{earlier[-1][0] + 1 if earlier else 1:06d}"
         temporary = self.path / f"{target.name}.unfinished"
         environment = None if self._environment is None else json.loads(self._environment)
         try:
-            with explained(temporary):
-                temporary.mkdir(parents=True)
-            write_tensors(temporary / TENSORS, tensors)
             fill_in(temporary / META, json_text(meta).encode())
+            write_tensors(temporary / TENSORS, tensors)
             self._seal(temporary, environment=environment)
             self._publish_checkpoint(temporary, target)
         except BaseException:
@@ -164,15 +141,18 @@ class WorkingRun:
         A damaged checkpoint is removed with a warning and the one before it is used. When the
         newest was made in another environment (``RunStore.open``), all are removed with a warning.
         """
-        self.require_writable()
+        self._require_lock()
         for _, path in reversed(self._checkpoints()):
             try:
-                made_in = canonical_json(self._verified(path).get("environment"))
+                manifest = read_manifest(path)
+                if changed := problems(path, {name: manifest["files"][name] for name in (TENSORS, META)}):
+                    raise ValueError("; ".join(changed))
+                made_in = canonical_json(manifest.get("environment"))
                 if self._environment in (None, made_in):
                     return read_tensors(path / TENSORS, device), read_json(path / META, dict)
             except Unreadable:
                 raise
-            except (StoreError, ValueError, OSError) as error:
+            except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
                 log.warning("run %s: %s is damaged (%s); using the one before it", self.key[:12], path.name, error)
                 with explained(path):
                     shutil.rmtree(path)
@@ -185,17 +165,6 @@ class WorkingRun:
             self._discard_checkpoints()
             return None
         return None
-
-    def _verified(self, path: Path) -> dict[str, Any]:
-        """Return the manifest of a checkpoint whose files are as it says; raises ValueError or StoreError."""
-        manifest = read_manifest(path)
-        if manifest.get("key") != self.key:
-            raise ValueError("it belongs to another run")
-        if set(manifest["files"]) != {TENSORS, META}:
-            raise ValueError("its manifest lists other files than a checkpoint has")
-        if changed := problems(path, manifest["files"]):
-            raise ValueError("; ".join(changed))
-        return manifest
 
     # ------------------------------------------------------------------------- commit
 
@@ -225,11 +194,9 @@ class WorkingRun:
 
         Raises ``StoreError`` when the disk refuses; checkpoints stay then.
         """
-        self.require_writable()
+        self._require_lock()
         temporary = self.path / f"commit-{secrets.token_hex(4)}.unfinished"
         try:
-            with explained(temporary):
-                temporary.mkdir(parents=True)
             self._write_contents(temporary, result, tensors or {}, files or {})
             manifest = self._seal(temporary)
             if require_same_tensors:
@@ -251,45 +218,33 @@ class WorkingRun:
         tensors: Mapping[str, Mapping[str, Tensor]],
         files: Mapping[str, str | bytes],
     ) -> None:
-        for name, named in tensors.items():
-            if not _TENSOR_NAME.fullmatch(name):
-                raise ValueError(f"tensors {name!r}: a name has letters, digits, '-' and '_' only")
-            write_tensors(directory / (name + TENSORS_SUFFIX), named)
         fill_in(directory / IDENTITY, json_text(self.identity).encode())
         fill_in(directory / RESULT, json_text(result).encode())
+        fill_in(directory / USED, b"")
         for name, content in files.items():
-            if not is_relative_name(name) or name in _RESERVED or name.endswith(TENSORS_SUFFIX):
-                raise ValueError(
-                    f"file {json.dumps(name)}: give a relative path without '..' that is none of "
-                    f"{', '.join(sorted(_RESERVED))} and does not end in {TENSORS_SUFFIX}"
-                )
             fill_in(directory / name, content.encode("utf-8") if isinstance(content, str) else content)
-        with explained(directory):
-            (directory / USED).touch()
+        for name, named in tensors.items():
+            write_tensors(directory / (name + TENSORS_SUFFIX), named)
 
     def _seal(self, directory: Path, **fields: Any) -> dict[str, Any]:
         """Write the manifest of a folder's files, and make all of them durable."""
         with explained(directory):
-            manifest = manifest_of(directory, key=self.key, **fields)
+            manifest = manifest_of(directory, **fields)
             fill_in(directory / MANIFEST, json_text(manifest).encode())
             fsync_tree(directory)
         return manifest
 
     def _publish(self, directory: Path) -> None:
         """Put a sealed run in its place, in one step."""
-        if self.finished is not None:
-            replace_directory(directory, self._target)
-        elif not claim_directory(directory, self._target):
-            # Only where the file system's locks do not hold: the other run, of the same key, is as good.
-            log.warning("run %s was completed by another process meanwhile; this result is discarded", self.key)
-            shutil.rmtree(directory)
+        replace_directory(directory, self._target)
 
     def _compare_with_pruned(self, manifest: Mapping[str, Any]) -> None:
         if self.finished is None:
             return
         for name in self.finished.tensor_names:
-            file = name + TENSORS_SUFFIX
-            new, old = (one["files"].get(file, {}).get("sha256") for one in (manifest, self.finished.manifest))
+            new, old = (
+                m["files"].get(name + TENSORS_SUFFIX, {}).get("sha256") for m in (manifest, self.finished.manifest)
+            )
             if new != old:
                 raise StoreError(
                     "not-reproducible",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regft_core.errors import DataError, StoreError
-from regft_core.io.files import explained, fsync_directory, write_json
+from regft_core.io.files import explained, fsync, write_json
 from regft_core.io.reading import read_json
 
 
@@ -78,7 +78,7 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(path, out)
-            fsync_directory(out.parent)
+            fsync(out.parent)
         state.unlink(missing_ok=True)
     finally:
         with suppress(OSError, ValueError):

@@ -8,6 +8,7 @@ the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from regft_core.data.examples import Example
 from regft_core.data.file_format import Row
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
-from regft_core.io.files import atomic_file
+from regft_core.io.files import write_text
 from regft_core.kinds import find
 from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.serve.answers import DIGITS, Counted, Writer, check_output
@@ -105,13 +106,12 @@ def pick_file(
     if taken := [name for name in names if name in own]:
         raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
     kind, given_rows = find(model.served.kind), list(rows.values())
-    with atomic_file(out) as file:
-        writer = Writer(out.suffix.lower(), file, [*names, *own])
-        for index in chosen:
-            answer = kind.answer(scores[index].tolist(), model.labels)
-            writer.row(
-                {**given_rows[index][0].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)}
-            )
+    file = io.StringIO()
+    writer = Writer(out.suffix.lower(), file, [*names, *own])
+    for index in chosen:
+        answer = kind.answer(scores[index].tolist(), model.labels)
+        writer.row({**given_rows[index][0].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)})
+    write_text(out, file.getvalue())
     return Picked(len(chosen), len(given), empty, len(given) - empty - len(rows))
 
 

@@ -131,7 +131,7 @@ def test_workers_killed_at_random_moments(local: Any, tmp_path: Path) -> None:
     assert set(trained(tmp_path)) == set(range(40))
     store = RunStore(tmp_path)
     assert sorted(found.result["number"] for key in list(store.keys()) if (found := store.get(key))) == list(range(40))
-    assert not list(store.partials())
+    assert not list(store.directories(".partial"))
     assert store.verify() == []
 
 
@@ -195,6 +195,6 @@ def test_a_lost_node_and_a_driver_that_is_killed_and_restarted(tmp_path: Path) -
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     runs = RunStore(store)
     assert sorted(run.result["number"] for key in list(runs.keys()) if (run := runs.get(key))) == list(range(40))
-    assert not list(runs.partials())
+    assert not list(runs.directories(".partial"))
     time.sleep(0.1)
     assert runs.verify() == []

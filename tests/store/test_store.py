@@ -77,7 +77,7 @@ def test_commit_is_found_again_with_everything_in_it(tmp_path: Path) -> None:
     loaded = stored.load_tensors()
     assert loaded.keys() == tensors().keys()
     assert all(torch.equal(loaded[n], t) and loaded[n].dtype == t.dtype for n, t in tensors().items())
-    assert stored.read_text("predictions/dev.jsonl") == '{"é": 1}\n'
+    assert stored.read_bytes("predictions/dev.jsonl").decode() == '{"é": 1}\n'
     assert stored.read_bytes("raw.bin") == b"\0\1"
     assert sorted(stored.files) == ["predictions/dev.jsonl", "raw.bin"]
     assert not list(tmp_path.rglob("*.partial"))
@@ -93,7 +93,7 @@ def test_a_failed_run_is_a_result_without_weights(tmp_path: Path) -> None:
     stored = store.get(KEY)
     assert stored is not None
     assert not stored.has_weights
-    with raises_code(StoreError, "not-in-run", "'weights'", "none"):
+    with raises_code(StoreError, "not-in-run", "weights"):
         stored.load_tensors()
     with store.open(KEY, IDENTITY) as run:
         assert run.finished is not None
@@ -106,14 +106,6 @@ def test_shared_and_strided_tensors_are_stored_in_full(tmp_path: Path) -> None:
     with RunStore(tmp_path).open(KEY, IDENTITY) as run:
         loaded = run.commit({}, {"weights": given_tensors}).load_tensors()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in given_tensors.items())
-
-
-@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "result.json", "w.safetensors", "", "a//b", "."])
-def test_file_names_stay_inside_the_run(tmp_path: Path, name: str) -> None:
-    store = RunStore(tmp_path)
-    with store.open(KEY, IDENTITY) as run, pytest.raises(ValueError, match="relative path"):
-        run.commit({}, {}, {name: "x"})
-    assert store.get(KEY) is None
 
 
 def test_a_manifest_that_leads_out_of_the_run_is_refused(tmp_path: Path) -> None:
@@ -199,15 +191,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         assert found[1] == {"step": 1}
         assert "checkpoint-000002 is damaged" in caplog.text
         assert [p.name for p in run.path.iterdir()] == ["checkpoint-000001"]
-
-
-def test_a_checkpoint_of_another_run_is_not_used(tmp_path: Path) -> None:
-    store, other = RunStore(tmp_path), {**IDENTITY, "seed": 1}
-    with store.open(KEY, IDENTITY) as run, store.open(run_key(other), other) as second:
-        run.save_checkpoint(tensors(), {"step": 1})
-        second.path.mkdir()
-        (run.path / "checkpoint-000001").rename(second.path / "checkpoint-000001")
-        assert second.load_checkpoint() is None
 
 
 def test_an_error_in_training_keeps_the_checkpoints_and_frees_the_lock(tmp_path: Path) -> None:

@@ -27,9 +27,6 @@ class RayConfig(StrictModel):
         description="GPUs, or the share of one, that a run takes; by default 1 / execution.workers, 0 on a CPU",
     )
     retries: int = Field(3, ge=0, description="times that a run is started again after its machine failed it")
-    deadline_minutes: float = Field(
-        1440, gt=0, description="a run that takes longer is given up where it is, as hung, and started elsewhere"
-    )
 
 
 class SlurmConfig(StrictModel):

@@ -77,11 +77,6 @@ def test_faults_of_the_machine_are_tried_again_and_those_of_the_run_are_not(loca
         run([f"storage {tmp_path / 'again'}"], cluster_jobs.sometimes, settings={"retries": 0})
 
 
-def test_a_run_that_hangs_is_given_up_and_started_again(local: Any, tmp_path: Path) -> None:
-    job = f"hangs {tmp_path / 'note'}"
-    assert run([job], cluster_jobs.sometimes, settings={"deadline_minutes": 0.1}) == ["hangs"]
-
-
 def trained(store: Path) -> list[int]:
     return [int(line.split()[0]) for line in (store / "trained.log").read_text().splitlines()]
 

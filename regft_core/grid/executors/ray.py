@@ -6,17 +6,15 @@ that it starts from, and returns those that it made: both go through Ray's objec
 
 A lost worker or node, and a fault of the machine (memory, storage), start the run again, on another node if one is
 available; it continues from its checkpoint where it finds that. A run that fails by itself (its loss diverged) is a
-result, and a defect is reported once: neither is tried again. Ray does not notice every frozen node: hence the
-deadline.
+result, and a defect is reported once: neither is tried again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from regft_core.runs.code import package_root
 from regft_core.runs.store import RunStore
 
 REMOTE = True
-#: How often the driver looks whether a run is past its deadline.
+#: How often the driver looks how many runs the cluster has room for.
 LOOK_SECONDS = 5.0
 #: What the processes of the workers must have from their start, as this process has it.
 INHERITED = (
@@ -154,16 +152,13 @@ class _Driver:
         self.cpus = float(settings.get("cpus") or workers.threads or 1)
         self.gpus = self._gpus(settings.get("gpus"), workers.per_device)
         self.retries = int(settings.get("retries", 3))
-        self.deadline = float(settings.get("deadline_minutes", 1440)) * 60
         #: The run store that the workers do not see; None where they do.
         self.store = RunStore(settings["store"]) if "root" in settings else None
         self.keys: Mapping[int, Collection[str]] = settings.get("keys") or {}
         #: Key -> the run in Ray's object store.
         self.sent: dict[str, Any] = {}
-        #: Task -> (index of its job, since when it is there).
-        self.open: dict[Any, tuple[int, float]] = {}
-        #: Times that a job was given up as hung.
-        self.given_up: dict[int, int] = {}
+        #: Task -> index of its job.
+        self.open: dict[Any, int] = {}
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
         # Not by `.options()`: only a GPU that is declared here makes Ray end a worker with its task. One that goes on
         # would keep the memory, and the GPU, that its first task was given.
@@ -178,8 +173,8 @@ class _Driver:
         return 1.0 / workers
 
     def room(self) -> int:
-        """Runs that the cluster, as it is now, can work on at once: no more are submitted, so that the deadline
-        of a run begins when it starts and the longest runs stay first."""
+        """Runs that the cluster, as it is now, can work on at once: no more are submitted, so that the longest stay
+        first."""
         there = self.ray.cluster_resources()
         room = there.get("CPU", 0.0) / self.cpus
         if self.gpus:
@@ -190,7 +185,7 @@ class _Driver:
         keys = self._send(self.keys.get(index, ())) if self.store is not None else None
         runs = [self.sent[key] for key in keys or ()]
         task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads, keys, *runs)
-        self.open[task] = index, time.monotonic()
+        self.open[task] = index
 
     def _send(self, keys: Collection[str]) -> list[str]:
         """Put finished runs into Ray's object store; returns the keys of those that there are."""
@@ -207,15 +202,12 @@ class _Driver:
                 self.submit(index)
             if not self.open:
                 return
-            done, _ = self.ray.wait(list(self.open), num_returns=1, timeout=min(LOOK_SECONDS, self.deadline))
+            done, _ = self.ray.wait(list(self.open), num_returns=1, timeout=LOOK_SECONDS)
             for task in done:
                 self.collect(task)
-            now = time.monotonic()
-            for task in [task for task, (_, since) in self.open.items() if now - since > self.deadline]:
-                self.give_up(task)
 
     def collect(self, task: Any) -> None:
-        index, _ = self.open.pop(task)
+        index = self.open.pop(task)
         try:
             succeeded, *answer = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
@@ -235,20 +227,6 @@ class _Driver:
             self.queue.failed(index, str(error))
         else:
             self.queue.succeeded(index, result)
-
-    def give_up(self, task: Any) -> None:
-        """Leave a task that takes too long; what it may still finish is found in the run store, or discarded there."""
-        index, _ = self.open.pop(task)
-        with suppress(Exception):  # a node that does not answer
-            self.ray.cancel(task, force=True)
-        self.given_up[index] = self.given_up.get(index, 0) + 1
-        if self.given_up[index] > self.retries:
-            minutes = f"{self.deadline / 60:g} min"
-            self.queue.failed(
-                index, f"took longer than execution.ray.deadline_minutes ({minutes}), each time it was tried"
-            )
-        else:
-            self.submit(index)
 
 
 def _first(error: BaseException) -> str:

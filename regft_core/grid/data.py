@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from regft_core.data.checks import warnings_of
 from regft_core.data.leaks import leak_warning
@@ -94,14 +94,11 @@ def _check_words(project: Project) -> None:
 
 
 def _dataset(project: Project, task: str) -> None:
-    def inputs(now: Project) -> dict[str, Any]:
-        return task_inputs(now, task)
-
-    folder = dataset_folder(project, task)
-    if is_current(folder, rows_key(inputs(project))):
+    inputs, folder = partial(task_inputs, project, task), dataset_folder(project, task)
+    if is_current(folder, rows_key(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    making = RowsInMaking(project, task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
+    making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
     document = project.documents[task_file(task)]
     prepare_dataset(
         project.root,
@@ -121,13 +118,10 @@ def _dataset(project: Project, task: str) -> None:
 
 
 def _subsamples(project: Project, task: str) -> None:
-    def inputs(now: Project) -> dict[str, Any]:
-        return subsample_inputs(now, task)
-
-    folder = project.root / "work" / "subsamples" / task
-    if is_current(folder, rows_key(inputs(project))):
+    inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
+    if is_current(folder, rows_key(inputs())):
         return
-    making = RowsInMaking(project, task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
+    making = RowsInMaking(task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
     write_subsamples(
         project.root,
         task,
@@ -158,9 +152,8 @@ def _sealing(making: RowsInMaking) -> Callable[[Path], None]:
 def _lengths(project: Project, task: str) -> None:
     if up_to_date_lengths(project, task) is not None:
         return
-    making = RowsInMaking(
-        project, task, scope_of("lengths"), lambda now: lengths_inputs(now, task), _prepared(project, task)
-    )
+    inputs = partial(lengths_inputs, project, task)
+    making = RowsInMaking(task, scope_of("lengths"), inputs, _prepared(project, task))
     measured = measure_task(project, task)
     making.check()
     write_lengths(project, task, measured)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,6 @@ from regft_core.io.reading import read_json
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.loaded import LoadedCode
-from regft_core.runs.project import open_project
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
@@ -116,8 +116,8 @@ def content_of(project: Project, task: str) -> dict[str, str]:
     return dict(read_json(dataset_folder(project, task) / "task.json")["content"])
 
 
-#: The inputs of some rows, from the project as it is: definitions, hashes of files, and ``code``, of what makes them.
-Inputs = Callable[[Project], Mapping[str, Any]]
+#: The inputs of some rows as they are now: definitions, hashes of files, and ``code``, of what makes them.
+Inputs = Callable[[], Mapping[str, Any]]
 
 
 def rows_key(inputs: Mapping[str, Any]) -> str:
@@ -126,7 +126,7 @@ def rows_key(inputs: Mapping[str, Any]) -> str:
 
 
 class RowsInMaking:
-    """Rows that are about to be made from ``project``, as it was loaded.
+    """Rows that are about to be made.
 
     Args:
         task: whose rows, for messages.
@@ -141,11 +141,11 @@ class RowsInMaking:
         CodeChanged: the loaded code is not what its files say.
     """
 
-    def __init__(self, project: Project, task: str, scope: Scope, inputs: Inputs, files: Iterable[Path] = ()) -> None:
+    def __init__(self, task: str, scope: Scope, inputs: Inputs, files: Iterable[Path] = ()) -> None:
         self._code = LoadedCode(scope)
-        self._root, self._task, self._inputs = project.root, task, inputs
+        self._task, self._inputs = task, inputs
         self._files = {str(path): file_state(str(path)) for path in files}
-        made_from = inputs(project)
+        made_from = inputs()
         if made_from["code"] != self._code.sha256:
             raise CodeChanged(
                 "code-edited",
@@ -159,8 +159,8 @@ class RowsInMaking:
         self._code.check()
         # Put back as it was, a file may have been read in between.
         written = [path for path, state in self._files.items() if file_state(path) != state]
-        if written or rows_key(self._inputs(open_project(self._root))) != self.key:
-            what = ", ".join(written) or "its definition, files or code"
+        if written or rows_key(self._inputs()) != self.key:
+            what = ", ".join(written) or "its files or code"
             raise PlanOutdated(
                 "rows-edited",
                 f"{what} changed while rows of task '{self._task}' were made; nothing was written"
@@ -179,17 +179,11 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
     """
     from regft_core.data.prepare import prepare_dataset
 
-    def inputs(now: Project) -> dict[str, Any]:
-        return training_set_inputs(now, task)
-
-    def named(key: str) -> Path:
-        return store / "datasets" / f"{task}-{key[:32]}"
-
-    folder = named(rows_key(inputs(project)))
+    inputs = partial(training_set_inputs, project, task)
+    folder = store / "datasets" / f"{task}-{rows_key(inputs())[:32]}"
     if not _intact(folder):
-        scope = rows_scope(project, task, "dataset")
-        making = RowsInMaking(project, task, scope, inputs, source_files(project, task))
-        folder = named(making.key)
+        making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
+        folder = folder.with_name(f"{task}-{making.key[:32]}")
         tasks = {task: training_set(project.tasks[task])}
         prepare_dataset(project.root, task, tasks, folder, lambda _: making.check(), rows=rows_of_each_set(project))
     return folder

@@ -12,10 +12,8 @@ import pytest
 from regft_core.errors import PlanOutdated
 from regft_core.grid import compute as module
 from regft_core.grid.compute import compute
-from regft_core.grid.data import prepare
 from regft_core.grid.keys import read_plan, stale_cells
 from regft_core.runs.keyed import is_current
-from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES
 from tests.grid.conftest import bits, plan, quiet, reproduce
 from tests.runs.code_copy import python, run, with_code
@@ -172,40 +170,6 @@ def test_what_changes_after_the_plan_is_not_written(
     assert list(failures) == [cell]
     assert "run `dvc repro` again" in failures[cell]
     assert not (project / "work" / stage / "hype_n" / TASK).exists()
-
-
-def test_datasets_and_subsamples_are_not_written_when_they_change_meanwhile(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from regft_core.grid import data
-
-    plan(project)
-    edit(project / "pipelines/tasks/cue_sentence.yaml", "agreement: 0.9", "agreement: 0.8")
-    before = (project / "work/datasets" / TASK / "task.json").read_bytes()
-    original = data.prepare_dataset
-
-    def meanwhile(*given: Any) -> Path:
-        edit(project / "pipelines/tasks/cue_sentence.yaml", "agreement: 0.8", "agreement: 0.7")
-        return original(*given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(data, "prepare_dataset", meanwhile)
-        with pytest.raises(PlanOutdated, match=f"changed while rows of task '{TASK}' were made"):
-            prepare(open_project(project))
-    assert (project / "work/datasets" / TASK / "task.json").read_bytes() == before
-    prepare(open_project(project))
-    change(project, subsample={"stratified": True})
-    drawn = (project / "work/subsamples" / TASK / "key.json").read_bytes()
-    original_draw = data.write_subsamples
-
-    def also(*given: Any) -> Path:
-        change(project, subsample={"stratified": False})
-        return original_draw(*given)
-
-    monkeypatch.setattr(data, "write_subsamples", also)
-    with pytest.raises(PlanOutdated):
-        prepare(open_project(project))
-    assert (project / "work/subsamples" / TASK / "key.json").read_bytes() == drawn
 
 
 def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None:

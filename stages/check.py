@@ -45,9 +45,13 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 def warn(project: Project) -> None:
     """Print what a valid project is warned of."""
-    for error in discover().broken.values():
-        for problem in error.problems:
-            print(f"warning: left out: {problem}", file=sys.stderr)
+    registry = discover()
+    for name in registry:
+        try:
+            registry[name]
+        except ConfigError as error:
+            for problem in error.problems:
+                print(f"warning: left out: {problem}", file=sys.stderr)
     for warning in (*project.warnings, *size_warnings(project), *skew_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 

@@ -103,7 +103,7 @@ def _project(root: Path) -> Project:
     return open_project(root, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
 
 
-def _line(project: Project, method: Method, registry: dict[str, type[Regulariser]], controls: list[str]) -> Line:
+def _line(project: Project, method: Method, registry: Mapping[str, type[Regulariser]], controls: list[str]) -> Line:
     entries = [
         entry for phase in method.phases for entry in listed.active(listed.entries(registry, phase.regularisers))
     ]
@@ -139,7 +139,7 @@ def touched(entries: Sequence[listed.Entry]) -> list[str]:
     return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
 
 
-def _not_with(method: Method, registry: dict[str, type[Regulariser]]) -> str:
+def _not_with(method: Method, registry: Mapping[str, type[Regulariser]]) -> str:
     """What no phase of a method can have beside it; phases are named where they differ."""
     found = {
         phase.name: "; ".join(exclusive(listed.active(listed.entries(registry, phase.regularisers))))

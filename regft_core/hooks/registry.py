@@ -1,108 +1,80 @@
-"""Finds the regularisers: every file of ``regft_core/methods``, and of a project's ``methods``, that defines one.
+"""Finds the regularisers: every file of ``regft_core/methods``, and of a project's ``methods``, is one of its name.
 
-There is no list to keep up to date. Adding a method is adding a file; a name that two files
-claim is an error.
+There is no list to keep up to date, and nothing is imported before it is asked for: a broken file stops nothing that
+does not use it.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from regft_core.catalogue import METHODS, import_file, said_with_its_line, shown
+from regft_core.catalogue import METHODS, shown
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.check_class import class_problems
 
 
-class Registry(dict[str, type[Regulariser]]):
-    """Name -> class.
+class Registry(Mapping[str, type[Regulariser]]):
+    """Name -> class, loaded when it is first asked for.
 
-    Attributes:
-        broken: name of a file of the project, or of an installed package -> what is wrong with it. It stops nothing
-            that does not use it.
+    ``registry[name]`` raises KeyError where there is no such file, and ConfigError where the file cannot be imported,
+    does not define a regulariser of its name, or the class has a hook that nothing would call or that cannot be called.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.broken: dict[str, ConfigError] = {}
+        self._names = METHODS.names()
+        self._classes: dict[str, type[Regulariser]] = {}
+
+    def __getitem__(self, name: str) -> type[Regulariser]:
+        if name not in self._classes:
+            if name not in self._names:
+                raise KeyError(name)
+            self._classes[name] = _class_of(METHODS.load(name), name)
+        return self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
-def _files(folders: Sequence[Path]) -> Iterator[ModuleType]:
-    for folder in folders:
-        for path in sorted(folder.glob("*.py")):
-            with said_with_its_line(path):
-                module = import_file(path, f"regft_extra_methods_{path.stem}")
-            yield module
-
-
-@lru_cache(maxsize=8)
-def _discover(folders: tuple[Path, ...], state: tuple[tuple[str, int, int], ...]) -> Registry:
-    registry, problems = Registry(), list[Problem]()
-    others = {Path(path) for path, _, _ in state}
-    for name in METHODS.names():
-        own = METHODS.path(name) in others
-        try:
-            found = dict(_classes(METHODS.load(name), registry, helpers=False))
-        except ConfigError as error:
-            if own:
-                registry.broken[name] = error
-            else:
-                problems += error.problems
-            continue
-        registry.update(found)
-    for module in _files(folders):
-        registry.update(_classes(module, registry, helpers=True))
-    if problems:
-        raise ConfigError(problems)
-    return registry
-
-
-def _classes(module: ModuleType, registry: Registry, *, helpers: bool) -> list[tuple[str, type[Regulariser]]]:
-    """Name and class of the regularisers of a file. Raises ConfigError with all that is wrong with them.
-
-    Args:
-        helpers: whether a file may define none.
-    """
-    found, problems, file = list[tuple[str, type[Regulariser]]](), list[Problem](), shown(module.__file__)
-    for value in vars(module).values():
-        if not (inspect.isclass(value) and issubclass(value, Regulariser) and value.__module__ == module.__name__):
-            continue
-        if not value.name:
-            continue
-        taken = registry.get(value.name) or dict(found).get(value.name)
-        if taken is not None:
-            message = f"'{value.name}' is also defined in {taken.__module__}"
-            problems.append(Problem("name-taken", file, 0, value.__name__, message, "give it another name"))
-        found.append((value.name, value))
-        problems += class_problems(value, file)
-    if not found and not helpers:
+@cache
+def _class_of(module: ModuleType, name: str) -> type[Regulariser]:
+    file = shown(module.__file__)
+    named = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Regulariser)
+        and value.__module__ == module.__name__
+        and value.__dict__.get("name")
+    ]
+    if [cls.name for cls in named] != [name]:
+        defined = ", ".join(f"'{cls.name}'" for cls in named) or "none"
+        message = f"defines the regularisers {defined}, not one that is called '{name}' like the file"
         hint = "a method is a subclass of regft_core.hooks.base.Regulariser with a 'name'; helpers begin with _"
-        problems.append(Problem("no-method-in-file", file, 0, "", "defines no method", hint))
-    if problems:
+        raise ConfigError([Problem("no-method-in-file", file, 0, "", message, hint)])
+    if problems := list(class_problems(named[0], file)):
         raise ConfigError(problems)
-    return found
+    return named[0]
 
 
-def discover(folders: Sequence[Path] = ()) -> Registry:
-    """Return ``{name: class}`` for ``regft_core/methods``, the project's own and, optionally, further folders.
-
-    Importing the method files does not import torch.
+def discover() -> Registry:
+    """Return the regularisers of ``regft_core/methods``, of installed packages and of the project.
 
     Raises:
-        ConfigError: a file of the package or of ``folders`` cannot be imported or defines none, two define the same
-            name, or a class has a hook that nothing would call or that cannot be called. What is wrong with a file of
-            the project or of an installed package stands in ``broken``.
+        ConfigError: two files have one name.
     """
-    found = _discover(tuple(Path(folder) for folder in folders), METHODS.state())
-    copy = Registry()
-    copy.update(found)
-    copy.broken |= found.broken
-    return copy
+    return Registry()
 
 
 def entry_of(cls: type[Regulariser]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from regft_core.errors import ConfigError
 from regft_core.schema.method import FINETUNE, Registry
 from regft_core.schema.methods import WORDS
 from regft_core.schema.sources import paths
@@ -64,8 +65,12 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
                 found[name] = Change(name, str(values.get("why", "")), rest, "compute" in values)
     flips: dict[str, list[tuple[str, Change]]] = {}
     for regulariser in sorted({name for _, part in _parts(data) for name in part}):
-        for name, flip in registry[regulariser].controls.items() if regulariser in registry else ():
-            values = _flipped_options(data, regulariser, flip, registry[regulariser].Config)
+        try:
+            cls = registry[regulariser]
+        except (KeyError, ConfigError):
+            continue  # said where the method is read
+        for name, flip in cls.controls.items():
+            values = _flipped_options(data, regulariser, flip, cls.Config)
             if values is not None:
                 flips.setdefault(name, []).append((regulariser, Change(name, flip.why, values)))
     for name, several in flips.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from regft_core.errors import Problem
+from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
@@ -97,15 +97,17 @@ def options_of(
     problems: list[Problem] = []
     for name in names:
         at = (*path, "regularisers", name)
-        if broken := getattr(registry, "broken", {}).get(name):
-            problems += broken.problems
-        elif name not in registry:
+        if name not in registry:
             hint = suggestion(str(name), sorted(registry), "there are")
             problems.append(document.problem("unknown-regulariser", at, f"unknown regulariser '{name}'", hint))
-        else:
+            continue
+        try:
             values, wrong = validate(registry[name].Config, document, at)
-            problems += wrong
-            options += [(name, values)] if values is not None else []
+        except ConfigError as broken:
+            problems += broken.problems
+            continue
+        problems += wrong
+        options += [(name, values)] if values is not None else []
     # Their order in the file has no meaning.
     return tuple(sorted(options, key=lambda item: item[0])), problems
 

@@ -8,7 +8,6 @@ import pytest
 
 from regft_core.catalogue import METHODS
 from regft_core.errors import ConfigError, Problem
-from regft_core.hooks import registry
 from regft_core.hooks.registry import discover
 from tests.errors import raises_code
 
@@ -44,8 +43,8 @@ class GradientNoise(Regulariser):
 def refused(folder: Path, old: str, new: str) -> Problem:
     assert old in RIGHT
     (folder / "gradient_noise.py").write_text(RIGHT.replace(old, new))
-    with pytest.raises(ConfigError) as caught:
-        discover([folder])
+    with METHODS.also(folder), pytest.raises(ConfigError) as caught:
+        discover()["gradient_noise"]
     (problem,) = caught.value.problems
     assert problem.file.endswith("gradient_noise.py")
     return problem
@@ -88,16 +87,10 @@ def test_what_cannot_work_is_refused(tmp_path: Path, old: str, new: str, line: i
     assert problem.line == line
 
 
-def test_a_file_of_the_folder_without_a_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "methods"
-    package.mkdir()
-    (package / "nameless_method.py").write_text(RIGHT.replace('    name = "gradient_noise"\n', ""))
-    monkeypatch.setattr(METHODS, "_shipped", package)
-    import regft_core.methods
-
-    monkeypatch.setattr(regft_core.methods, "__path__", [str(package)])
-    with raises_code(ConfigError, "no-method-in-file", "nameless_method.py"):
-        registry._discover.__wrapped__((), ())
+def test_a_file_without_a_method_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nameless.py").write_text(RIGHT.replace('    name = "gradient_noise"\n', ""))
+    with METHODS.also(tmp_path), raises_code(ConfigError, "no-method-in-file", "nameless.py"):
+        discover()["nameless"]
 
 
 ADDS = "        return Declares(active=active, says=Says(smallest_effect=0.1))"
@@ -121,7 +114,8 @@ def written(folder: Path, declared: str, hooks: str) -> list[Problem]:
     text = RIGHT.replace(ADDS, f"        return Declares({declared})") + bodies
     (folder / "gradient_noise.py").write_text(text)
     try:
-        discover([folder])
+        with METHODS.also(folder):
+            discover()["gradient_noise"]
     except ConfigError as error:
         return list(error.problems)
     return []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from regft_core.catalogue import METHODS
 from regft_core.errors import ConfigError, RegftError
 from regft_core.hooks.registry import discover
 from regft_core.schema.method import Cost
@@ -35,28 +36,31 @@ def example() -> str:
 
 def test_the_documented_example_is_found_in_another_folder_and_trains(tmp_path: Path) -> None:
     (tmp_path / "smooth_logits.py").write_text(example())
-    found = discover([tmp_path])
-    assert set(found) - set(discover()) == {"smooth_logits"}
-    cls = found["smooth_logits"]
+    with METHODS.also(tmp_path):
+        registry = discover()
+        cls = registry["smooth_logits"]
+    assert set(registry) - set(discover()) == {"smooth_logits"}
     assert cls.declare(cls.Config(weight=0.5)).says.cost == Cost(2, 2)
     plain = Bench().train()
     assert not same(Bench([(cls, {"weight": 0.5})]).train(), plain)
     assert same(Bench([(cls, cls.off)]).train(), plain)
 
 
-def test_a_name_claimed_twice_is_an_error(tmp_path: Path) -> None:
+def test_a_file_defines_the_regulariser_of_its_name_and_no_two_have_one(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(example().replace('"smooth_logits"', '"hype"'))
-    with raises_code(ConfigError, "name-taken", "hype", "regft_core.methods.hype"):
-        discover([tmp_path])
+    with METHODS.also(tmp_path), raises_code(ConfigError, "no-method-in-file", "mine.py", "'hype'"):
+        discover()["mine"]
+    (tmp_path / "hype.py").write_text(example())
+    with METHODS.also(tmp_path), raises_code(ConfigError, "name-taken", "hype"):
+        discover()
 
 
-def test_every_file_of_the_folder_is_a_method() -> None:
-    files = {path.stem for path in (REPOSITORY / "regft_core" / "methods").glob("[!_]*.py")}
-    assert files == {cls.__module__.rsplit(".", 1)[1] for cls in discover().values()}
+def test_every_shipped_file_is_a_method() -> None:
+    assert {cls.name for cls in discover().values()} == set(discover())
 
 
 def test_reading_the_methods_does_not_import_torch() -> None:
-    code = "import sys; from regft_core.hooks.registry import discover; discover(); print('torch' in sys.modules)"
+    code = "import sys; from regft_core.hooks.registry import discover; dict(discover()); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert done.stdout.strip() == "False"
 

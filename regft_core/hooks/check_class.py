@@ -6,7 +6,6 @@ A misspelled hook would never be called, and the method would train as plain fin
 from __future__ import annotations
 
 import inspect
-import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import fields
@@ -20,7 +19,6 @@ from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.says import Says
 from regft_core.names import suggestion
-from regft_core.schema import NAME_PATTERN
 from regft_core.schema.sources import source_problem
 
 #: Code, line, attribute of the class (with its dot), message, hint.
@@ -57,17 +55,11 @@ _ASKED_FOR = {
 
 def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
     """Problems of a class of ``file``, as messages show it; none when it can be called as the stack calls it."""
-    for code, line, part, message, hint in (*_name(cls), *_hooks(cls), *_strength_zero(cls), *_sources(cls)):
+    for code, line, part, message, hint in (*_hooks(cls), *_strength_zero(cls), *_sources(cls)):
         yield Problem(code, file, line, f"{cls.__name__}{part}", message, hint)
     if isinstance(inspect.getattr_static(cls, "declare"), classmethod):
         for code, line, part, message, hint in _declared(cls):
             yield Problem(code, file, line, f"{cls.__name__}{part}", message, hint)
-
-
-def _name(cls: type[Regulariser]) -> Iterator[Fault]:
-    if not re.fullmatch(NAME_PATTERN, cls.name):
-        hint = "names are of a-z, 0-9, _ and -, and start with a letter or digit"
-        yield "bad-name", 0, "", f"name '{cls.name}' is no name", hint
 
 
 def _line(function: Any) -> int:

@@ -58,7 +58,6 @@ def refused(folder: Path, old: str, new: str) -> Problem:
         ("    @classmethod\n", "", 16, "declare: is asked before any model", "@classmethod"),
         ("    def change", "    @classmethod\n    def change", 25, "called on an instance", "remove @classmethod"),
         ('{"sigma": 0.0}', '{"sgima": 0.0}', 0, "off: sgima", "sigma"),
-        ('"gradient_noise"', '"Gradient noise"', 0, "'Gradient noise' is no name", "a-z"),
         ("def declare(cls, options):", "def declare(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
         ("def declare", "def delcare", 16, "delcare: is no hook", "did you mean 'declare'?"),
         ("(active=active", "(actve=active", 19, "TypeError: Declares.__init__() got an unexpected", "every field"),

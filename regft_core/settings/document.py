@@ -242,7 +242,7 @@ class _Reader:
         values: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             key = self._scalar(key_node, (*path, "")) if isinstance(key_node, ScalarNode) else None
-            at: KeyPath = (*path, key or "")
+            at: KeyPath = (*path, "" if key is None else key)
             if key is None:
                 self._refuse("bad-key", key_node, path, "a key that is empty or a collection", "keys are single words")
                 continue

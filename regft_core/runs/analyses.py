@@ -35,7 +35,7 @@ from regft_core.runs.made_once import made_once
 from regft_core.runs.phase import produce
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
-from regft_core.runs.stored_run import StoredRun, run_key
+from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.trials import beside
 from regft_core.runs.working_run import WorkingRun
 from regft_core.schema import StrictModel
@@ -144,9 +144,6 @@ class _Judged:
         """Return the findings of one evaluation, from the store or made now."""
         context = self.context
         identity = self.identity(evaluation, options)
-        stored = context.store.get(run_key(identity))
-        if stored is not None:
-            return stored
 
         def make(working: WorkingRun, here: Mapping[str, Any]) -> StoredRun:
             described = {

@@ -99,9 +99,6 @@ def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun
 
     Raises CodeChanged, InputChanged or PlanOutdated when its code, a set or the encoder is edited meanwhile.
     """
-    stored = context.store.get(evaluation_key(context, finetuned))
-    if stored is not None:
-        return stored
     identity = evaluation_identity(context, finetuned)
 
     def make(working: WorkingRun, _: Mapping[str, Any]) -> StoredRun:

@@ -27,7 +27,7 @@ def made_once(
     current: str | None = FINETUNE,
     serves: Callable[[StoredRun], bool] = lambda _: True,
 ) -> StoredRun:
-    """Return the run with this identity, which ``make`` makes and commits unless the store has it by then.
+    """Return the run with this identity from the store; else ``make`` makes and commits it.
 
     Args:
         scope: the code that makes it; ``what`` names the run in messages.
@@ -39,14 +39,17 @@ def made_once(
         CodeChanged, InputChanged: code or encoder are edited meanwhile.
         PlanOutdated: an earlier stage has produced ``current`` from something else than what is here.
     """
+    key = context.store.run_key(identity)
+    stored = context.store.get(key)
+    if stored is not None and serves(stored):
+        return stored
     code = LoadedCode(scope)
     if identity["code"] != code.sha256:
         raise CodeChanged("code-edited", f"the code of {what} was edited a moment ago; run `dvc repro` again")
     if current is not None:
         context.keys.require_current(current)
     here = set_up(context.device, context.params.execution)
-    key, guard = context.store.run_key(identity), _unchanged(context, code)
-    with context.store.open(key, identity, guard=guard, environment=here) as working:
+    with context.store.open(key, identity, guard=_unchanged(context, code), environment=here) as working:
         finished = working.finished
         return finished if finished is not None and serves(finished) else make(working, here)
 

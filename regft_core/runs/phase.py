@@ -71,6 +71,8 @@ def _made(context: Context, phase: Phase, member: int | None, need: Need, key: s
 
     Raises InputChanged where a ``key`` is given and the run has another: what it is made of was edited meanwhile.
     """
+    if member is None:
+        context.keys.require_current(phase.name)  # else what the store has under the present key would pass for it
     training = context.keys.training_of(phase)
     make: _Make
     if phase.repeat is not None and member is None:
@@ -98,7 +100,7 @@ def _made(context: Context, phase: Phase, member: int | None, need: Need, key: s
         scope,
         f"phase '{phase.name}'",
         commit,
-        current=phase.name if member is None else None,
+        current=None,
         serves=partial(_serves, need=need),
     )
     if key is not None and run.key != key:

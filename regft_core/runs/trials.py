@@ -157,18 +157,15 @@ def _judge(context: Context, key: str) -> Record:
     """The trial's score by the task's primary metric, from the store or computed now."""
     examples = judging_rows(context)
     identity = score_identity(context, key, examples)
-    stored = context.store.get(context.store.run_key(identity))
-    if stored is None:
 
-        def make(working: WorkingRun, _: Record) -> StoredRun:
-            try:
-                score: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
-            except RunFailed as error:
-                score = {"status": "failed", "error": str(error), "score": None}
-            return working.commit(score)
+    def make(working: WorkingRun, _: Record) -> StoredRun:
+        try:
+            score: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
+        except RunFailed as error:
+            score = {"status": "failed", "error": str(error), "score": None}
+        return working.commit(score)
 
-        stored = made_once(context, identity, _score_scope(context), "the score of a trial", make)
-
+    stored = made_once(context, identity, _score_scope(context), "the score of a trial", make)
     return {name: stored.result[name] for name in ("status", "error", "score")}
 
 

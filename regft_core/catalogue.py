@@ -48,7 +48,7 @@ class Catalogue:
         return list(dict.fromkeys((self._shipped, *own, *self._more)))
 
     def entry(self, name: str) -> str:
-        """What stands for the file of ``name`` in a fingerprint: its module; its path where it is none of regft's."""
+        """Return the name of a file in fingerprints: its module; its path where it is none of regft's."""
         path = self.path(name)
         return f"{self.package}.{name}" if path.parent == self._shipped else str(path.resolve())
 

@@ -29,7 +29,7 @@ class RegftError(Exception):
 
 
 def text_of(error: Exception) -> str:
-    """What an error says, without a code: for a message that tells it under a code of its own."""
+    """Return the text of an error without its code, for a message that has a code of its own."""
     return error.text if isinstance(error, RegftError) else str(error)
 
 

@@ -78,6 +78,6 @@ def discover() -> Registry:
 
 
 def entry_of(cls: type[Regulariser]) -> str:
-    """What stands for the file of a class in a fingerprint: its module, or its path where it is none of regft's."""
+    """Return the name of a class's file in fingerprints: its module, or its path where it is none of regft's."""
     module = cls.__module__
     return module if module.startswith("regft_core.") else str(Path(str(sys.modules[module].__file__)).resolve())

@@ -29,7 +29,7 @@ class WrongLabel(ValueError):
 
 
 class Declared(Protocol):
-    """What a set's YAML says of its labels."""
+    """The labels of a set, as its YAML declares them."""
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -53,7 +53,7 @@ class Declared(Protocol):
 
     @property
     def label_delimiter(self) -> str:
-        """What separates several labels in one cell."""
+        """Return the separator of several labels in one cell."""
 
 
 class Kind(ABC):
@@ -84,10 +84,10 @@ class Kind(ABC):
 
     @abstractmethod
     def wrong_labels(self, labels: Sequence[str] | None) -> str | None:
-        """What is wrong with ``labels`` of a task of this kind; None when nothing is."""
+        """Return why ``labels`` do not fit a task of this kind; None when they do."""
 
     def wrong_range(self, limits: tuple[float, float]) -> tuple[str, str] | None:
-        """What is wrong with a ``range`` that is given, and what to do about it."""
+        """Return why a ``range`` does not fit, and the hint."""
         return "a task of this kind has no range", "remove it"
 
     @abstractmethod

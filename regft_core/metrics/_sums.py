@@ -1,4 +1,4 @@
-"""What several metrics share: sums over weighted examples, and what counts as constant.
+"""Helpers that several metrics share: sums over weighted examples, and what counts as constant.
 
 A resample of n examples is a row of weights (how often each example was drawn). Every metric but
 Spearman's is a function of a few sums over examples (confusion counts or moments), so the metric

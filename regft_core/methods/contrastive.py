@@ -36,7 +36,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
-from regft_core.hooks.declare import FitData, Step, Tensor, Trainee, reads_labels
+from regft_core.hooks.declare import LOG_EVERY, FitData, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
 from regft_core.schema.method import FINETUNE, Phase
@@ -164,11 +164,9 @@ class Contrastive(Regulariser):
         targets = torch.cat([first.new_ones(count), first.new_zeros(count)])
         loss = pair_loss(first, second, targets)
         step.backward(loss, passes=3.0)
-        if step.index % 10 == 0 and step.micro == 0:
-            with torch.no_grad():
-                similarity = torch.nn.functional.cosine_similarity(first, second)
-            self.diagnostics.log("contrastive.same_class", step.index, float(similarity[:count].mean()))
-            self.diagnostics.log("contrastive.other_class", step.index, float(similarity[count:].mean()))
+        if step.index % LOG_EVERY == 0:
+            similarity = torch.nn.functional.cosine_similarity(first.detach(), second.detach())
+            self.diagnostics.read(step, same_class=similarity[:count].mean(), other_class=similarity[count:].mean())
         return loss.detach()
 
     def _pairs(self, step: Step) -> tuple[Tensor, Tensor]:

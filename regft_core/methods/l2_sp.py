@@ -114,8 +114,7 @@ class L2Sp(Regulariser):
         if not pulled:
             return None
         term = penalty(list(pulled.values()), self._targets(list(pulled)), self.options.strength)
-        if step.index % 10 == 0 and step.micro == 0:
-            self.diagnostics.log("l2_sp.penalty", step.index, float(term.detach()))
+        self.diagnostics.read(step, penalty=term)
         return term
 
     def pull_weights(self, step: Step) -> None:

@@ -265,13 +265,11 @@ class MaskTuning(Regulariser):
         return (probabilities / waiting).argmax(-1)
 
     def _log(self, step: Step, loss: Tensor, predicted: Tensor, targets: Tensor) -> None:
-        if step.index % LOG_EVERY != 0 or step.micro != 0:
-            return
-        special = torch.tensor(self.trainee.tokenizer.all_special_ids, device=predicted.device)
-        shares = {
-            "changed_share": (predicted != targets).float().mean(),
-            "special_share": torch.isin(predicted, special).float().mean(),
-            "masked_lm_loss": loss.detach(),
-        }
-        for name, value in shares.items():
-            self.diagnostics.log(f"mask_tuning.{name}", step.index, float(value))
+        if step.index % LOG_EVERY == 0:
+            special = torch.isin(
+                predicted, torch.tensor(self.trainee.tokenizer.all_special_ids, device=predicted.device)
+            )
+            changed = (predicted != targets).float().mean()
+            self.diagnostics.read(
+                step, changed_share=changed, special_share=special.float().mean(), masked_lm_loss=loss
+            )

@@ -138,8 +138,7 @@ class MaskedLm(Regulariser):
         loss = torch.nn.functional.cross_entropy(logits, step.batch.input_ids[positions], reduction="sum")
         loss = loss / max(1, positions[0].numel())
         step.backward(loss, passes=1.0 if self.options.trains == "all" else 0.0)
-        if step.index % 10 == 0 and step.micro == 0:
-            self.diagnostics.log("masked_lm.loss", step.index, float(loss.detach()))
+        self.diagnostics.read(step, loss=loss)
         return loss.detach()
 
     def _replacements(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor | int:

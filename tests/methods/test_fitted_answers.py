@@ -199,49 +199,34 @@ def test_the_mapping_by_hand() -> None:
     assert to_range(cosine, -1.0, (1.0, 5.0)).tolist() == [5.0, 4.0, 3.0, 2.0]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "mpnet", "bart"])
+def similarity(**options: Any) -> Bench:
+    form = {"kind": "regression", "pair": True, "training": NO_STEPS, "rows": 4}
+    return Bench([("zero_shot_similarity", {})], **form, **options)
+
+
+def embed(run: Bench, text: str) -> torch.Tensor:
+    """The mean over the tokens of one text."""
+    inputs = run.tokenizer(text, truncation=True, max_length=32, return_tensors="pt")
+    with torch.no_grad():
+        tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
+    return tokens.mean(0)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "bart"])
 def test_answers_are_cosines_of_single_texts(architecture: str) -> None:
-    run = Bench(
-        [("zero_shot_similarity", {})],
-        architecture=architecture,
-        kind="regression",
-        pair=True,
-        training=NO_STEPS,
-        rows=4,
-    )
-    given = examples(9, pair=True, kind="regression")
+    run, given = similarity(architecture=architecture), examples(9, pair=True, kind="regression")
     answers = run.stack.predict(run.trainee, {}, given)
     assert answers.shape == (9, 1)
-
-    def embed(text: str) -> torch.Tensor:
-        inputs = run.tokenizer(text, truncation=True, max_length=32, return_tensors="pt")
-        with torch.no_grad():
-            tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
-        return tokens.mean(0)
-
     for row, example in zip(answers[:, 0], given, strict=True):
-        u, v = embed(example.text), embed(str(example.text_pair))
+        u, v = embed(run, example.text), embed(run, str(example.text_pair))
         assert float(row) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
 
 
 def test_embeddings_are_means_over_windows_behind_the_instruction() -> None:
-    reading = Reading("the ", windows=2, stride=1)
-    run = Bench(
-        [("zero_shot_similarity", {})],
-        **{"kind": "regression", "pair": True, "training": NO_STEPS, "pooling": "mean"},
-        **{"max_length": 8, "reading": reading},
-    )
-    letters = "abcdefgh"  # 5 of them fit into a row
-    answers = run.stack.predict(run.trainee, {}, [Example("0", " ".join(letters), "g o", 0.0)])
-
-    def embed(text: str) -> torch.Tensor:
-        inputs = run.tokenizer(f"the {text}", return_tensors="pt")
-        with torch.no_grad():
-            tokens: torch.Tensor = run.model.eval().base_model(**inputs)[0][0]
-        return tokens.mean(0)
-
-    u = (embed("a b c d e") + embed("d e f g h")) / 2
-    v = embed("g o")
+    run = similarity(pooling="mean", max_length=8, reading=Reading("the ", windows=2, stride=1))
+    # Five letters fit into a row.
+    answers = run.stack.predict(run.trainee, {}, [Example("0", "a b c d e f g h", "g o", 0.0)])
+    u, v = (embed(run, "the a b c d e") + embed(run, "the d e f g h")) / 2, embed(run, "the g o")
     assert float(answers[0, 0]) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
 
 

@@ -220,6 +220,8 @@ class RunStore:
             with explained(target):
                 temporary.mkdir(parents=True)
             for name, content in packed.items():
+                if ".." in Path(name).parts:
+                    raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
                 fill_in(temporary / name, content)
             if wrong := _run_problems(key, temporary):
                 raise StoreError("damaged-run", f"run {key} arrived damaged: {'; '.join(wrong)}\n    -> run it again")

@@ -30,7 +30,7 @@ from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
 #: Times that were measured, in the run store.
-FILE = "times.json"
+FILE = "step_times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 256
 #: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
@@ -82,7 +82,7 @@ def assumed(project: Project, speed: float) -> StepTime | None:
 
 
 def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig, length: int) -> StepTime:
-    """Return the time of one encoder with a new head, from ``times.json`` of the run store if measured before.
+    """Return the time of one encoder with a new head, from ``step_times.json`` of the run store if measured before.
 
     Args:
         length: of the rows that are timed, in tokens.

@@ -28,7 +28,6 @@ from regft_core.errors import DataError
 from regft_core.rng import derive, shuffled
 from regft_core.schema import StrictModel
 
-GENERATORS = ("cue_sentence", "cue_pair", "cue_regression")
 SPLITS = ("train", "dev", "no_cue", "reversed")
 #: Changing it changes every built-in dataset; it is no option on purpose.
 SEED = 20_240_229

@@ -9,6 +9,7 @@ so last bits differ; the environment of a result names it. Only processes that r
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from functools import cache
 from pathlib import Path
@@ -32,9 +33,8 @@ _FEWEST = 1_000_000
 def _slow_with_mkl() -> bool:
     """Whether this is the processor, and this torch has both libraries."""
     cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8", errors="replace").splitlines() if cpus.is_file() else []
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    zen5 = (facts.get("vendor_id"), facts.get("cpu family")) == ("AuthenticAMD", _FAMILY)
+    text = cpus.read_text(encoding="utf-8", errors="replace") if cpus.is_file() else ""
+    zen5 = "AuthenticAMD" in text and re.search(rf"^cpu family\s*: {_FAMILY}$", text, re.MULTILINE) is not None
     return zen5 and torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
 
 

@@ -20,13 +20,13 @@ from regft_core.errors import DataError, StoreError
 from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
-from regft_core.models.served import Refit, Served
+from regft_core.models.served import Served
 from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.project import versions
-from regft_core.runs.records import Cost, EvaluationRecord, TrainingRecord
+from regft_core.runs.records import EvaluationRecord, TrainingRecord
 from regft_core.runs.work import Work
 from regft_core.serve.abstention import sentence
 from regft_core.serve.out_of_fold import OutOfFold
@@ -43,6 +43,7 @@ def _template() -> Any:
     )
     environment.globals.update(
         facts=lambda rows: "\n".join(f"- **{title}**: {value}" for title, value in rows if value not in (None, "")),
+        plural=plural,
         settings=lambda values: "\n".join(f"- {key}: {value}" for key, value in sorted(values.items())),
         bullets=lambda texts: "\n".join(f"- {text}" for text in texts),
         section=lambda title, text: f"## {title}\n\n{text}\n\n" if text else "",
@@ -62,42 +63,37 @@ def model_card(
         answered_by: the regulariser that answers where there is no model to load.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
-    columns, read = context.task_config.columns, reads_encoder(context)
-    evaluated = None if judged else _evaluated(context)
-    hub, revision, license = origin(context.source) if read else ("", "", "")
+    evaluated, examples = None if judged else _evaluated(context), context.data(context.phase("finetune")).examples
+    hub, revision, license = origin(context.source)
     weakened = [record, *(judged.runs if judged else ())]  # what weakens the judged runs weakens their scores
-    encoder = context.source.name + (f", {hub}" if hub not in ("", context.source.name) else "")
     return _template().render(
-        name=f"{job.method} on {job.task}",
-        method=job.method,
-        description=context.method.config.description,
+        job=job,
+        task=task,
+        method=context.method.config,
+        encoder=context.encoder,
+        encoder_name=context.source.name,
+        columns=context.task_config.columns,
+        read=reads_encoder(context),
         mark=context.params.small_scale.mark if context.params.small_scale else None,
         hub=hub,
+        revision=revision,
         license=license,
-        summary=[
-            ("Base model", f"{encoder}{f' at {revision}' if revision else ''}" if read else None),
-            ("Licence of the base model", (license or "not known here: see where it comes from") if read else None),
-            ("Paper", context.method.config.paper),
-            ("Task", f"{job.task}, {task['kind']}"),
-            ("Labels", ", ".join(f"{i} = {label}" for i, label in enumerate(task["labels"] or ()))),
-            ("Longest input", _longest(context) if read else None),
-            ("Before every text", f"`{served.instruction!r}`" if served.instruction else None),
-            ("Seed", job.seed),
-            ("Run", record.key),
-        ],
-        columns=" and ".join(f"`{name}`" for name in (columns.text, columns.text_pair) if name),
+        served=served,
+        record=record,
+        judged=judged,
         answered_by=answered_by,
         demonstrations=bool(served.prompt and served.prompt.demonstrations),
         code=context.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
         several=kind.has_labels and not kind.one_label,
         example=_example(context, served),
-        data=_data(context, judged),
-        expected=_expected(context, served.refit, judged) if judged and served.refit else [],
+        rows=len(examples),
+        label_counts=kind.label_counts([row.label for row in examples], task["labels"] or ()) or {},
+        fold=fold_line(task, job.seed),
+        tuned=described(job.values) if job.values else None,
         scores=_judged_scores(context, judged) if judged else _scores(context, evaluated),
         reported=bool(_reported(context)),
-        interval=f"{context.params.report.confidence:.0%} interval",
+        confidence=f"{context.params.report.confidence:.0%}",
         compared=_reported(context).get("findings") or (),
-        cost=_cost(record, compared=judged is None),
         limits=[
             *([sentence(served.abstain)] if served.abstain else []),
             *dict.fromkeys(f"Degraded: {text}" for run in weakened for text in run.degraded),
@@ -137,16 +133,6 @@ def _example(context: Context, served: Served) -> str:
     return repr({"text": text, "text_pair": second})
 
 
-def _longest(context: Context) -> str:
-    encoder = context.encoder
-    if encoder.windows == 1:
-        return f"{encoder.max_length} tokens; what is longer is cut"
-    return (
-        f"{encoder.max_length} tokens; a longer text is read in up to {encoder.windows} windows that share "
-        f"{encoder.stride} tokens"
-    )
-
-
 def _written(read: Callable[..., T], *arguments: Any) -> T | None:
     """Result of ``read``; None where the stage has not run, or must run again."""
     try:
@@ -165,30 +151,6 @@ def _reported(context: Context) -> dict[str, Any]:
     """The report's entry of the run's cell; empty before there is one."""
     reported = _written(read_json, context.root / RESULTS) or {}
     return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
-
-
-def _data(context: Context, judged: OutOfFold | None) -> list[tuple[str, Any]]:
-    job, task, columns = context.job, context.task, context.task_config.columns
-    examples = context.data(context.phase("finetune")).examples
-    rows, total = len(examples), task["counts"]["train"]
-    drawn = ""
-    if judged:
-        apart = "all training rows of the task; its development set stays apart"
-        drawn = f": {'all labelled rows of the task' if judged.task.drawn else apart}"
-    if total != rows:
-        drawn = f" of {total:,}, drawn with seed {job.seed}"
-    counts = find(task["kind"]).label_counts([row.label for row in examples], task["labels"] or ())
-    named = {"text": columns.text, "second text": columns.text_pair, "label": ", ".join(columns.of_labels)}
-    source = task["source"]
-    parts = [source["kind"], source.get("id"), source.get("config"), source.get("generator")]
-    revision = f" at {source['revision']}" if source.get("revision") else ""
-    return [
-        ("Training rows", f"{rows:,}{drawn}"),
-        ("Fold", fold_line(task, job.seed)),
-        ("Labels of the training rows", ", ".join(f"{label} {count:,}" for label, count in (counts or {}).items())),
-        ("Columns", ", ".join(f"{what} `{name}`" for what, name in named.items() if name)),
-        ("Source", " ".join(str(part) for part in parts if part) + revision),
-    ]
 
 
 def _scores(context: Context, evaluated: EvaluationRecord | None) -> list[list[str]]:
@@ -217,49 +179,6 @@ def _judged_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
 def _interval(mean: float | None, low: float | None, high: float | None, runs: int | None) -> list[str]:
     bounds = "" if low is None or high is None else f"{low:.4f} to {high:.4f}"
     return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
-
-
-def _expected(context: Context, refit: Refit, judged: OutOfFold) -> list[tuple[str, Any]]:
-    least, most = refit.judged_rows
-    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    drawn, rows = judged.task.drawn, judged.task.sets["dev"].n
-    shown = f"{refit.metric} {refit.expected:.4f}"
-    if refit.low is not None and refit.high is not None:
-        shown += f" ({refit.confidence:.0%} interval {refit.low:.4f} to {refit.high:.4f})"
-    on = f"the {rows:,} rows of the development set"
-    if judged.task.folded:
-        on = f"rows that they had not seen ({drawn['folds']} folds, {plural(drawn['repeats'], 'repeat')})"
-    runs = plural(len(refit.judged_seeds), "run")
-    temperature = values = None
-    if refit.temperature is not None:
-        temperature = f"{refit.temperature:.3f}, fitted on the answers of these runs; probabilities are at it"
-    if context.job.values:
-        values = f"{described(context.job.values)}; the best mean over the trials of these runs"
-    return [
-        ("Expected score", shown),
-        ("Estimated from", f"{runs} with the same settings, each trained on {each} rows and judged on {on}"),
-        ("Temperature", temperature),
-        ("Tuned values", values),
-    ]
-
-
-def _cost(record: TrainingRecord, compared: bool) -> list[tuple[str, Any]]:
-    """``compared``: with plain fine-tuning on as many rows."""
-    cost, search, rows = record.cost, record.search_cost, list[tuple[str, Any]]()
-    if record.ok:
-        passes = f"{cost.forward_passes_per_step:.1f} forward, {cost.backward_passes_per_step:.1f} backward"
-        rows += [("Training", f"{record.steps:,} steps in {_seconds(cost):.0f} s"), ("Passes per step", passes)]
-        if compared:
-            ratio = f"{cost.declared_ratio:.2f} times plain fine-tuning, all phases together"
-            rows.append(("Compute, declared", ratio))
-    if search:
-        rows.append(("Phases before", f"{search.steps:,} steps in {_seconds(search):.0f} s"))
-    environment = sorted((record.environment or {}).items())
-    return [*rows, ("Trained on", ", ".join(f"{key} {value}" for key, value in environment))]
-
-
-def _seconds(cost: Cost) -> float:
-    return (cost.train_seconds or 0.0) + (cost.fit_seconds or 0.0)
 
 
 def _limits(context: Context, evaluated: EvaluationRecord | None) -> list[str]:

@@ -40,19 +40,8 @@ def visible_devices(device: str) -> list[str]:
     import torch
 
     def absent(found: str) -> ConfigError:
-        hint = f"{found}; choose one that is there, or auto"
-        return ConfigError(
-            [
-                Problem(
-                    "device-missing",
-                    "params.yaml",
-                    0,
-                    "execution.device",
-                    f"{device} is not available on this machine",
-                    hint,
-                )
-            ]
-        )
+        message, hint = f"{device} is not available on this machine", f"{found}; choose one that is there, or auto"
+        return ConfigError([Problem("device-missing", "params.yaml", 0, "execution.device", message, hint)])
 
     if device == "mps":
         if not torch.backends.mps.is_available():
@@ -92,15 +81,9 @@ def multiplies_bf16(kind: str) -> bool:
 def refuse_slow_bf16(devices: list[str], precisions: Iterable[str | None]) -> None:
     """Raise ConfigError where runs are to train in bf16 on a CPU that would be slower with it."""
     if devices == ["cpu"] and "bf16" in precisions and not multiplies_bf16("cpu"):
-        problem = Problem(
-            "precision-not-possible",
-            "params.yaml",
-            0,
-            "training.precision",
-            f"bf16: this CPU has no bf16 products{ASKED['cpu']}, so it would be slower than fp32",
-            "use precision: fp32, or a machine whose processor has them",
-        )
-        raise ConfigError([problem])
+        message = f"bf16: this CPU has no bf16 products{ASKED['cpu']}, so it would be slower than fp32"
+        hint = "use precision: fp32, or a machine whose processor has them"
+        raise ConfigError([Problem("precision-not-possible", "params.yaml", 0, "training.precision", message, hint)])
 
 
 def take_device(device: str) -> None:

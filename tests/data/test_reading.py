@@ -150,10 +150,3 @@ def test_a_row_counts_as_cut_where_a_token_is_in_no_window(paired: bool, reading
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ValidationError, match=wrong):
         EncoderConfig(name="x", **given)
-
-
-def test_defaults_are_in_no_key() -> None:
-    assert EncoderConfig(name="x").reading == {}
-    assert not {"prompt", "windows", "stride"} & set(EncoderConfig(name="x").model_dump())
-    given = EncoderConfig(name="x", pooling="mean", prompt="a", windows=2, stride=3)
-    assert given.reading == {"prompt": "a", "windows": 2, "stride": 3}

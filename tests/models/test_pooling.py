@@ -5,15 +5,11 @@ import torch
 from torch.nn import functional
 from transformers import AutoModel
 
-from regft_core.data.batches import collate, padding_of
-from regft_core.data.encode import encode
-from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.models.load import load_classifier
 from regft_core.models.pooling import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from regft_core.schema import DropoutConfig
-from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 
@@ -124,23 +120,6 @@ def test_texts_of_a_pair_do_not_see_each_other(architecture, load):
     hooks.on_layer_input(lambda tensor, site: seen.append(tensor.shape[site.batch_dim]) or tensor)
     texts("a good film", "a bad film", "the dog is happy", "no")
     assert set(seen) == {4}
-
-
-@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
-def test_batches_of_separate_texts_reach_the_head_as_pairs(architecture, load):
-    loaded = load(architecture, pooling="mean", rows_per_example=2)
-    texts = [("a good film", "a bad film and a sad actor"), ("the dog is happy", "no"), ("yes", "one two three")]
-    rows = [Example(str(i), *pair, 0) for i, pair in enumerate(texts)]
-    encoded, padding = encode(rows, loaded.tokenizer, 32, rows_per_example=2), padding_of(loaded.tokenizer)
-
-    def logits(indices, copies=1):
-        batch = collate(encoded, indices, padding)
-        with torch.no_grad():
-            return classify(loaded.model, repeat_batch(batch, copies).model_inputs())[0]
-
-    alone = torch.cat([logits([index]) for index in range(3)])
-    assert torch.allclose(logits([2, 0, 1]), alone[[2, 0, 1]], atol=1e-5)
-    assert torch.allclose(logits([0, 1], copies=3), alone[[0, 1, 0, 1, 0, 1]], atol=1e-5)
 
 
 @pytest.mark.parametrize(

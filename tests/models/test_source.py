@@ -158,18 +158,6 @@ def test_a_file_that_was_another_while_it_was_read_is_refused(own):
     source.check()  # it is what it was
 
 
-def test_files_that_come_or_go_are_seen(own):
-    source = resolve(own)
-    (own / "vocab.txt").write_text("a")
-    with pytest.raises(InputChanged, match=r"vocab\.txt"):
-        source.check()
-    (own / "vocab.txt").unlink()
-    source.check()
-    (own / "adapter_config.json").write_text("{}")
-    with pytest.raises(ModelError, match="adapter"):
-        source.check()
-
-
 def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
     snapshot = own.rename(own.with_name("c" * 40))
     asked = {}

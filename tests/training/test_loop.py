@@ -11,7 +11,6 @@ from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.optim import rate_factor, warmup_steps
-from regft_core.training.optimisers.adamax import DecoupledAdamax
 from tests.errors import raises_code
 from tests.methods.harness import TRAINING, Bench, largest_difference, same
 
@@ -127,27 +126,6 @@ def test_schedules() -> None:
     assert rate_factor("cosine", 0, 10, 2) == 0.0
     with pytest.raises(ValueError, match="polynomial"):
         rate_factor("polynomial", 1, 2, 0)
-
-
-def test_adamax_decay_is_decoupled_and_zero_decay_is_torch_adamax() -> None:
-    def run(cls: type[torch.optim.Optimizer], decay: float, **options: object) -> torch.Tensor:
-        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        optimizer = cls([{"params": [weight], "weight_decay": decay}], lr=0.1, betas=(0.9, 0.999), eps=1e-8, **options)
-        for group in optimizer.param_groups:
-            group["weight_decay"] = decay
-        for _ in range(3):
-            weight.grad = torch.tensor([0.5, 0.25])
-            optimizer.step()
-        return weight.detach()
-
-    assert torch.equal(run(DecoupledAdamax, 0.0), run(torch.optim.Adamax, 0.0))
-    # Step 1: w (1 - lr wd) - lr sign(g), since m / u is the sign at the first step.
-    weight = torch.nn.Parameter(torch.tensor([1.0]))
-    optimizer = DecoupledAdamax([weight], lr=0.1, betas=(0.9, 0.999), eps=0.0)
-    optimizer.param_groups[0]["weight_decay"] = 0.5
-    weight.grad = torch.tensor([2.0])
-    optimizer.step()
-    assert weight.item() == pytest.approx(1.0 * (1 - 0.05) - 0.1)
 
 
 def test_half_precision_on_cpu_trains() -> None:

@@ -1,4 +1,4 @@
-"""Which examples form which batch, and the padded tensors of one batch.
+"""Batches of examples by length, and the padded tensors of one batch.
 
 Batches of similar length waste little padding; shuffling happens on every level, so that the
 order still differs between epochs and seeds.

@@ -89,7 +89,7 @@ def _example(generator: str, split: str, number: int, options: BuiltinOptions) -
 
 
 def _cue_level(generator: str, label: int | float, split: str, follows: bool, other: float) -> int:
-    """Which of the cues a row carries: the label's own (or, reversed, its opposite's) or another one."""
+    """Return the cue of a row, by its number: the label's own (or, reversed, its opposite's) or another one."""
     top = 5 if generator == "cue_regression" else 1
     level = top - int(label) if split == "reversed" else int(label)
     return level if follows else (level + 1 + int(other * top)) % (top + 1)

@@ -1,4 +1,4 @@
-"""What is odd about the rows of a task though they can be read: counted in ``task.json``, said by one warning each."""
+"""Oddities of a task's rows that can be read all the same: counted in ``task.json``, with one warning each."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def means_none(text: str) -> bool:
 
 
 def text_key(example: Example) -> str:
-    """What makes two rows the same text: NFC, white space collapsed; labels do not count."""
+    """Return what two rows of the same text have in common: NFC, white space collapsed; labels do not count."""
     parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
     return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
 

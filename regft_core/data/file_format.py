@@ -23,7 +23,7 @@ TITLES = 30
 
 
 class WrongFile(ValueError):
-    """What is wrong with a file, as the end of a sentence that begins with its name; ``hint`` says what to do."""
+    """A fault of a file, as the end of a sentence that begins with its name; ``hint`` says what to do."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

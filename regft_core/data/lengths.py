@@ -195,7 +195,7 @@ def _unread_warning(task: str, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def setting(found: Mapping[str, Any]) -> str:
-    """What cuts rows, in words: ``max_length``, and the windows where there are any."""
+    """Return the setting that cuts rows, in words: ``max_length``, and the windows where there are any."""
     windows = found.get("windows", 1)
     return f"max_length {found['max_length']}" + (f" in up to {windows} windows" if windows > 1 else "")
 

@@ -39,7 +39,7 @@ class Reading:
 
     @staticmethod
     def of(encoder: EncoderConfig) -> Reading | None:
-        """What the section ``model`` asks for; None where a text is one row without an instruction."""
+        """Return the reading of the section ``model``; None where a text is one row without an instruction."""
         if encoder.prompt is None and encoder.windows == 1:
             return None
         return Reading(encoder.prompt or "", encoder.windows, encoder.stride)

@@ -20,7 +20,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Declaration:
-    """What one set's YAML says of its rows."""
+    """The declaration of one set's rows in its YAML."""
 
     kind: str
     columns: ColumnsConfig
@@ -40,7 +40,7 @@ class Declaration:
 
     @property
     def label_delimiter(self) -> str:
-        """What separates several labels in one cell."""
+        """Separator of several labels in one cell."""
         return self.columns.label_delimiter or ";"
 
 

@@ -23,7 +23,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io.files import atomic_directory
 from regft_core.io.tensors import read_tensors, write_tensors
 from regft_core.kinds import find
-from regft_core.models.served import Served, read_served, write_served
+from regft_core.models.export_record import Served, read_served, write_served
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What regft must know of an encoder family, as a table of names; nothing here imports torch.
+"""The differences between encoder families, as a table of names; nothing here imports torch.
 
 Everything that differs between families and that a method or the loader must know is one row: where the
 layers are, where the feed-forward block begins, which configuration fields hold which dropout, which
@@ -36,7 +36,7 @@ class LayerStack:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is specific to one encoder family.
+    """The names that are specific to one encoder family.
 
     ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module
     paths of the classifier that no pretraining checkpoint holds. ``pooler`` is pretrained when
@@ -77,7 +77,7 @@ class Architecture:
 
     @property
     def module(self) -> str:
-        """What stands for the file of this row in a fingerprint (``Catalogue.entry``)."""
+        """Entry of this row's file in a key (``Catalogue.entry``)."""
         return FAMILIES.entry(_file(self.name))
 
 

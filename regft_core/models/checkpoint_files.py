@@ -89,7 +89,7 @@ def refuse_adapters(directory: Path) -> None:
 
 
 def ignored(directory: Path) -> list[str]:
-    """What the configurations ask for and do not get, as sentences."""
+    """Return what the configurations ask for and do not get, as sentences."""
     found = []
     for name in CONFIGS:
         content = json_object(directory / name) or {}

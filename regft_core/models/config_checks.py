@@ -1,4 +1,4 @@
-"""What is checked in an encoder's config.json before it is built."""
+"""Checks of an encoder's config.json before it is built."""
 
 from __future__ import annotations
 

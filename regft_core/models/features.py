@@ -44,7 +44,7 @@ class Kept(Protocol):
 
 @dataclass(frozen=True)
 class Features:
-    """What vectors are kept of, and where.
+    """The place where vectors are kept, and what determines them.
 
     Attributes:
         about: what determines them beside model and batch, as JSON: encoder, code, packages, environment.

@@ -21,11 +21,11 @@ from regft_core.io.reading import read_json
 from regft_core.models import modeling_regft
 from regft_core.models.checkpoint_files import is_implementation, json_object, plain_config
 from regft_core.models.config_checks import check_size
+from regft_core.models.export_record import Served
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.modeling_regft import RegftClassifier, RegftConfig
 from regft_core.models.pooling import PooledClassifier
-from regft_core.models.served import Served
 from regft_core.models.sites import takes_token_types
 
 CODE = "modeling_regft.py"

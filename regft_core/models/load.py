@@ -169,7 +169,7 @@ def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, att
 def masked_lm_head_of(
     language_model: Any, architecture: Architecture, embedding: nn.Module
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """What follows the encoder in a masked LM, as one module, and the names of its parts there."""
+    """Return what follows the encoder in a masked LM, as one module, and the names of its parts there."""
     if hasattr(language_model, "lm_predictions"):  # DeBERTa's layout that multiplies by the embedding it is handed
         return _EmbeddingHead(language_model.lm_predictions, embedding), ("lm_predictions",)
     modules = [getattr(language_model, name) for name in architecture.masked_lm_head]

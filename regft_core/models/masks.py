@@ -18,7 +18,7 @@ from regft_core.models.architectures import architecture_of
 
 
 def prepared(base: Any, mask: Tensor, padded: bool | None) -> Any:
-    """What to give ``base`` as ``attention_mask`` instead of ``mask [B, n]``.
+    """Return what ``base`` gets as ``attention_mask`` instead of ``mask [B, n]``.
 
     Nothing where no token is padding; ``[B, 1, n, n]`` (booleans, or what is added to the scores where attention is
     eager), for families with local attention one for each kind of layer. The mask itself where the family takes no

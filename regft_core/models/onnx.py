@@ -108,7 +108,7 @@ def logits_of(path: Path, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def card_section(gap: float, rows: int, tokenizer: Any, paired: bool) -> str:
-    """What the model card says of ``model.onnx``: how near it is, and how to run it without torch."""
+    """Return the section of the model card on ``model.onnx``: how near it is, and how to run it without torch."""
     padding = padding_of(tokenizer)
     pad = f'direction="{padding.side}", pad_id={padding.pad_id}, pad_type_id={padding.pad_token_type_id}'
     two = "\nRows 2i and 2i + 1 are the two texts of pair i.\n" if paired else ""

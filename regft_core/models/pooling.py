@@ -22,7 +22,7 @@ POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
 
 
 class ClassifierOutput(NamedTuple):
-    """What the forward pass returns: ``logits`` [B, K]."""
+    """Result of a forward pass: ``logits`` [B, K]."""
 
     logits: Tensor
 

@@ -110,7 +110,7 @@ class LowRank(nn.Module):
         self.b = nn.Parameter(torch.zeros(outputs, rank, device=generator.device))
 
     def addition(self, x: Tensor, training: bool) -> Tensor:
-        """What is added to the linear's output for its input ``x`` [..., inputs]."""
+        """Return what is added to the linear's output for its input ``x`` [..., inputs]."""
         kept = functional.dropout(x, self.dropout, training)
         return functional.linear(functional.linear(kept, self.a), self.b) * self.scale
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regft_core.errors import DataError, ModelError
 from regft_core.kinds import find
-from regft_core.models.served import Abstain
+from regft_core.models.export_record import Abstain
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.serve.out_of_fold import OutOfFold

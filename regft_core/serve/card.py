@@ -20,7 +20,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
-from regft_core.models.served import Served
+from regft_core.models.export_record import Served
 from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context

@@ -13,8 +13,8 @@ from regft_core.evaluate.answers import write_answers
 from regft_core.hooks import listed
 from regft_core.hooks.listed import answers_without_encoder
 from regft_core.models.export import export_model
+from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
-from regft_core.models.served import AnsweredBy, Served, ServedPrompt
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job

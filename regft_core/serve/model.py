@@ -26,11 +26,11 @@ from regft_core.evaluate.answers import Answers, load_answers
 from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
 from regft_core.models.checkpoint_files import ignored, refuse_outside
+from regft_core.models.export_record import Served, read_served
 from regft_core.models.folder import load_classifier, refuse_absurd_sizes
 from regft_core.models.load import read_tokenizer
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
-from regft_core.models.served import Served, read_served
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000

@@ -18,7 +18,7 @@ from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.evaluate.ood import positive_of
 from regft_core.kinds import find
-from regft_core.models.served import Refit
+from regft_core.models.export_record import Refit
 from regft_core.runs.records import EvaluationRecord
 from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
 from regft_core.schema.report import ReportConfig

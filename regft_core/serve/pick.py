@@ -1,4 +1,4 @@
-"""Which unlabelled rows to label next: those that a model is unsure of, unlike each other.
+"""The choice of rows to label next: those that a model is unsure of, unlike each other.
 
 Rows are taken one after the other. The next row has the largest product of two numbers. One is how unsure the model is
 (``uncertainty``). The other is how far the row is from those already taken: the cosine distance of TF-IDF vectors.

@@ -38,7 +38,7 @@ class EpochScores:
         self.scores.append((step, score if math.isfinite(score) else None))
 
     def meta(self) -> list[list[Any]]:
-        """What a checkpoint of the run needs of it."""
+        """Return what a checkpoint of the run needs of it."""
         return [list(look) for look in self.scores]
 
     def load(self, meta: Sequence[Sequence[Any]]) -> None:
@@ -85,11 +85,11 @@ class BestState:
     # ------------------------------------------------------------------------------ checkpoints
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint of the run needs of it."""
+        """Return what a checkpoint of the run needs of it."""
         return {f"best/{name}": value for name, value in self._tensors.items()}
 
     def meta(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the tensors."""
+        """Return what a checkpoint keeps beside the tensors."""
         return {"scores": [list(look) for look in self.scores], "step": self.step}
 
     def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from regft_core.training.trainee import Trainee
 
 @dataclass
 class FitData:
-    """What :meth:`Regulariser.fit` reads: the rows that the phase trains on.
+    """Input of :meth:`Regulariser.fit`: the rows that the phase trains on.
 
     Attributes:
         trainee: the prepared model.

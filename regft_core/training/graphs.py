@@ -34,7 +34,7 @@ class Recorder(Protocol):
     """Something that can repeat what a function did to tensors."""
 
     def record(self, function: Callable[[], None]) -> Callable[[], Any]:
-        """What repeats ``function`` on the same memory; it need not have run it."""
+        """Return what repeats ``function`` on the same memory; it need not have run it."""
 
 
 class CudaRecorder:

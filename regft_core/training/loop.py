@@ -50,7 +50,7 @@ Progress = Callable[[int, int, int, float | None, float], None]
 
 @dataclass
 class Progression:
-    """What a run has done so far; a checkpoint stores it and a result is read off it."""
+    """Counts of what a run has done so far; a checkpoint stores it and a result is read off it."""
 
     step: int = 0
     seconds: float = 0.0

@@ -85,7 +85,7 @@ class Stack:
             regulariser.fit(trainee, data)
 
     def marks(self) -> list[str]:
-        """What the result must carry, as only the prepared model shows it."""
+        """Return the marks that the result must carry, as only the prepared model shows it."""
         return [mark for r in self.regularisers for mark in r.marks()]
 
     def total_steps(self, rows: int) -> int | None:
@@ -153,7 +153,7 @@ class Stack:
         return loss
 
     def before_clip(self, step: Step) -> None:
-        """What sees or changes the summed, unscaled gradient, in front of the shared clipping."""
+        """Call what sees or changes the summed, unscaled gradient, in front of the shared clipping."""
         step.masked = self.masked
         for regulariser in self.observing["before_clip"]:
             regulariser.observe_gradients(step)
@@ -171,7 +171,7 @@ class Stack:
                     torch._foreach_mul_(list(step.unmasked.values()), factor)
 
     def after_clip(self, step: Step, norm: Tensor) -> None:
-        """What sees or masks the clipped gradient; ``norm`` is the norm before clipping, a scalar."""
+        """Call what sees or masks the clipped gradient; ``norm`` is the norm before clipping, a scalar."""
         limit = step.setting.training.clip_norm
         if step.unmasked is not None and limit is not None:
             # The factor of torch.nn.utils.clip_grad_norm_.
@@ -198,7 +198,7 @@ class Stack:
                         step.moves[name] = step.moves[name] & moves if name in step.moves else moves
 
     def after_update(self, step: Step) -> None:
-        """What sees or changes the weights after the optimiser: pulls, then noise, then what only reads them."""
+        """Call what sees or changes the weights after the optimiser: pulls, then noise, then what only reads them."""
         for regulariser in self.pulling:
             regulariser.pull_weights(step)
         for regulariser in self.perturbing:
@@ -207,7 +207,7 @@ class Stack:
             regulariser.observe_weights(step)
 
     def finish(self, trainee: Trainee) -> None:
-        """What the run is to give instead of its last weights; after the last step, in ``edit_order``."""
+        """Put what the run is to give instead of its last weights; after the last step, in ``edit_order``."""
         for regulariser in self.in_edit_order:
             regulariser.finish(trainee)
 

@@ -186,7 +186,7 @@ class Step:
         return self.trainee.parameter(name).grad if self.unmasked is None else self.unmasked.get(name)
 
     def movable(self, name: str) -> Tensor | None:
-        """Which entries of a tensor the gradient masks of this step let move; None: all."""
+        """Return which entries of a tensor the gradient masks of this step let move; None: all."""
         return self.moves.get(name)
 
     def backward(self, loss: Tensor, passes: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""What is trained: a Hugging Face classifier plus whatever the regularisers attach to it."""
+"""The trained model: a Hugging Face classifier plus whatever the regularisers attach to it."""
 
 from __future__ import annotations
 

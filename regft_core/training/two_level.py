@@ -102,7 +102,7 @@ class TwoLevelStep:
         return None
 
     def stepped(self, step: Step) -> None:
-        """What the released code of weight mixup does, its slips included.
+        """Do what the released code of weight mixup does, its slips included.
 
         The weights take a real step first and stay displaced by the radius; the direction is
         preconditioned by Adam's second moment; the two sides of the difference see independent

@@ -148,7 +148,7 @@ class SensitivityGuided(torch.optim.Optimizer):
             weight.mul_(1 - float(group["base_lr"]) * decay)
 
     def _factor(self, own: Tensor, average: Tensor, count: int) -> Tensor:
-        """What the step of each entry of sensitivity ``own`` is multiplied by; moves the average."""
+        """Return the factor of the step of each entry of sensitivity ``own``; moves the average."""
         average.lerp_(own, 1 - self.decay)
         # Adam's form corrects the average's start at zero, Adamax's does not.
         current = average / (1 - self.decay**count) if self.base == "adamw" else average

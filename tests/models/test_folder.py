@@ -21,7 +21,7 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.predict import predict
 from regft_core.kinds import find
 from regft_core.models.export import export_model
-from regft_core.models.served import Served
+from regft_core.models.export_record import Served
 from regft_core.serve.model import load_served
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS

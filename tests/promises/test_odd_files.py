@@ -24,7 +24,7 @@ from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
 from regft_core.errors import ConfigError, RegftError
 from regft_core.io.reading import read_json
-from regft_core.models.served import Served
+from regft_core.models.export_record import Served
 from regft_core.runs.project import open_project
 from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig

@@ -13,7 +13,7 @@ import pytest
 from regft_core.api import load
 from regft_core.evaluate.findings import Unfit
 from regft_core.evaluate.token_edits import editable
-from regft_core.models.served import read_served
+from regft_core.models.export_record import read_served
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job

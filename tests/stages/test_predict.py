@@ -15,7 +15,7 @@ import pytest
 from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
-from regft_core.models.served import Abstain
+from regft_core.models.export_record import Abstain
 from regft_core.serve import partial
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell

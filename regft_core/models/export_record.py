@@ -134,7 +134,7 @@ def write_served(directory: Path, served: Served) -> None:
 
 
 def read_served(directory: Path) -> Served | None:
-    """What ``directory`` says of itself; None for a model from elsewhere. Raises ModelError for a wrong file."""
+    """Return what ``directory`` says of itself; None for a model from elsewhere. Raises ModelError for a wrong file."""
     try:
         return read_record(directory / FILE, Served)
     except StoreError as error:

@@ -36,16 +36,8 @@ class EvaluationSet:
 
 def declaration_of(task: TaskConfig) -> Declaration:
     """Return what a task's YAML says of its own rows."""
-    return Declaration(
-        task.kind,
-        task.columns,
-        task.labels,
-        task.label_values,
-        task.drop_labels,
-        task.drop_empty,
-        task.range,
-        _decimal_of(task.source),
-    )
+    declared = ("kind", "columns", "labels", "label_values", "drop_labels", "drop_empty", "range")
+    return Declaration(**{name: getattr(task, name) for name in declared}, decimal=_decimal_of(task.source))
 
 
 def _decimal_of(source: Source) -> str | None:
@@ -62,18 +54,16 @@ def resolve_ood(task_name: str, name: str, tasks: Mapping[str, TaskConfig]) -> E
         other = tasks[name]
         split = config.split or other.splits.judging or ""
         return EvaluationSet(other.source, split, declaration_of(other), config.label_map, name, config.reversed)
-    own = config.labels is None
-    declaration = Declaration(
-        task.kind,
+    declaration = replace(
+        declaration_of(task),
         # The group is of the task's own rows.
-        config.columns or task.columns.model_copy(update={"group": None}),
-        task.labels if own else config.labels,
-        task.label_values if own and config.label_values is None else config.label_values,
-        config.drop_labels or (task.drop_labels if own else ()),
-        config.drop_empty or task.drop_empty,
-        task.range,
-        _decimal_of(config.source),
+        columns=config.columns or task.columns.model_copy(update={"group": None}),
+        drop_labels=config.drop_labels or (task.drop_labels if config.labels is None else ()),
+        drop_empty=config.drop_empty or task.drop_empty,
+        decimal=_decimal_of(config.source),
     )
+    if config.labels is not None or config.label_values is not None:
+        declaration = replace(declaration, labels=config.labels or task.labels, label_values=config.label_values)
     return EvaluationSet(config.source, config.split or "", declaration, config.label_map, reversed=config.reversed)
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice, pairwise
 from typing import Any, Literal, Protocol, TypedDict
 
 from regft_core.data.examples import Example
@@ -44,15 +44,14 @@ class TokenCache(Protocol):
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token rows of one set, in the order given; all lists have one entry per example.
+    """Token rows of one set, those of an example one after the other; labels and identifiers have one entry an example.
 
-    With ``windows`` the lists of rows have as many entries per example as it says, one after the other; ``rows_of``
-    gives those of one example.
+    An example is one row, unless its texts are encoded separately (``rows_per_example`` 2: first the rows of
+    ``text``, then those of ``text_pair``) or read in ``windows``, which says how many rows each of its texts has.
 
     ``special_mask`` is 1 on tokens that the tokenizer added; ``segment`` is 0 on tokens of
     ``text``, 1 on those of ``text_pair`` and -1 on added ones. ``token_type_ids`` is None for
-    models that take none. ``second`` holds the rows of ``text_pair`` when the texts of a pair are
-    encoded separately; the other rows are then those of ``text`` alone.
+    models that take none.
     """
 
     input_ids: Rows
@@ -61,53 +60,37 @@ class Encoded:
     ids: list[str]
     special_mask: Rows
     segment: Rows
-    second: Tokens | None = None
-    windows: list[int] | None = None
-
-    @property
-    def rows_per_example(self) -> int:
-        """Inputs of the encoder for each example: 2 when the texts of a pair are encoded separately."""
-        return 1 if self.second is None else 2
+    rows_per_example: int = 1
+    windows: list[tuple[int, ...]] | None = None
 
     @cached_property
-    def _starts(self) -> list[list[int]]:
-        """Of each text that is encoded on its own: where the rows of each example begin, and where the last end."""
-        counts = [self.windows] if self.second is None else [self.windows, self.second["windows"]]
-        return [list(range(len(self) + 1)) if own is None else [0, *accumulate(own)] for own in counts]
+    def _starts(self) -> list[int]:
+        """Where the rows of each example begin, and where the last end."""
+        return [0, *accumulate(sum(self.windows_of(index)) for index in range(len(self)))]
 
     def rows_of(self, column: Column, index: int) -> Rows:
-        """The rows of an example in a batch: the windows of its text, then those of a second one encoded alone."""
-        first: Rows | None = getattr(self, column)
-        texts = [first] if self.second is None else [first, self.second[column]]
-        return [
-            row
-            for rows, starts in zip(texts, self._starts, strict=True)
-            for row in (rows or [])[starts[index] : starts[index + 1]]
-        ]
+        """The rows of an example in a batch."""
+        rows: Rows | None = getattr(self, column)
+        return (rows or [])[self._starts[index] : self._starts[index + 1]]
 
-    def windows_of(self, index: int) -> list[int]:
+    def windows_of(self, index: int) -> tuple[int, ...]:
         """How many rows each text of an example has."""
-        return [starts[index + 1] - starts[index] for starts in self._starts]
+        return (1,) * self.rows_per_example if self.windows is None else self.windows[index]
 
     @cached_property
     def lengths(self) -> list[int]:
         """Tokens of each example in all windows of a text, of its longer text when they are encoded separately."""
-        texts = [self.input_ids] if self.second is None else [self.input_ids, self.second["input_ids"]]
-        return [
-            max(
-                sum(len(row) for row in rows[starts[index] : starts[index + 1]])
-                for rows, starts in zip(texts, self._starts, strict=True)
-            )
-            for index in range(len(self))
-        ]
+        lengths = []
+        for index in range(len(self)):
+            rows = iter(map(len, self.rows_of("input_ids", index)))
+            lengths.append(max(sum(islice(rows, count)) for count in self.windows_of(index)))
+        return lengths
 
     @cached_property
     def ordinary(self) -> list[tuple[tuple[int, int], ...]]:
         """Of each example's rows, the number of tokens of ``text`` and of ``text_pair``; added ones are not counted."""
-        return [
-            tuple(_ordinary(self.rows_of("special_mask", index), self.rows_of("segment", index)))
-            for index in range(len(self))
-        ]
+        counts = [(part.count(0), part.count(1)) for part in self.segment]
+        return [tuple(counts[start:stop]) for start, stop in pairwise(self._starts)]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -123,14 +106,6 @@ def chosen(encoded: Encoded, rows: Sequence[int]) -> Encoded:
         special_mask=[encoded.special_mask[row] for row in rows],
         segment=[encoded.segment[row] for row in rows],
     )
-
-
-def _ordinary(special: Rows, segment: Rows) -> list[tuple[int, int]]:
-    found = []
-    for added, parts in zip(special, segment, strict=True):
-        own = [part for flag, part in zip(added, parts, strict=True) if flag == 0]
-        found.append((own.count(0), own.count(1)))
-    return found
 
 
 def encode(
@@ -154,14 +129,33 @@ def encode(
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
     if rows_per_example == 1:
-        tokens = _tokens(examples, tokenizer, max_length, cache, prompt, reading)
-        return Encoded(labels=labels, ids=ids, **tokens)
+        rows = _tokens(examples, tokenizer, max_length, cache, prompt, reading)
+        counted = rows["windows"]
+        windows: list[tuple[int, ...]] | None = None if counted is None else [(count,) for count in counted]
+        columns = rows["input_ids"], rows["token_type_ids"], labels, ids, rows["special_mask"], rows["segment"]
+        return Encoded(*columns, windows=windows)
     alone = [replace(one, text_pair=None) for one in examples]
     settings = (tokenizer, max_length, cache, None, reading)
-    tokens, second = _tokens(alone, *settings), _tokens([_second_text(one) for one in examples], *settings)
-    segment = [[1 if part == 0 else part for part in row] for row in second["segment"]]
-    # A copy: the cache keeps the tokens of a single text.
-    return Encoded(labels=labels, ids=ids, **tokens, second=Tokens(**{**second, "segment": segment}))
+    first, second = _tokens(alone, *settings), _tokens([_second_text(one) for one in examples], *settings)
+    counts = [tokens["windows"] or [1] * len(examples) for tokens in (first, second)]
+    both = list(zip(*counts, strict=True))
+
+    def joined(one: Rows, other: Rows) -> Rows:
+        """The rows of the first text of each example, then those of its second."""
+        texts = iter(one), iter(other)
+        return [row for pair in both for rows, count in zip(texts, pair) for row in islice(rows, count)]
+
+    types = first["token_type_ids"], second["token_type_ids"]
+    return Encoded(
+        input_ids=joined(first["input_ids"], second["input_ids"]),
+        token_type_ids=None if types[0] is None or types[1] is None else joined(types[0], types[1]),
+        labels=labels,
+        ids=ids,
+        special_mask=joined(first["special_mask"], second["special_mask"]),
+        segment=joined(first["segment"], [[1 if part == 0 else part for part in row] for row in second["segment"]]),
+        rows_per_example=2,
+        windows=None if first["windows"] is None else both,
+    )
 
 
 def _second_text(example: Example) -> Example:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches
-from regft_core.data.encode import Encoded, Tokens
+from regft_core.data.encode import Encoded
 from regft_core.training.step import repeat_batch
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
@@ -131,15 +131,14 @@ def test_models_without_token_types_and_moves_between_devices() -> None:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_separate_texts_of_a_pair_are_neighbouring_rows(side: str) -> None:
-    second = Tokens(
-        input_ids=[[1, 3, 3, 3, 3, 2], [1, 4, 2]],
-        token_type_ids=[[0] * 6, [0] * 3],
-        special_mask=[[1, 0, 0, 0, 0, 1], [1, 0, 1]],
-        segment=[[-1, 1, 1, 1, 1, -1], [-1, 1, -1]],
-        windows=None,
+    encoded = dataclasses.replace(
+        ENCODED,
+        input_ids=[[1, 5, 2], [1, 3, 3, 3, 3, 2], [1, 6, 7, 8, 2], [1, 4, 2]],
+        token_type_ids=[[0] * 3, [0] * 6, [0] * 5, [0] * 3],
+        special_mask=[[1, 0, 1], [1, 0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [1, 0, 1]],
+        segment=[[-1, 0, -1], [-1, 1, 1, 1, 1, -1], [-1, 0, 0, 0, -1], [-1, 1, -1]],
+        rows_per_example=2,
     )
-    first = dataclasses.replace(ENCODED, segment=[[-1, 0, -1], [-1, 0, 0, 0, -1]])
-    encoded = dataclasses.replace(first, second=second)
     assert encoded.lengths == [6, 5]
     batch = collate(encoded, [1, 0], Padding(9, 0, side))
     assert (len(batch), batch.rows_per_example, batch.real_tokens, batch.padded_tokens) == (2, 2, 17, 24)

@@ -44,7 +44,7 @@ def test_windows_overlap_by_the_stride_and_the_last_one_ends_with_the_text() -> 
     assert words(encoded, 1, tokenizer) == ["abcdef", "cdefgh"]
     assert words(encoded, 2, tokenizer) == ["abcdef", "efghij", "fghijk"]
     assert words(encoded, 3, tokenizer) == ["abcdef", "efghij", "ijklmn"]  # the rest is cut
-    assert encoded.windows == [1, 2, 3, 3]
+    assert encoded.windows == [(1,), (2,), (3,), (3,)]
     assert encoded.lengths == [5, 16, 24, 24]
     assert len(encoded) == 4
 
@@ -97,7 +97,7 @@ def test_texts_of_a_pair_that_are_encoded_alone_have_windows_of_their_own() -> N
     tokenizer = tiny_tokenizer("bert")
     given = texts(("a b c d e f g h", "x y"), ("x", "y"), ("q", "a b c d e f g"))
     encoded = encode(given, tokenizer, 8, rows_per_example=2, reading=Reading("the ", windows=2, stride=1))
-    assert [encoded.windows_of(index) for index in range(3)] == [[2, 1], [1, 1], [1, 2]]
+    assert [encoded.windows_of(index) for index in range(3)] == [(2, 1), (1, 1), (1, 2)]
     assert words(encoded, 2, tokenizer, 1) == ["", "abcde", "cdefg"]
     batch = collate(encoded, [0, 1, 2], Padding(0))
     assert batch.windows is not None

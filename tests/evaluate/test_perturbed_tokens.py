@@ -69,14 +69,13 @@ def test_sampled_tokens_are_those_of_their_own_input_as_often_as_they_occur(sepa
     given = [Example("r", text, "was" if separately else None, 0) for text in texts for _ in range(1500)]
     encoded = trained.encode(given)
     other = perturbed(encoded, 1.0, 0, "sampled", None)
-    columns = [(encoded.input_ids, other.input_ids)]
-    if encoded.second is not None and other.second is not None:
-        columns.append((encoded.second["input_ids"], other.second["input_ids"]))
     free = editable(encoded)
     for start in (0, 1500, 3000):
         own, drawn = (
-            np.array([np.concatenate([np.asarray(c[side][i])[f] for c, f in zip(columns, free[i])]) for i in rows])
-            for side, rows in ((0, [start]), (1, range(start, start + 1500)))
+            np.array(
+                [np.concatenate([np.asarray(r)[f] for r, f in zip(of.rows_of("input_ids", i), free[i])]) for i in rows]
+            )
+            for of, rows in ((encoded, [start]), (other, range(start, start + 1500)))
         )
         assert set(drawn.ravel()) == set(own.ravel())  # of this input, no other; of both texts of a pair
         for token in np.unique(own):
@@ -146,10 +145,7 @@ def test_exactly_the_share_of_the_tokens_is_masked_largest_first_and_no_added_to
     masked = without(encoded, values, 0.4, mask)
     assert masked.special_mask == encoded.special_mask
     for index, rows in enumerate(free):
-        before, after = (
-            np.concatenate([one.input_ids[index]] + ([one.second["input_ids"][index]] if one.second else []))
-            for one in (encoded, masked)
-        )
+        before, after = (np.concatenate(one.rows_of("input_ids", index)) for one in (encoded, masked))
         flat, places = np.concatenate(values[index]), np.flatnonzero(np.concatenate(rows))
         count = round(0.4 * len(places))
         largest = places[np.argsort(-flat[places], kind="stable")[:count]]

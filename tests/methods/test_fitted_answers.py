@@ -74,9 +74,9 @@ def logits(outcome: Outcome) -> np.ndarray:
 def pooled_features(outcome: Outcome) -> np.ndarray:
     """[u, v, |u - v|, u * v] of every pair, one text at a time, without the classifier's code."""
     model, vectors = outcome.model, []
-    assert outcome.encoded.second is not None
+    assert outcome.encoded.rows_per_example == 2
     with torch.no_grad():
-        for texts in (outcome.encoded.input_ids, outcome.encoded.second["input_ids"]):
+        for texts in (outcome.encoded.input_ids[0::2], outcome.encoded.input_ids[1::2]):
             tokens = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in texts]
             vectors.append(torch.stack([token.mean(0) for token in tokens]))
     u, v = vectors

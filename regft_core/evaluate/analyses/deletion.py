@@ -96,7 +96,7 @@ def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[s
         return importance(run.trained, encoded)
     other = run.model_of(method)
     theirs = other.encode(part.examples)
-    if (theirs.input_ids, theirs.second) != (encoded.input_ids, encoded.second):
+    if theirs.input_ids != encoded.input_ids:
         raise Unfit(f"'{method}' reads other tokens than this run, so its confidence orders none of them")
     found = learned(other, theirs)
     if found is None:

@@ -121,34 +121,24 @@ class OtherRows:
         return float(metrics.find(self.primary).score(gold, find(self.kind).predictions(logits, own), positive))
 
 
+@dataclass(frozen=True)
 class EvaluatedRun:
     """One finished run.
 
     Attributes:
         task: of ``task.json``: ``kind``, ``labels`` (the model's own, in the order of its outputs),
             ``positive_label``, ``primary`` and ``sets``.
-        seed: of the run.
         options: of the evaluation, an instance of its ``Config``.
         sets: ``dev`` and the out-of-distribution sets by name.
     """
 
-    def __init__(
-        self,
-        task: Mapping[str, Any],
-        seed: int,
-        options: Any,
-        sets: Mapping[str, EvaluatedSet],
-        trained: FinishedModel | None,
-        others: Callable[[str], OtherRows] | None = None,
-        models: Callable[[str], FinishedModel] | None = None,
-    ) -> None:
-        self.task = task
-        self.seed = seed
-        self.options = options
-        self.sets = sets
-        self._trained = trained
-        self._others = others
-        self._models = models
+    task: Mapping[str, Any]
+    seed: int
+    options: Any
+    sets: Mapping[str, EvaluatedSet]
+    _trained: FinishedModel | None
+    _others: Callable[[str], OtherRows] | None = None
+    _models: Callable[[str], FinishedModel] | None = None
 
     @property
     def kind(self) -> str:

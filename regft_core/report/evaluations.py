@@ -193,10 +193,8 @@ def _table(method: str, tables: Mapping[int, FoundTable], confidence: float) -> 
     seed, first = next(iter(tables.items()))
     columns, keys, listed = tuple(first.columns), first.keys, first.listed
     plot = Plot(**first.plot) if first.plot else None
-    if not keys or any(table.columns != first.columns for table in tables.values()):
-        # A first seed's table is drawn when it was meant to be, not when the seeds do not fit each other.
-        rows = tuple(map(tuple, first.rows))
-        return ShownTable(method, columns, rows, f"seed {seed}", None if keys else plot, {}, listed)
+    if not keys:
+        return ShownTable(method, columns, tuple(map(tuple, first.rows)), f"seed {seed}", plot, {}, listed)
     bands: dict[int, Bounds] = {}
     if plot is not None and plot.panels == "sets":
         at = columns.index(plot.y)
@@ -242,7 +240,7 @@ def _minus(
     method: str, own: Mapping[int, FoundTable], theirs: Mapping[int, FoundTable], confidence: float
 ) -> ShownTable | None:
     """What is drawn of a table, minus the reference's, paired by seed; None where the table does not ask for it."""
-    seeds = [seed for seed in own if seed in theirs and own[seed].columns == theirs[seed].columns]
+    seeds = [seed for seed in own if seed in theirs]
     first = own[seeds[0]] if seeds else None
     if first is None or not first.plot or not first.plot.get("paired"):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from regft_core.report import Inputs, write_report
 from regft_core.report.decide import decide
-from regft_core.report.leaderboard import alerts, leaderboard
+from regft_core.report.leaderboard import alerts
 from regft_core.report.model import Block, Decision
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -167,30 +166,6 @@ def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_d
     assert [c.same for c in found.choices] == [("b",), ()]
     assert "b scores the same under every seed, but not on other; a is the simplest." in found.sentences
     assert len(choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by=["dev", "other"]).choices) == 3
-
-
-def test_no_second_on_a_clock_changes_a_decision(synthetic: Any, tmp_path: Path) -> None:
-    """All seconds are multiplied by factors between 1/3 and 3; what is decided stays, to the letter."""
-    arms = {
-        "vanilla": synthetic.Arm(0.80, seconds=10.0),
-        "twin": synthetic.Arm(0.80, seconds=10.4, overrides={"dropout": {"hidden": 0.0}}),
-        "probe": synthetic.Arm(0.84, trains_encoder=False, declared=0.1, seconds=1.0),
-        "costly": synthetic.Arm(0.85, declared=4.0, seconds=40.0),
-    }
-    decisions, boards = [], []
-    for world, factors in enumerate([(1, 1, 1, 1), (3, 1, 1, 1), (1, 3, 1, 1 / 3), (1 / 3, 1, 3, 3)]):
-        root = tmp_path / str(world)
-        timed = {name: replace(arm, seconds=arm.seconds * factor) for (name, arm), factor in zip(arms.items(), factors)}
-        cells = synthetic.build(root, timed, {"sst2": synthetic.Task(n=200)}, (300,), range(3))
-        (block,) = write_report(
-            Inputs(root, cells, range(3), ReportConfig(bootstrap_samples=500), synthetic.methods_of(timed))
-        ).blocks
-        decisions.append(block.decision)
-        boards.append([(line.rank, line.row.method) for line in leaderboard(block).lines])
-        assert block.row("costly").cost.measured == pytest.approx(4 * factors[3] / factors[0])
-    assert all(found.sentences == decisions[0].sentences for found in decisions)
-    assert all([c.belief for c in found.choices] == [c.belief for c in decisions[0].choices] for found in decisions)
-    assert boards == boards[:1] * 4
 
 
 # ------------------------------------------------------------------ lines of reference, and what is expected

@@ -66,24 +66,6 @@ def test_differences_pair_the_seeds_that_both_finished(built: Any) -> None:
     assert against.verdict.word == "better"
 
 
-def test_failed_seeds_are_counted_and_examples_are_those_of_each_set(make: Any, synthetic: Any) -> None:
-    """Seed 2 failed in both arms: neither mean nor difference has it, and both must say so."""
-    broken = {2: "NaN"}
-    arms = {"vanilla": synthetic.Arm(0.6, failed=broken), "good": synthetic.Arm(0.9, failed=broken | {0: "NaN"})}
-    built = make(arms, {"sst2": synthetic.Task(n=60, ood_n=200)}, [0, 1, 2, 3])
-    rows = {row.method: row for row in block(built).rows}
-    assert {name: (row.n_ok, row.n_expected) for name, row in rows.items()} == {"vanilla": (3, 4), "good": (2, 4)}
-    for name in ("dev", "contrast"):
-        assert rows["vanilla"].scores[name]["accuracy"].estimate.excluded == (2,)
-        assert rows["good"].scores[name]["accuracy"].estimate.excluded == (0, 2)
-    found = {c.set: c for c in rows["good"].comparisons}
-    assert [c.estimate.excluded for c in found.values()] == [(0, 2), (0, 2)]
-    assert {name: c.examples for name, c in found.items()} == {
-        name: pytest.approx(c.estimate.mean * n) for (name, c), n in zip(found.items(), (60, 200), strict=True)
-    }
-    assert "missing: 0, 2" in built.report.html
-
-
 def test_cost_ratios(built: Any) -> None:
     found = block(built)
     mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost

@@ -138,6 +138,8 @@ def test_a_linear_relation_is_found_by_ridge() -> None:
     solution = regress_linearly(features, targets)
     assert solution.strength == pytest.approx(min(STRENGTHS))
     assert (features @ solution.weight.T + solution.bias)[:, 0] == pytest.approx(targets, abs=1e-2)
+    noise = np.random.default_rng(3).normal(size=80)  # nothing to find: the largest strength is best
+    assert regress_linearly(np.random.default_rng(0).normal(size=(80, 20)), noise).strength == max(STRENGTHS)
 
 
 def test_ridge_is_stationary_on_raw_features() -> None:

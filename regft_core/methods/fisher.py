@@ -114,7 +114,6 @@ class Fisher(Regulariser):
         batches = -(-len(data.stream.rows) // size)
         training = trainee.model.training
         trainee.model.train(released)
-        trainee.attached.train(released)
         try:
             for index, batch in enumerate(data.sequential(size)):
                 step = data.step(batch, index)
@@ -125,7 +124,6 @@ class Fisher(Regulariser):
                     value.addcmul_(gradient, gradient, value=1 / batches)
         finally:
             trainee.model.train(training)
-            trainee.attached.train(training)
         return found
 
     def _clip(self, gradient: Tensor) -> None:

@@ -139,7 +139,6 @@ class Lora(Regulariser):
         """Fold every product into its matrix."""
         for handle in self._handles:
             handle.remove()
-        self._handles.clear()
         for name, addition in self.additions.items():
             weight = trainee.raw(f"{name}.weight")
             weight.data.add_(addition.product())

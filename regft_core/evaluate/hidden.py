@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regft_core.data.batches import Batch
-from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.analysis_result import Unfit
 from regft_core.models.architectures import architecture_of
 from regft_core.models.pooling import pair_features, pool
 from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.data.encode import Encoded, Rows
-from regft_core.evaluate.findings import BY_WINDOWS, Unfit
+from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 
 #: One array [n] for each row of an example.
 PerRow = Sequence["npt.NDArray[Any]"]

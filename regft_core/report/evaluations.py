@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regft_core.evaluate.findings import Plot
+from regft_core.evaluate.analysis_result import Plot
 from regft_core.report.formatting import some
 from regft_core.report.read_grid import BlockData, block_title
 from regft_core.runs.records import FindingRecord, FoundTable

@@ -20,7 +20,7 @@ from regft_core.data.examples import text_key
 from regft_core.data.splits import set_files
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
-from regft_core.evaluate.findings import Findings, Unfit
+from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.hooks.base import implements
 from regft_core.hooks.registry import discover, entry_of
 from regft_core.io.file_states import content_sha256

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
-from regft_core.evaluate.findings import BY_WINDOWS, Unfit
+from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.hooks import listed
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find

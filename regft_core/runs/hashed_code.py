@@ -90,7 +90,7 @@ STAGES: Mapping[StageName, Scope] = {
         (READING, "regft_core.training", "regft_core.data.splits"),
     ),
     # One evaluation beyond the scores; its own file is added.
-    "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.findings", JUDGING)),
+    "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.analysis_result", JUDGING)),
     "report": Scope(("regft_core.report", "regft_core.schema.params", "regft_core.schema.report")),
 }
 

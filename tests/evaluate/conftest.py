@@ -10,8 +10,8 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
+from regft_core.evaluate.analysis_result import Findings
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet
-from regft_core.evaluate.findings import Findings
 
 LABELS = ("no", "yes")
 

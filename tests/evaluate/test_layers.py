@@ -12,8 +12,8 @@ from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.layer_probes import drawn, judged, trained_heads
 from regft_core.evaluate.analyses.token_similarity import similarity
+from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun, OtherRows
-from regft_core.evaluate.findings import RUN, Unfit
 from regft_core.kinds import find
 from regft_core.rng import derive
 from tests.evaluate.tiny_run import TinyModel, finished, found

@@ -12,7 +12,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
 from regft_core.evaluate import analyses
-from regft_core.evaluate.findings import Findings, Plot, Table
+from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from tests.errors import raises_code
 from tests.evaluate.conftest import judged
 

@@ -10,7 +10,7 @@ import pytest
 from regft_core.data.examples import Example
 from regft_core.evaluate.analyses.deletion import without
 from regft_core.evaluate.analyses.robustness import perturbed
-from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.token_edits import editable
 from tests.evaluate.tiny_run import TinyModel, finished, found
 

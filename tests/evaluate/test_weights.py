@@ -12,8 +12,8 @@ from regft_core.data.batches import Padding, collate
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analyses.attention import coefficients
 from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
+from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun
-from regft_core.evaluate.findings import RUN, Unfit
 from tests.evaluate.tiny_run import TinyModel, finished, found
 from tests.methods.harness import examples
 

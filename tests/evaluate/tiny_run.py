@@ -13,8 +13,8 @@ from regft_core.data.batches import Batch, collate, evaluation_batches, padding_
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
+from regft_core.evaluate.analysis_result import Findings
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
-from regft_core.evaluate.findings import Findings
 from regft_core.evaluate.predict import predict
 from regft_core.schema import DropoutConfig
 from tests.methods.harness import examples, loaded, source_of, tokenizer_of

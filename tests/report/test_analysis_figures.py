@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.evaluate.findings import Plot
+from regft_core.evaluate.analysis_result import Plot
 from regft_core.statistics.bootstrap import seed_interval
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}

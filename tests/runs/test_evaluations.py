@@ -28,7 +28,7 @@ TOY = '''\
 from pydantic import Field
 
 from regft_core.schema import StrictModel
-from regft_core.evaluate.findings import Findings, Table
+from regft_core.evaluate.analysis_result import Findings, Table
 from regft_core.lazy import np
 
 DESCRIPTION = "words of what is right"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regft_core.api import load
-from regft_core.evaluate.findings import Unfit
+from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.token_edits import editable
 from regft_core.models.export_record import read_served
 from regft_core.runs.context import Context

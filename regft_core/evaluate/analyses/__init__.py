@@ -24,7 +24,7 @@ trains and scores no run again. An evaluation is a file of this folder. It decla
     seed (``run.model_of``). That run is then in its key, and is trained first where it is missing.
 
 A run that an evaluation has nothing to say about is answered by ``raise Unfit(reason)``, which becomes a remark
-(``regft_core/evaluate/findings.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
+(``regft_core/evaluate/analysis_result.py``); so is one without a model of its own where ``NEEDS_MODEL = True``.
 
 The file defines ``run(run: EvaluatedRun) -> Findings`` (``regft_core/evaluate``), and optionally ``Config``, a
 ``StrictModel`` of its options, which ``run.options`` is an instance of. Heavy imports belong into functions
@@ -47,8 +47,8 @@ from regft_core.schema import StrictModel
 from regft_core.schema.params import Params
 
 if TYPE_CHECKING:
+    from regft_core.evaluate.analysis_result import Findings
     from regft_core.evaluate.evaluated import EvaluatedRun
-    from regft_core.evaluate.findings import Findings
 
 _REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
 _OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS", "METHOD")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from regft_core.evaluate.findings import RUN, Findings, Plot, Table, Unfit
+from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table, Unfit
 from regft_core.lazy import np, torch
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.findings import RUN, Findings, Plot, Table
+from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
 from regft_core.statistics.temperature import fit_temperature

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.findings import Findings, Plot, Table, Unfit
+from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.findings import RUN, Findings, Plot, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table, Unfit, bounds
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive

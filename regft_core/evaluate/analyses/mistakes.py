@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.findings import Cell, Findings, Table
+from regft_core.evaluate.analysis_result import Cell, Findings, Table
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.schema import StrictModel

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from regft_core.evaluate.findings import Findings, Table
+from regft_core.evaluate.analysis_result import Findings, Table
 from regft_core.kinds import find
 from regft_core.lazy import np
 

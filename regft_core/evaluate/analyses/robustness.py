@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.findings import Findings, Plot, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit, bounds
 from regft_core.lazy import np
 from regft_core.rng import derive
 from regft_core.schema import StrictModel

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
-from regft_core.evaluate.findings import RUN, Findings, Plot, Table, Unfit
+from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table, Unfit
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from regft_core.evaluate.findings import RUN, Findings
+from regft_core.evaluate.analysis_result import RUN, Findings
 from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:

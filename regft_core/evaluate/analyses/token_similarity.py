@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from regft_core.evaluate.findings import Findings, Plot, Table
+from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
 

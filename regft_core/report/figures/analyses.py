@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.patches import Patch
 
-from regft_core.evaluate.findings import RUN, Plot
+from regft_core.evaluate.analysis_result import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
 from regft_core.report.figures.panels import LOOKS, Panel, Point, lines, named
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, Sheet, columns_of, style, text_width

@@ -128,6 +128,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_readme_leads_to_a_leaderboard_and_python_reads_it(start: Path) -> None:
     quick = [line for line in lines("docs/running.md") if re.match(r"regft (check|plan)|python", line.text)]
     assert len(quick) == 4

@@ -103,9 +103,8 @@ def test_it_runs_and_runs_nothing_twice_and_git_gets_no_result(tmp_path: Path, r
     root = tmp_path / "new"
     params = yaml.safe_load((root / "params.yaml").read_text())
     params["grid"]["seeds"] = [0, 1]
-    params |= {"methods": ["majority", "vanilla"], "execution": {"executor": "serial", "device": "cpu"}}
-    params["training"] |= {"epochs": 1}
-    params["report"] = {"reference": "vanilla", "bootstrap_samples": 200}
+    params |= {"methods": ["majority", "tfidf_logistic"], "execution": {"executor": "serial", "device": "cpu"}}
+    params["report"] = {"reference": "majority", "bootstrap_samples": 200}
     (root / "params.yaml").write_text(yaml.dump(params))
     first = regft(root, "run")
     assert first.returncode == 0, first.stdout + first.stderr

@@ -56,7 +56,7 @@ def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str
     (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
     shutil.copytree(tiny_model_dir(tmp_path / "scratch", "bert"), tmp_path / "tiny")
     write_csv(tmp_path / "rows.csv", [columns, *map(row, range(48))])
-    call = ("fit", "rows.csv", "--text", "text", "--label", "label", "--model", "tiny", "--minutes", "60", *options)
+    call = ("fit", "rows.csv", "--text", "text", "--label", "label", "--model", "tiny", "--minutes", "1.5", *options)
     printed = done(tmp_path, *call)
     command = next(line for line in reversed(printed.splitlines()) if "regft predict " in line).split()
     out = command[command.index("--out") + 1]

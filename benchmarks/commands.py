@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Stage -> CPU seconds, a line each, below the project.
-SECONDS = "stages.csv"
-
 
 def run(root: Path, *command: str) -> tuple[float, str]:
     """CPU seconds (user and system, children included) and output of a command; it must succeed."""
@@ -39,7 +36,7 @@ def stages_by(script: Path, root: Path) -> None:
 
 
 def stage_with(name: Any, job: Callable[..., str]) -> None:
-    """A stage whose jobs are ``job``; its CPU seconds, with those of its workers, go to ``SECONDS``."""
+    """Compute a stage whose jobs are ``job``."""
     from regft_core.grid import compute
 
     def run_on_executor(project: Any, jobs: Any, _: Any, **keywords: Any) -> None:
@@ -49,12 +46,3 @@ def stage_with(name: Any, job: Callable[..., str]) -> None:
     failures = compute.compute(Path(), name, say=lambda line: None)
     if failures:
         raise SystemExit(f"{len(failures)} cells failed: {next(iter(failures.items()))}")
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    with open(SECONDS, "a") as file:
-        file.write(f"{name},{own.ru_utime + own.ru_stime + _children()}\n")
-
-
-def stage_seconds(root: Path) -> dict[str, float]:
-    """Stage -> CPU seconds, as ``stage_with`` wrote them."""
-    lines = (root / SECONDS).read_text().splitlines() if (root / SECONDS).exists() else []
-    return {name: float(seconds) for name, seconds in (line.split(",") for line in lines)}

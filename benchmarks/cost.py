@@ -1,7 +1,4 @@
-"""Training cost of methods relative to plain fine-tuning, all in one process, interleaved.
-
-    python benchmarks/cost.py --shape minilm --out benchmarks/cost_cpu.json          # every shipped method
-    python benchmarks/cost.py --shape bert-large --device cuda --methods hype_n tdt pats weight_mixup
+"""Training cost of methods relative to plain fine-tuning, all in one process, interleaved; ``gpu.py`` prints it.
 
 Random weights, random tokens, no padding. Every phase that takes optimiser steps is timed; phases before it
 run a single step first, so that it finds what it needs. In every round an arm and plain fine-tuning make as many
@@ -12,30 +9,21 @@ that of plain fine-tuning beside it.
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
-import os
 import random
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
-from regft_core.grid.method_table import all_methods
-from regft_core.grid.pool import KEEP_FREED_MEMORY
 from regft_core.hooks import compose, listed
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.models.devices import free_memory, take_device
+from regft_core.models.devices import free_memory
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.training_run import PhaseInputs, outcome_tensors, prepare, train
 from regft_core.schema.encoder import EncoderConfig
@@ -71,16 +59,6 @@ class Row:
     declared_forward: float
     declared_backward: float
     peak: int | None
-
-    def shown(self) -> str:
-        peak = f"{self.peak / 2**30:.2f}" if self.peak else "-"
-        passes = f"{self.forward:.2f}+{self.backward:.2f}"
-        declared = f"{self.declared_forward:.2f}+{self.declared_backward:.2f}"
-        target = TARGETS.get(self.name, "-")
-        return (
-            f"{self.name:44} {self.ratio:6.2f} {self.low:6.2f} {self.high:6.2f} {target!s:>6} "
-            f"{passes:>11} {declared:>11} {self.milliseconds:8.1f} {peak:>6}"
-        )
 
 
 def checkpoint(shape: str, folder: Path) -> ModelSource:
@@ -183,15 +161,11 @@ class Bench:
         return ready.loop
 
 
-#: What tells the time; CPU seconds with ``--cpu-seconds``.
-CLOCK = [time.perf_counter]
-
-
 def run_steps(loop: Loop, count: int, device: torch.device) -> float:
     """Seconds per optimiser step."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-    started = CLOCK[0]()
+    started = time.perf_counter()
     for _ in range(count):
         epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
         loop._step(loop.stream.steps(epoch, 1)[position])
@@ -199,7 +173,7 @@ def run_steps(loop: Loop, count: int, device: torch.device) -> float:
     loop._flush()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return (CLOCK[0]() - started) / count
+    return (time.perf_counter() - started) / count
 
 
 def memory_held(device: torch.device) -> int:
@@ -252,87 +226,3 @@ def phase_cost(phase: Phase) -> tuple[float, float]:
 
     cost = declared_cost(listed.entries(discover(), phase.regularisers))
     return cost.forward, cost.backward
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="minilm")
-    parser.add_argument("--methods", nargs="*", help="methods to time (default: all shipped ones)")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2, help="optimiser steps of each arm in a round")
-    parser.add_argument(
-        "--cpu-seconds", action="store_true", help="CPU seconds of this process, for a CPU that others use, too"
-    )
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if options.device == "cpu" and not all(name in os.environ for name in KEEP_FREED_MEMORY):
-        # As the pipeline's workers, which get these before they start.
-        os.execve(sys.executable, [sys.executable, *sys.argv], KEEP_FREED_MEMORY | os.environ)
-    os.environ.update(WORKSPACE)  # before anything is multiplied on a GPU: torch asks for it once
-    torch.set_num_threads(options.threads)
-    take_device(options.device)
-    if options.cpu_seconds:
-        CLOCK[0] = time.process_time
-    methods = all_methods(ROOT)
-    wanted = options.methods or list(methods)
-    rows: list[Row] = []
-    seen: dict[Any, str] = {}
-    failed: dict[str, str] = {}
-    print(
-        f"{'arm (phase)':44} {'ratio':>6} {'low':>6} {'high':>6} {'target':>6} {'passes':>11} {'declared':>11} "
-        f"{'ms/step':>8} {'GiB':>6}"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        source = checkpoint(options.shape, Path(folder))
-        bench = Bench(source, tokens(options.batch * 8, options.length), options.batch, options.device)
-        vanilla = bench.loop(next(iter(bench.phases(methods["vanilla"])))[1])
-        assert vanilla is not None
-        run_steps(vanilla, 2, vanilla.trainee.device)
-        for name in wanted:
-            try:
-                for phase, inputs in bench.phases(methods[name]):
-                    # Arms that differ in the number of steps, or in nothing that a step does, are timed once.
-                    step = (
-                        inputs.phase.regularisers,
-                        inputs.training.optimizer,
-                        inputs.training.dropout,
-                        inputs.pooling,
-                    )
-                    same = repr((step, sorted(inputs.handed)))
-                    label = name if phase.name == "finetune" else f"{name} ({phase.name})"
-                    if same in seen:
-                        continue
-                    seen[same] = label
-                    held = memory_held(vanilla.trainee.device)
-                    loop = bench.loop(inputs)
-                    if loop is None:
-                        continue
-                    rows.append(measure(label, phase, loop, vanilla, options.rounds, options.steps, held))
-                    print(rows[-1].shown(), flush=True)
-                    del loop
-                    gc.collect()
-            except (RegftError, NotImplementedError) as error:
-                failed[name] = str(error)
-    for name, why in failed.items():
-        print(f"{name}: not timed: {why}")
-    device = torch.device(options.device)
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {options.threads} thread(s)"
-    if options.out is not None:
-        settings = {k: v for k, v in vars(options).items() if k not in ("out", "methods")}
-        arms = {row.name: {k: v for k, v in vars(row).items() if k != "name"} for row in rows}
-        result = {
-            "settings": settings,
-            "hardware": hardware,
-            "torch": torch.__version__,
-            "arms": arms,
-            "not timed": failed,
-        }
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

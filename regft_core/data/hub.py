@@ -49,12 +49,6 @@ def is_fetched(root: Path, source: HubSource, split: str) -> bool:
     return (split_folder(root, source, split) / _SOURCE).is_file()
 
 
-def fetched_commit(root: Path, source: HubSource, split: str) -> str | None:
-    """The commit that a split on this disk is from; None where it is not."""
-    path = split_folder(root, source, split) / _SOURCE
-    return json.loads(path.read_text(encoding="utf-8"))["commit"] if path.is_file() else None
-
-
 def fetch_split(root: Path, source: HubSource, split: str, where: str) -> bool:
     """Bring a split onto this disk; whether anything was downloaded.
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from regft_core.data.hub import FOLDER, fetched_commit
 from regft_core.grid.cached import grid_rows
-from regft_core.grid.fetch import Rows, by_hand, encoder_bytes, encoder_place, free_bytes, rows_needed
+from regft_core.grid.fetch import by_hand, rows_needed
+from regft_core.grid.step_time import encoder_weights
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, listing, plural
-from regft_core.schema.tasks import HubSource
 from regft_core.settings.checks.params import moves
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.layers import all_sizes
-from regft_core.settings.papers.public_sizes import published_rows
+from regft_core.settings.papers.public_sizes import ENCODER_MILLIONS
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
-#: Bytes of a row of text on average.
-_ROW = 300
+#: Bytes of a weight in fp32.
+_WEIGHT = 4
 
 
 def describe(project: Project, command: str) -> str:
@@ -29,96 +29,74 @@ def describe(project: Project, command: str) -> str:
 
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
-    rows, present = rows_needed(project), encoder_present(project.params.model, project.root)
-    planned = grid_rows(project)
-    missing = [one for one in rows if not one.present]
-    hands = by_hand(project)
-    lines = [_grid(project, planned), "", _encoder(project, present), "data"]
-    lines += [
-        f"  {'present' if one.present else 'MISSING'}  {', '.join(one.used)}: {_source(project, one)}" for one in rows
+    rows, model = rows_needed(project), project.params.model
+    planned, present, size = grid_rows(project), encoder_present(model, project.root), encoder_bytes(project)
+    grid, mark = project.params.grid, project.params.small_scale
+    revision = f" at {model.revision[:12]}" if model.revision else ""
+    revision += " (moving: no commit is pinned)" if model.revision and moves(model.revision) else ""
+    lines = [
+        f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
+        f"{plural(len(all_sizes(project.params)), 'size')} x {plural(len(grid.seeds), 'seed')}: "
+        f"{plural(sum(row.to_train for row in planned), 'run')} to train",
+        "",
+        "encoder",
+        f"  {_mark(present)}  {model.name}{revision}" + ("" if present or not size else f", about {gigabytes(size)}"),
+        "data",
+        *(f"  {_mark(one.present)}  {', '.join(one.used)}: {one.where}" for one in rows),
     ]
-    if project.left_out:
-        out: dict[str, list[str]] = {}  # a line for each reason
-        for task, sets in project.left_out.items():
-            for judge, one in sets.items():
-                out.setdefault(one.why, []).append(f"{judge} (judges {task})")
-        lines += [f"  left out  {why}: {listing(judges)}" for why, judges in out.items()]
-    lines += ["by hand", *(f"  {text}" for text in hands)] if hands else []
-    times = [gpu_line(project, planned), estimate(project, planned).line()]
-    lines += ["", *_disk(project, planned, missing, present), *times]
-    moving = [one.where for one in rows if isinstance(one.source, HubSource) and moves(one.source.revision)]
-    if moving:
-        lines.append(f"moving: {plural(len(moving), 'split')} can change between two fetches; ood: leaves sets out")
-    mark = project.params.small_scale
+    reasons: dict[str, list[str]] = {}
+    for task, sets in project.left_out.items():
+        for name, out in sets.items():
+            reasons.setdefault(out.why, []).append(f"{name} (judges {task})")
+    lines += [f"  left out  {why}: {listing(names)}" for why, names in reasons.items()]
+    if texts := by_hand(project):
+        lines += ["by hand", *(f"  {text}" for text in texts)]
+    lines += [
+        "",
+        *_disk(project, planned, size, present),
+        gpu_line(project, planned),
+        estimate(project, planned).line(),
+    ]
     if mark is not None:
         return "\n".join([mark.mark, *lines])
-    if missing or not present:
-        what = ([] if present else ["the encoder"]) + ([plural(len(missing), "split")] if missing else [])
-        lines.append(f"missing: {' and '.join(what)}\n    -> regft fetch --preset {command}")
+    absent = sum(not one.present for one in rows)
+    missing = [*([] if present else ["the encoder"]), *([plural(absent, "split")] if absent else [])]
+    if missing:
+        lines.append(f"missing: {' and '.join(missing)}\n    -> regft fetch --preset {command}")
     else:
         lines.append(f"nothing is missing\n    -> regft preset {command}")
     return "\n".join(lines)
 
 
-def _grid(project: Project, planned: Iterable[PlanRow]) -> str:
-    grid, waiting = project.params.grid, sum(row.to_train for row in planned)
-    sizes = plural(len(all_sizes(project.params)), "size")
-    return (
-        f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
-        f"{sizes} x {plural(len(grid.seeds), 'seed')}: {plural(waiting, 'run')} to train"
-    )
+def _mark(present: bool) -> str:
+    return "present" if present else "MISSING"
 
 
-def _encoder(project: Project, present: bool) -> str:
-    model, size = project.params.model, encoder_bytes(project)
-    revision = ""
-    if model.revision:
-        revision = f" at {model.revision[:12]}{' (moving: no commit is pinned)' if moves(model.revision) else ''}"
-    shown = f", about {gigabytes(size)}" if size and not present else ""
-    return f"encoder\n  {'present' if present else 'MISSING'}  {model.name}{revision}{shown}"
+def encoder_bytes(project: Project) -> int | None:
+    """Return about how many bytes the encoder's weights have in fp32; None when nothing tells."""
+    name = project.params.model.name
+    if name in ENCODER_MILLIONS:
+        return ENCODER_MILLIONS[name] * 1_000_000 * _WEIGHT
+    layers = encoder_weights(name, project.root)
+    return None if layers is None else int(layers * 1.3 * _WEIGHT)
 
 
-def _source(project: Project, one: Rows) -> str:
-    commit = fetched_commit(project.root, one.source, one.split) if isinstance(one.source, HubSource) else None
-    return one.where + (f", fetched from {commit[:12]}" if commit else "")
+def _disk(project: Project, planned: Sequence[PlanRow], size: int | None, present: bool) -> list[str]:
+    """Return lines on disk space: what goes where, and how much is free."""
+    from huggingface_hub.constants import HF_HUB_CACHE
 
-
-def _disk(project: Project, planned: Iterable[PlanRow], missing: list[Rows], present: bool) -> list[str]:
-    """Lines on disk space: what goes where, and how much is free."""
-    size, budget = encoder_bytes(project), project.params.store.budget_gb
-    runs = members = 0
+    weights, budget = 0, project.params.store.budget_gb
     for row in planned:
-        runs += row.to_train
         phases = project.method(row.cell.method, row.cell.task).phases
-        members += row.to_train * sum(phase.members for phase in phases if phase.members > 1)
-    weights = None if size is None else size * (runs + members)
-    if weights is not None and budget is not None:
-        weights = min(weights, int(budget * 1e9))
-    counts = {
-        task.source.model_dump_json(): count
-        for task in project.tasks.values()
-        if (count := published_rows(task)) is not None
-    }
-    text = sum(counts.get(key, 0) for key in {one.source.model_dump_json() for one in missing}) * _ROW
-    places = [
-        ("the encoder", 0 if present else size, encoder_place()),
-        ("the rows", text if missing else 0, project.root / FOLDER),
-        (
-            f"weights of {plural(runs, 'run')}{f' and {members} members' if members else ''}",
-            weights,
-            store_path(project.root, project.params),
-        ),
-    ]
+        weights += row.to_train * (1 + sum(phase.members for phase in phases if phase.members > 1))
+    stored = None if size is None else min(size * weights, int((budget or 1e9) * 1e9))
+    places = [] if present else [("the encoder", size, Path(HF_HUB_CACHE))]
+    places.append((f"{weights} sets of weights", stored, store_path(project.root, project.params)))
     lines = []
     for what, need, place in places:
-        if need != 0:
-            amount, free = "not known" if need is None else f"about {gigabytes(need)}", free_bytes(place)
-            short = "  NOT ENOUGH" if need is not None and need > free else ""
-            lines.append(f"disk: {what} {amount} in {_shown(place)}, free {gigabytes(free)}{short}")
+        there = next(path for path in (place, *place.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        amount = "not known" if need is None else f"about {gigabytes(need)}"
+        short = "  NOT ENOUGH" if need is not None and need > free else ""
+        lines.append(f"disk: {what} {amount} in {os.path.relpath(place)}, free {gigabytes(free)}{short}")
     return lines
-
-
-def _shown(path: Path) -> str:
-    home = str(Path.home())
-    text = os.path.normpath(path)
-    return f"~{text.removeprefix(home)}" if text.startswith(f"{home}{os.sep}") else os.path.relpath(text)

@@ -13,6 +13,7 @@ from regft_core.data import hub
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
 from regft_core.errors import DataError, StoreError
+from regft_core.io.reading import read_json
 from regft_core.schema.tasks import HubSource
 from tests.errors import raises_code
 
@@ -50,7 +51,7 @@ def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch
     for _ in range(2):
         assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples == [Example("0", "a", None, 1)]
     assert asked == ["train"]
-    assert hub.fetched_commit(tmp_path, SOURCE, "train") == COMMIT
+    assert read_json(next(tmp_path.rglob("source.json")))["commit"] == COMMIT
     other = SOURCE.model_copy(update={"revision": "2" * 40})
     assert not hub.is_fetched(tmp_path, other, "train")  # another revision is another set of rows
     rows = next(tmp_path.rglob("rows.parquet"))

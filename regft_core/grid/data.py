@@ -21,14 +21,14 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.grid.fetch import require_named_sets
 from regft_core.grid.lengths import (
     fast_tokenizer,
+    lengths_file,
     lengths_inputs,
     measure_task,
     modes,
     up_to_date_lengths,
-    write_lengths,
 )
 from regft_core.grid.prepared import skew_warnings
-from regft_core.io.files import remove
+from regft_core.io.files import remove, write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
 from regft_core.runs.hashed_code import scope_of
@@ -156,7 +156,7 @@ def _lengths(project: Project, task: str) -> None:
     making = RowsInMaking(task, scope_of("lengths"), inputs, _prepared(project, task))
     measured = measure_task(project, task)
     making.check()
-    write_lengths(project, task, measured)
+    write_json(lengths_file(project.root, task), measured)
     print(table({task: measured}))
     for text in warnings(task, measured, modes(project)):
         print(f"warning: {text}", file=sys.stderr)

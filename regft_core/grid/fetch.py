@@ -102,13 +102,12 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     for rows in rows_needed(project):
         used = ", ".join(rows.used)
         if isinstance(rows.source, HubSource) and not rows.present:
-            fetch = partial(fetch_split, project.root, rows.source, rows.split, used)
-            missing.append((f"{used}: {rows.where}", fetch))
+            missing.append((f"{used}: {rows.where}", partial(fetch_split, project.root, rows.source, rows.split, used)))
     model = project.params.model
     if not encoder_present(model, project.root):
         revision = model.revision or ""
-        fetch = partial(hub_encoder, model.name, revision, project.root)
-        missing.append((f"encoder {model.name} at {revision}", fetch))
+        encoder = partial(hub_encoder, model.name, revision, project.root)
+        missing.append((f"encoder {model.name} at {revision}", encoder))
     problems = []
     for what, fetch in missing:
         say(f"fetching {what}")

@@ -10,7 +10,6 @@ from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.data.reading import Reading
 from regft_core.errors import DataError, ModelError, StoreError
-from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
@@ -27,8 +26,8 @@ def lengths_file(root: Path, task: str) -> Path:
     return root / "work" / "lengths" / f"{task}.json"
 
 
-def settings(project: Project, task: str) -> dict[str, Any]:
-    """Settings of the encoder that decide the token lengths of a task."""
+def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
+    """Return what decides the token lengths of a prepared task: encoder and reading, the rows and the code."""
     model = project.model(task)
     source = resolve_model(model, project.root)
     return {
@@ -38,12 +37,6 @@ def settings(project: Project, task: str) -> dict[str, Any]:
         "max_length": model.max_length,
         **asdict(Reading.of(model) or Reading()),
         "limit": longest_input(source, model),
-    }
-
-
-def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
-    """Inputs of the token lengths of a prepared task: the tokenizer, ``max_length``, the rows and the code."""
-    return settings(project, task) | {
         "content": content_of(project, task),
         "code": code_of(scope_of("lengths")).sha256,
     }
@@ -94,11 +87,6 @@ def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
     if not (project.root / "work" / "datasets" / task / "task.json").is_file():
         return None
     return up_to_date_lengths(project, task) or measure_task(project, task)
-
-
-def write_lengths(project: Project, task: str, found: dict[str, Any]) -> None:
-    """Write the token lengths of a task."""
-    write_json(lengths_file(project.root, task), found)
 
 
 def modes(project: Project) -> list[str]:

@@ -13,7 +13,8 @@ import yaml
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
 from regft_core.grid.compute import compute_only
-from regft_core.grid.lengths import measure_task, write_lengths
+from regft_core.grid.lengths import lengths_file, measure_task
+from regft_core.io.files import write_json
 from regft_core.io.reading import read_json
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
@@ -71,7 +72,7 @@ def refresh(root: Path) -> None:
     for task in grid.tasks:
         prepare_dataset(root, task, project.tasks, root / "work" / "datasets" / task)
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
-        write_lengths(project, task, measure_task(project, task))
+        write_json(lengths_file(root, task), measure_task(project, task))
 
 
 def change(root: Path, **changes: Any) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import yaml
@@ -65,36 +64,29 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
         ConfigError: the folder is in use; the file or its columns are not there. Nothing is written then.
         StoreError: the folder cannot be written.
     """
-    problems = [*_in_use(folder)]
-    task, declared = "example", None
+    problems = _in_use(folder)
+    task, size = ("example", "128") if rows is None else (rows.task_name, "full")
+    declared = (shipped.FOLDER / task_file(EXAMPLE)).read_text(encoding="utf-8")
     if rows is not None:
-        task = rows.task_name
         declared, wrong = declare(rows)
         problems += wrong
     if problems:
         raise ConfigError(problems)
-    size = "128" if rows is None else "full"
     files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
     files["params.yaml"] = params_text(files["params.yaml"], task, own=rows is not None, model=model)
     files["README.md"] = README.format(name=folder.resolve().name, version=__version__, task=task, size=size)
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
     git, said = _git(folder)
     files[".dvc/config"] = "[core]\n    analytics = false\n" + ("" if git else "    no_scm = true\n")
-    example = (shipped.FOLDER / task_file(EXAMPLE)).read_text(encoding="utf-8")
-    files[task_file(task)] = example if declared is None else declared
+    files[task_file(task)] = declared
     with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".regft-init-") as beside:
-            for name, text in files.items():
-                (Path(beside) / name).parent.mkdir(parents=True, exist_ok=True)
-                write_text(Path(beside) / name, text)
-            (Path(beside) / "data" / task).mkdir(parents=True)
-            if rows is not None:
-                shutil.copyfile(rows.file, Path(beside) / "data" / task / rows.file.name)
-            else:
-                (Path(beside) / "data" / task).rmdir()
-            for entry in sorted(os.listdir(beside)):
-                os.rename(Path(beside) / entry, folder / entry)
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            write_text(folder / name, text)
+        if rows is not None:
+            (folder / "data" / task).mkdir()
+            shutil.copyfile(rows.file, folder / "data" / task / rows.file.name)
     return said
 
 
@@ -135,19 +127,21 @@ def params_text(template: str, task: str, *, own: bool, model: str) -> str:
     return template
 
 
-def declare(asked: Asked) -> tuple[str | None, list[Problem]]:
-    """The YAML of a task that reads these rows; or the errors in them."""
-    where, problems, task = str(asked.file), list[Problem](), asked.task_name
+def declare(asked: Asked) -> tuple[str, list[Problem]]:
+    """Return the YAML of a task that reads these rows, and the errors in them."""
+    task = asked.task_name
+    rows, problems = read_own(asked)
     if task in names(Path(), TASKS):
         hint = "rename the file: the task gets its name"
-        problems.append(Problem("name-taken", where, 0, "", f"there is a task '{task}' already", hint))
-    rows, wrong = read_own(asked)
-    if rows is None or problems or wrong:
-        return None, [*problems, *wrong]
+        problems.append(asked.problem("name-taken", "", f"there is a task '{task}' already", hint))
+    if rows is None:
+        return "", problems
     head = (
         f"# {rows.why}.\n"
         f"# Rows of data/{task}. `folds`: all rows train and judge in turn, so a seed is one fold of one repeat.\n"
         "# `columns: {group: ...}` keeps rows of one author or product together.\n"
     )
     data = rows.task(asked, f"{task}/{asked.file.name}", {"folds": 5, "repeats": 2})
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110), []
+    return head + yaml.safe_dump(
+        data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
+    ), problems

@@ -15,7 +15,7 @@ from regft_core.grid.jobs import Planner
 from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from tests.grid.conftest import bits, plan, reproduce, scores, tree
-from tests.runs.conftest import SIZE, TASK, change, edit_method, job
+from tests.runs.conftest import SIZE, TASK, change, job
 
 
 def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:
@@ -111,14 +111,3 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
     trained.clear()
     assert reproduce(root) == {}
     assert trained == [("finetune", 1), ("finetune", 0), ("finetune", 1)]  # the trial, then the runs
-
-
-def test_an_edit_recomputes_the_trials_of_that_method_only(
-    tuned: Callable[..., Path], trained: list[tuple[str, int]]
-) -> None:
-    root = tuned("vanilla", "hype_n")
-    reproduce(root)
-    trained.clear()
-    edit_method(root, "hype_n", "1.0e-5", "1.0e-4")
-    reproduce(root)
-    assert Counter(trained) == {("finetune", 0): 3, ("finetune", 1): 3}

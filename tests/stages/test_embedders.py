@@ -106,6 +106,6 @@ def test_methods_that_cannot_read_windows_are_refused_by_name(project: Path, tmp
     shutil.copytree(project, copy, ignore=shutil.ignore_patterns("work", ".regft"))
     params = (copy / "params.yaml").read_text().replace("- lora", "- freelb")
     (copy / "params.yaml").write_text(params)
-    done = stage(copy, "config")
+    done = stage(copy, "check")
     assert done.returncode != 0
     assert "'freelb' does not run with model.windows" in done.stderr + done.stdout

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,33 +13,11 @@ from regft_core.errors import DataError, ModelError
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
 from tests.errors import raises_code
-from tests.small_project import build, stage, write_csv
-from tests.stages.conftest import LONG
-
-SCRIPT = """
-import json, sys
-from transformers import pipeline
-serve = pipeline("text-classification", model=sys.argv[1], truncation=True, top_k=None)
-print(json.dumps({row["label"]: row["score"] for row in serve([sys.argv[2]])[0]}))
-assert "regft_core" not in sys.modules
-"""
+from tests.small_project import stage, write_csv
 
 
 def card_of(directory: Path) -> str:
     return (directory / "README.md").read_text(encoding="utf-8")
-
-
-def test_a_text_of_800_words_gets_the_score_that_was_recorded(
-    trained: Path, exported: dict[tuple[str, str], Path]
-) -> None:
-    folder = exported["vanilla", "reviews"]
-    command = [sys.executable, "-c", SCRIPT, str(folder), LONG]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    predictions = trained / "work" / "evaluate" / "vanilla" / "reviews" / "16" / "predictions" / "seed-1" / "dev.jsonl"
-    last = json.loads(predictions.read_text().splitlines()[-1])
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [found["bad"], found["good"]] == pytest.approx(last["scores"], abs=1e-5)
 
 
 def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dict[tuple[str, str], Path]) -> None:
@@ -98,23 +74,6 @@ def test_what_is_trained_but_not_reported_or_evaluated_has_a_card_without_interv
     shutil.rmtree(root / "work" / "finetune")
     with raises_code(DataError, "file-missing", "(stage finetune)"):
         export(job)
-
-
-def test_a_folded_method_is_exported_as_it_was_scored(tmp_path: Path) -> None:
-    """Weight mixup trains views of the weights; the directory holds the plain ones."""
-    from regft_core.api import load
-
-    root = build(tmp_path / "mixed", methods=["vanilla", "weight_mixup"], grid={"seeds": [0]})
-    load(root).run("weight_mixup", "reviews")
-    folder = export(Job(str(root), "weight_mixup", "reviews", "16", 0))
-    dev = (root / "data" / "dev.csv").read_text().splitlines()[1].split(",")[0]
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), dev], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    path = root / "work" / "evaluate" / "weight_mixup" / "reviews" / "16" / "predictions" / "seed-0" / "dev.jsonl"
-    expected = json.loads(path.read_text().splitlines()[0])["scores"]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert [found["bad"], found["good"]] == pytest.approx(expected, abs=1e-5)
-    assert "Phases before" in card_of(folder)
 
 
 def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: Path, tmp_path: Path) -> None:

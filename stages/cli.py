@@ -69,7 +69,7 @@ def commands() -> list[str]:
 def first_line(name: str) -> str:
     """Return what a command is, in one line: the first one of its file."""
     text = (FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0].rstrip(".").replace(" (not a DVC stage)", "")
+    return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0].rstrip(".")
 
 
 def usage() -> str:

@@ -1,4 +1,4 @@
-"""Write one fine-tuned run as a directory that predicts: Hugging Face's, where there is a model (not a DVC stage).
+"""Write one fine-tuned run as a directory that predicts: Hugging Face's, where there is a model.
 
 regft export --method hype_n --task sst2 --size 300 --seed 0
 regft export --method hype_n --task sst2 --size 300 --seed 0 --accuracy 0.95

@@ -1,4 +1,4 @@
-"""Bring data and encoders onto this disk, at their pinned revisions (not a DVC stage).
+"""Bring data and encoders onto this disk, at their pinned revisions.
 
 regft fetch                          what params.yaml needs
 regft fetch --preset hype_table3     what a preset needs; --set as for `regft preset`

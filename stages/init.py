@@ -1,4 +1,4 @@
-"""Make a new project: params.yaml, the pipeline, one task (not a DVC stage).
+"""Make a new project: params.yaml, the pipeline, one task.
 
 regft init my-project
 regft init reviews --task reviews.csv --text review --label verdict

@@ -1,4 +1,4 @@
-"""Pick the rows of an unlabelled file that are worth labelling next (not a DVC stage).
+"""Pick the rows of an unlabelled file that are worth labelling next.
 
 regft pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
 """

@@ -1,4 +1,4 @@
-"""Predict new texts, of a file or of standard input, with an exported model (not a DVC stage).
+"""Predict new texts, of a file or of standard input, with an exported model.
 
 regft predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
 echo "a fine film" | regft predict --model exports/hype_n-sst2-300-seed-0 --data - --format text

@@ -1,4 +1,4 @@
-"""Run a preset in a folder of its own (not a DVC stage): params.yaml and work/ are left alone.
+"""Run a preset in a folder of its own: params.yaml and work/ are left alone.
 
 regft preset                             list the presets
 regft preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing

@@ -1,4 +1,4 @@
-"""Run what is out of date, and show the leaderboard (not a DVC stage: it runs `dvc repro`).
+"""Run what is out of date with `dvc repro`, and show the leaderboard.
 
 regft run
 """

@@ -1,4 +1,4 @@
-"""Answer texts over HTTP with an exported model (not a DVC stage).
+"""Answer texts over HTTP with an exported model.
 
 regft serve exports/hype_n-sst2-300-seed-0
 curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"rows": [{"sentence": "a fine film"}]}'

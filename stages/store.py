@@ -1,4 +1,4 @@
-"""Look after the run store (not a DVC stage).
+"""Look after the run store.
 
 regft store verify
 regft store prune

@@ -1,4 +1,4 @@
-"""Predict a benchmark's unlabelled test splits with one finished run (not a DVC stage).
+"""Predict a benchmark's unlabelled test splits with one finished run.
 
 regft submission --method hype_n --task sst2 --size full --seed 0
 """

@@ -1,4 +1,4 @@
-"""Bring MLflow's database up to date with what was run (not a DVC stage).
+"""Bring MLflow's database up to date with what was run.
 
 regft sync
 """

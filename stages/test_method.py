@@ -1,4 +1,4 @@
-"""Try the contract of one regulariser, your own or a shipped one (not a DVC stage).
+"""Try the contract of one regulariser, your own or a shipped one.
 
 regft test-method smooth_logits
 """

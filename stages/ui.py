@@ -1,4 +1,4 @@
-"""Show finished runs in MLflow's page on this machine (not a DVC stage).
+"""Show finished runs in MLflow's page on this machine.
 
 regft ui
 regft ui --port 5001

@@ -1,4 +1,4 @@
-"""Say which version of regft, Python and the packages that compute are installed (not a DVC stage).
+"""Say which version of regft, Python and the packages that compute are installed.
 
 regft version
 regft version --json

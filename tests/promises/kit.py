@@ -70,8 +70,8 @@ def regft(root: Path, *arguments: str, **variables: str) -> subprocess.Completed
 
 
 def done(root: Path, *arguments: str) -> str:
-    """What a command that must succeed prints; those that call DVC have a process of their own."""
-    process = (regft if arguments[0] in ("fit", "preset", "run") else stage)(root, *arguments)
+    """What a command that must succeed prints; those that call DVC or open a database have a process of their own."""
+    process = (regft if arguments[0] in ("fit", "preset", "run", "sync") else stage)(root, *arguments)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout + process.stderr
 

@@ -98,5 +98,6 @@ def _disk(project: Project, planned: Sequence[PlanRow], size: int | None, presen
         free = shutil.disk_usage(there).free
         amount = "not known" if need is None else f"about {gigabytes(need)}"
         short = "  NOT ENOUGH" if need is not None and need > free else ""
-        lines.append(f"disk: {what} {amount} in {os.path.relpath(place)}, free {gigabytes(free)}{short}")
+        shown = os.path.normpath(place).replace(str(Path.home()), "~", 1)
+        lines.append(f"disk: {what} {amount} in {shown}, free {gigabytes(free)}{short}")
     return lines

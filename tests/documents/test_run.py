@@ -129,13 +129,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_readme_leads_to_a_leaderboard_and_python_reads_it(start: Path) -> None:
-    quick = [line for line in lines("docs/running.md") if re.match(r"regft (check|plan)|python", line.text)]
-    assert len(quick) == 4
-    walk(start / "reviews", quick)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in RUN if lines(page)])
 def test_a_page_runs(page: str, start: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"

@@ -68,8 +68,7 @@ def shrink_task(root: Path, name: str) -> None:
 def refresh(root: Path) -> None:
     """Rows, subsamples and lengths, without a look at what is there."""
     project = open_project(root)
-    grid = project.params.grid
-    for task in grid.tasks:
+    for task in (grid := project.params.grid).tasks:
         prepare_dataset(root, task, project.tasks, root / "work" / "datasets" / task)
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
         write_json(lengths_file(root, task), measure_task(project, task))

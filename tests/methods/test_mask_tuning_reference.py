@@ -161,7 +161,9 @@ def test_separate_models_are_trained_by_their_own_losses() -> None:
     alone, both = (stepped({"coupling": "separate", "alpha": alpha}) for alpha in (1.0, 0.5))
     assert not alone[f"roberta.{INSIDE}"].any()
     assert torch.allclose(both[name], 0.5 * alone[name], rtol=1e-4, atol=1e-8)
+    assert not run.method.second.encoder.training  # as it was loaded
     run.train()
+    assert run.method.second.encoder.training
     moved = {n for n, p in run.trainee.named_trainable() if not torch.equal(p, before[n])}
     assert {f"roberta.{INSIDE}", name, "attached.mask_tuning.head.dense.weight"} <= moved
 

@@ -51,8 +51,8 @@ def read_tokenizer(directory: Path, where: str) -> Any:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
             "slow-tokenizer",
-            f"{where}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json), which says from which "
-            "text a token came\n    -> convert it with transformers and save it beside the weights",
+            f"{where}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)\n"
+            "    -> convert it with transformers and save it beside the weights",
         )
     if tokenizer.pad_token_id is None:
         raise ModelError(
@@ -191,8 +191,7 @@ def _mask_classifier(
         draw_parameters([head], config, head_seed, keep=[embedding.weight])
     model = MaskClassifier(language_model, head, pretrained=not new).eval()
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
-    named = model.named_parameters()
-    own = tuple(name for name, parameter in named if id(parameter) not in encoder)
+    own = tuple(name for name, parameter in model.named_parameters() if id(parameter) not in encoder)
     setattr(model, NEW_PARAMETERS, own if new else ())
     return model
 
@@ -280,8 +279,7 @@ def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
         names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
     except ValueError as error:
         raise ModelError("too-few-labels", str(error)) from error
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: index for index, name in enumerate(names)}
+    config.id2label, config.label2id = dict(enumerate(names)), {name: index for index, name in enumerate(names)}
 
 
 def _from_pretrained(

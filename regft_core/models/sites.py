@@ -15,11 +15,9 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from regft_core.errors import ModelError
-from regft_core.models.architectures import Architecture, LayerStack, architecture_of, dropout_fields
+from regft_core.models.architectures import Architecture, LayerStack, architecture_of
 from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.masks import prepared_masks
-
-__all__ = ["EmbeddingSite", "LayerSite", "SiteHooks", "Sites", "classify", "dropout_fields", "find_sites"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +84,7 @@ class Sites:
     def layer_numbers(self, option: str, given: Literal["all"] | Sequence[int]) -> list[int]:
         """Sorted indices of layers, of which negative ones count from the top.
 
-        Raises:
-            ModelError: the model has no such layer; ``option`` says where it was given.
+        Raises ModelError, which says by ``option`` where they were given, where the model has no such layer.
         """
         count = len(self.layers)
         chosen = range(count) if given == "all" else [i + count if i < 0 else i for i in given]
@@ -119,7 +116,6 @@ def find_sites(model: Any) -> Sites:
     prefixes = tuple(dict.fromkeys(site.name + "." for site in layers))
     norms = frozenset(_norm_parameters(model))
     head = getattr(model, NEW_PARAMETERS, None) or tuple(n for n in names if n.startswith(architecture.head))
-    inside = [name for name in names if name.startswith(prefixes)]
     embeddings = tuple("." + name for name in architecture.layer_embeddings)
     return Sites(
         architecture=architecture.name,
@@ -127,7 +123,7 @@ def find_sites(model: Any) -> Sites:
         embedding_layers=tuple(embedding_layers),
         word_embedding=model.get_input_embeddings(),
         mixable=_mixable(model, architecture, prefixes, head),
-        perturbable=tuple(n for n in inside if n not in norms and not n.endswith(embeddings or ("\0",))),
+        perturbable=tuple(n for n in names if n.startswith(prefixes) and n not in norms and not n.endswith(embeddings)),
         head=tuple(head),
         token_types=takes_token_types(model),
         layer_norms=norms,
@@ -223,19 +219,11 @@ class SiteHooks:
 
     def remove(self) -> None:
         """Take all hooks off the model; calling it again does nothing."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        while self._handles:
+            self._handles.pop().remove()
 
     def _entry(self, function: TensorHook, layers: Iterable[int] | None, always: bool) -> _Registered:
-        chosen = None if layers is None else frozenset(layers)
-        count = len(self._sites.layers)
-        if chosen is not None and not chosen <= frozenset(range(count)):
-            raise ModelError(
-                "layer-out-of-range",
-                f"layers {sorted(chosen)}: this {self._sites.architecture} has layers 0 to {count - 1}\n"
-                "    -> name layers of that range",
-            )
+        chosen = None if layers is None else frozenset(self._sites.layer_numbers("layers", list(layers)))
         return _Registered(function, chosen, always)
 
     def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite) -> torch.Tensor:
@@ -281,15 +269,14 @@ class SiteHooks:
         return hook
 
     def _on_residual(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
             if not self._after:
-                return None
+                return
             site = own[(self._calls.get(id(layer), 1) - 1) % len(own)]
             stream = args[0]
             # The layer adds this very tensor to the feed-forward output later, so the change is made in place.
             # The functions get a copy: what they keep for the backward pass must not change under them.
             stream.copy_(self._apply(self._after, stream.clone(), site))
-            return None
 
         return hook
 
@@ -312,8 +299,8 @@ def classify(
     if not takes_token_types(model):
         inputs.pop("token_type_ids", None)
     kept: list[torch.Tensor] = []
-    hook = (lambda _module, _args, output: kept.append(output[0])) if need_hidden else None
-    handle = model.base_model.register_forward_hook(hook) if hook is not None else None
+    base = model.base_model
+    handle = base.register_forward_hook(lambda _m, _args, output: kept.append(output[0])) if need_hidden else None
     try:
         with prepared_masks(model, padded):
             logits = model(**inputs).logits
@@ -338,11 +325,8 @@ def _calls(model: Any, architecture: Architecture, stack: LayerStack) -> list[tu
 
 
 def _mixable(model: Any, architecture: Architecture, prefixes: tuple[str, ...], head: Iterable[str]) -> tuple[str, ...]:
-    base = model.base_model_prefix
-    outside = [f"{base}.{name}" for name in architecture.projections]
-    if architecture.pooler:
-        outside.append(f"{base}.{architecture.pooler}")
-    outside += architecture.pretrained_head
+    inside = [*architecture.projections, *filter(None, [architecture.pooler])]
+    outside = [*(f"{model.base_model_prefix}.{name}" for name in inside), *architecture.pretrained_head]
     raw = tuple("." + name for name in architecture.raw_matrices)
     linear = {
         f"{name}.weight"

@@ -42,7 +42,8 @@ def parameter_groups(
         (0, training.weight_decay, training.learning_rate): {},
         (0, 0.0, training.learning_rate): {},
     }
-    order = {id(group): place for place, group in enumerate(_unique(taken.values()), start=1)}
+    unique = {id(group): group for group in taken.values()}
+    order = {number: place for place, number in enumerate(unique, start=1)}
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
             continue
@@ -59,10 +60,6 @@ def parameter_groups(
         for (_, decay, rate), members in sorted(found.items(), key=lambda item: item[0][0])
         if members
     ]
-
-
-def _unique(groups: Iterable[ParameterGroup]) -> list[ParameterGroup]:
-    return list({id(group): group for group in groups}.values())
 
 
 def build_optimizer(groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:

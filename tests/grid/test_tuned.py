@@ -98,10 +98,10 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
     root = tuned("vanilla", "hype_n")
     original = run_job.try_values
 
-    def failing(job: Any, **options: Any) -> Any:
+    def failing(job: Any, *project: Any, **options: Any) -> Any:
         if (job.method, job.seed, job.trial) == ("vanilla", 1, 0):
             raise OSError("the disk is gone")
-        return original(job, **options)
+        return original(job, *project, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(run_job, "try_values", failing)

@@ -30,7 +30,7 @@ from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
-from regft_core.settings.checks.compositions import composition_errors
+from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import TASKS, task_file
 from regft_core.settings.grid import Cell

@@ -35,7 +35,7 @@ from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.method_sources import settings
-from regft_core.settings.papers.contamination import read_contamination, to_json
+from regft_core.settings.papers.contamination import read_contamination
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 
@@ -214,7 +214,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
             name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
         },
         "evaluations": evaluations(project, project.methods),
-        "contamination": to_json(read_contamination(project.root)),
+        "contamination": read_contamination(project.root).model_dump(mode="json"),
         "published": {
             name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published
         },

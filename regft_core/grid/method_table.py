@@ -14,14 +14,13 @@ from typing import Any
 import yaml
 from pydantic_core import to_jsonable_python
 
-from regft_core.grid.released_code import COMMITS
-from regft_core.hooks import compose, listed, ownership
+from regft_core.hooks import compose, listed
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
 from regft_core.schema.method import Method
 from regft_core.settings.files import METHODS, names
-from regft_core.settings.matched_compute import method_factor
+from regft_core.settings.matched_compute import incomparable, method_factor
 from regft_core.settings.method_sources import Setting, settings
 from regft_core.settings.project import Project
 
@@ -46,6 +45,40 @@ TOUCHES = {
     "export": "exported weights",
 }
 
+#: At which commit the released code was read that sources cite; their line numbers are of these commits.
+COMMITS = {
+    "HobbitLong/SupContrast": "66a8fe5",
+    "SALT-NLP/MixText": "f17198d",
+    "Sai-Ashish/Attention_guided_weight_mixup_BLO": "7aa6a27",
+    "SamsungLabs/ASAM": "f156a68",
+    "Sanyuan-Chen/RecAdam": "505ba3c",
+    "Yuanhy1997/HyPe": "196efd5",
+    "ZhangHaojie077/DPS": "b8e41a8",
+    "alibaba/AliceMind": "a6d5afe",
+    "allenai/dont-stop-pretraining": "266269f",
+    "asappresearch/revisit-bert-finetuning": "0aa4f4e",
+    "benzakenelad/BitFit": "7ead19a",
+    "bloodwass/mixout": "18f377d",
+    "cliang1453/SAGE": "87cefb1",
+    "dinghanshen/Cutoff": "4978563",
+    "dropreg/R-Drop": "9dcc830",
+    "facebookresearch/fairseq": "3d262bb",
+    "google-research/electra": "8a46635",
+    "google-research/sam": "dae9904",
+    "holyseven/TransferLearningClassification": "1426356",
+    "huggingface/peft": "5d602fd",
+    "huggingface/setfit": "0f8e322",
+    "lemon0830/TDT": "51eb118",
+    "leopard-ai/betty": "cb6221f",
+    "mlfoundations/model-soups": "d5398f1",
+    "mlfoundations/wise-ft": "58b7a4b",
+    "namisan/mt-dnn": "3228e7c",
+    "princeton-nlp/LM-BFF": "c282f52",
+    "timgaripov/swa": "411b2fc",
+    "uds-lsv/bert-stable-fine-tuning": "3cf27e8",
+    "zhuchen03/FreeLB": "eb23701",
+}
+
 
 @dataclass(frozen=True)
 class Line:
@@ -61,7 +94,6 @@ class Line:
     variants: str
     controls: str
     combined: str
-    not_with: str
     settings: tuple[Setting, ...]
 
 
@@ -107,8 +139,8 @@ def _line(project: Project, method: Method, registry: Mapping[str, type[Regulari
     entries = [
         entry for phase in method.phases for entry in listed.active(listed.entries(registry, phase.regularisers))
     ]
-    other_rows = any(phase.data.task is not None or phase.data.size is not None for phase in method.phases)
-    factor = None if other_rows else method_factor(method, project.params.training, registry)
+    training = project.params.training
+    factor = None if incomparable(method, training, registry) else method_factor(method, training, registry)
     return Line(
         method.name,
         method.config.description,
@@ -120,7 +152,6 @@ def _line(project: Project, method: Method, registry: Mapping[str, type[Regulari
         _naming(project, "variant_of", method.name),
         ", ".join(controls),
         _naming(project, "combines", method.name),
-        _not_with(method, registry),
         tuple(settings(method, registry)),
     )
 
@@ -137,56 +168,6 @@ def touched(entries: Sequence[listed.Entry]) -> list[str]:
             own.remove("prepare")
         found |= {TOUCHES[hook] for hook in own}
     return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
-
-
-def _not_with(method: Method, registry: Mapping[str, type[Regulariser]]) -> str:
-    """What no phase of a method can have beside it; phases are named where they differ."""
-    found = {
-        phase.name: "; ".join(exclusive(listed.active(listed.entries(registry, phase.regularisers))))
-        for phase in method.phases
-    }
-    if len(set(found.values())) == 1:
-        return found[method.finetune.name]
-    return " | ".join(f"{name}: {text}" for name, text in found.items() if text)
-
-
-def exclusive(entries: Sequence[listed.Entry]) -> list[str]:
-    """What the rules of composition (``hooks.compose``) refuse in one phase beside these regularisers."""
-    declared = [entry.declares for entry in entries]
-    if any(declares.owns_prediction for declares in declared):
-        return ["anything else"]
-    owned = []
-    if any(declares.program for declares in declared):
-        owned.append("another step program or added loss")
-    elif any(declares.adds_terms for declares in declared):
-        owned.append("a step program")
-    if any(map(ownership.transforms_loss, entries)):
-        owned.append("another task loss")
-    if any(declares.program and not declares.trains_on_task for declares in declared):
-        owned.append("what transforms the task loss")
-    if any(declares.virtual_step for declares in declared):
-        owned.append("what changes the update of the weights")
-    if any(declares.owns_weights for declares in declared):
-        owned.append("another weight view")
-    if any(declares.optimizer for declares in declared):
-        owned.append("another optimiser")
-    if any(declares.freezes_encoder for declares in declared):
-        owned.append("what works on trained encoder weights")
-    elif any(map(ownership.works_on_encoder, entries)):
-        owned.append("a frozen encoder")
-    if any(map(ownership.solves_head, entries)):
-        owned.append("a view of the head")
-    elif any(map(ownership.views_head, entries)):
-        owned.append("a solved head")
-    if any(declares.moves_tokens for declares in declared):
-        owned.append("what reads hidden states by position")
-    elif any(declares.reads_positions for declares in declared):
-        owned.append("virtual tokens that move the text")
-    if any(declares.answers_at_mask for declares in declared):
-        owned.append("what needs another head")
-    elif any(declares.says.refused_at_mask for declares in declared):
-        owned.append("answers at a mask")
-    return owned
 
 
 def _settings(method: Method) -> str:
@@ -206,7 +187,6 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
         facts += [f"has variants: {line.variants}"] if line.variants else []
         facts += [f"controls: {line.controls}"] if line.controls else []
         facts += [f"combined in: {line.combined}"] if line.combined else []
-        facts += [f"not with: {line.not_with}"] if line.not_with else []
         facts += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))

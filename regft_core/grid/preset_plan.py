@@ -13,7 +13,7 @@ from regft_core.grid.step_time import encoder_weights
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, listing, plural
-from regft_core.settings.checks.params import moves
+from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.layers import all_sizes
 from regft_core.settings.papers.public_sizes import ENCODER_MILLIONS

@@ -1,1 +1,1 @@
-"""What a method implements: the hooks, what they are given, the rules of composition, the registry."""
+"""The hooks that a method implements, what they are given, the rules of composition, the registry."""

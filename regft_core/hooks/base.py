@@ -120,7 +120,7 @@ class Regulariser:
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        """What the method does under these options; a field that is left out is that of plain fine-tuning."""
+        """Return what the method does under these options; a field that is left out is that of plain fine-tuning."""
         return Declares()
 
     @classmethod
@@ -204,7 +204,7 @@ class Regulariser:
         raise NotImplementedError(f"{self.name} does not own the step program")
 
     def terms(self, step: Step, main: MainPass) -> Tensor | None:
-        """What is added to the loss of the plain pass: a scalar with its weight; None adds nothing.
+        """Return what is added to the loss of the plain pass: a scalar with its weight; None adds nothing.
 
         May run further passes (``step.forward`` with a draw of its own) and take gradients
         (``step.gradients``).

@@ -1,4 +1,4 @@
-"""What is wrong with a regulariser's class by itself: names of hooks, how they are called, what it declares.
+"""Faults of a regulariser's class by itself: names of hooks, how they are called, what it declares.
 
 A misspelled hook would never be called, and the method would train as plain fine-tuning without a word.
 """
@@ -152,7 +152,7 @@ def _declared(cls: type[Regulariser]) -> Iterator[Fault]:
 
 
 def _hooks_declared(cls: type[Regulariser], declared: list[Declares]) -> Iterator[Fault]:
-    """What is declared and not implemented, and what is implemented and declared under no options."""
+    """Find what is declared and not implemented, and what is implemented and declared under no options."""
     for name, hooks in _NEEDED:
         if any(getattr(one, name) for one in declared) and not any(implements(cls, hook) for hook in hooks):
             lacks = " or ".join(hooks)

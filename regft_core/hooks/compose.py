@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.listed import Entry, active, entries
@@ -25,35 +24,6 @@ from regft_core.schema.training import TrainingConfig
 PRECISION_EPSILON = {"fp32": 2.0**-24, "bf16": 2.0**-9, "fp16": 2.0**-12, "tf32": 2.0**-12}
 
 
-def _dropout_side(side: str, stack: Sequence[Entry], declared: Any) -> tuple[Any, list[str]]:
-    """Negotiate one kind of dropout; ``declared`` is the method YAML's own value or None."""
-    problems: list[str] = []
-    value, owner = declared, "training.dropout"
-    for entry in stack:
-        wish = getattr(entry.declares.dropout, side)
-        if not isinstance(wish, int | float) or isinstance(wish, bool):
-            continue
-        if value is None:
-            value, owner = float(wish), entry.name
-        elif value != wish:
-            given = "keeps the checkpoint's value" if value == "keep" else f"sets it to {value}"
-            problems.append(f"{side} dropout: '{entry.name}' needs {wish} but {owner} {given}; make the two agree")
-    for entry in active(stack):
-        if getattr(entry.declares.dropout, side) == "on" and value == 0.0:
-            problems.append(f"{side} dropout: '{entry.name}' needs it on but {owner} sets it to 0; make the two agree")
-    return value, problems
-
-
-def _shared_dropout_problems(side: str, stack: Sequence[Entry]) -> list[str]:
-    """Regularisers that need dropout, where nobody in the phase sets it and the shared protocol switches it off."""
-    return [
-        f"{side} dropout: '{entry.name}' needs it on but the shared training.dropout.{side} of params.yaml is 0; give "
-        f"the phase its own, for instance training: {{dropout: {{{side}: 0.1}}}}, or raise the shared one"
-        for entry in active(stack)
-        if getattr(entry.declares.dropout, side) == "on"
-    ]
-
-
 def negotiate_dropout(
     stack: Sequence[Entry], settled: DropoutConfig, declared: DropoutConfig | None
 ) -> tuple[DropoutConfig, list[str]]:
@@ -63,16 +33,24 @@ def negotiate_dropout(
     does the shared protocol's value (``settled``) fill what nobody asked for. A wish for dropout that is on is
     compared with that, too.
     """
-    explicit = declared.model_fields_set if declared is not None else set()
-    found, problems = {}, []
+    values, problems = {}, []
     for side in ("hidden", "attention"):
-        own = getattr(declared, side) if declared is not None and side in explicit else None
-        value, wrong = _dropout_side(side, stack, own)
-        found[side] = getattr(settled, side) if value is None else value
-        problems += wrong
-        if value is None and found[side] == 0.0:
-            problems += _shared_dropout_problems(side, stack)
-    return DropoutConfig(**found), problems
+        wishes = [(entry.name, getattr(entry.declares.dropout, side)) for entry in stack]
+        asked = [(name, float(wish)) for name, wish in wishes if isinstance(wish, int | float)]
+        if declared is not None and side in declared.model_fields_set:
+            asked.insert(0, ("training.dropout", getattr(declared, side)))
+        shared = f"the shared training.dropout.{side} of params.yaml"
+        owner, value = asked[0] if asked else (shared, getattr(settled, side))
+        for name, wish in asked[1:]:
+            if wish != value:
+                given = "keeps the checkpoint's value" if value == "keep" else f"sets it to {value}"
+                problems.append(f"{side} dropout: '{name}' needs {wish} but {owner} {given}; make the two agree")
+        for name in [entry.name for entry in active(stack) if getattr(entry.declares.dropout, side) == "on"]:
+            if value == 0.0:
+                hint = f"make the two agree, for instance training: {{dropout: {{{side}: 0.1}}}} in the phase"
+                problems.append(f"{side} dropout: '{name}' needs it on but {owner} sets it to 0; {hint}")
+        values[side] = value
+    return DropoutConfig(**values), problems
 
 
 def randomness_problems(stack: Sequence[Entry], dropout: DropoutConfig) -> tuple[list[str], list[str]]:

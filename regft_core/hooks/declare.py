@@ -1,4 +1,4 @@
-"""What a method declares and may ask of its phase, and the plain values of hooks; nothing here imports torch."""
+"""Declarations of a method, questions to its phase, and the plain values of hooks; nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Edit = Literal["weights", "structure"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a phase of a run before its model is built.
+    """Facts of a phase of a run before its model is built.
 
     Attributes:
         kind: a file of ``regft_core/kinds``.
@@ -100,7 +100,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class DropoutWish:
-    """What a regulariser needs of dropout: a probability, at least some randomness, or nothing.
+    """Needs of a regulariser for dropout: a probability, at least some randomness, or nothing.
 
     ``hidden`` and ``attention`` are a probability to set, ``"on"`` (must not be 0) or None
     (indifferent). With ``either``, two passes must differ: one of the two is not 0, or another
@@ -114,7 +114,7 @@ class DropoutWish:
 
 @dataclass(frozen=True)
 class Declares:
-    """What a regulariser does to its phase under given options; the defaults are those of plain fine-tuning.
+    """Effects of a regulariser on its phase under given options; the defaults are those of plain fine-tuning.
 
     Attributes:
         active: False at strength 0: the phase is then plain fine-tuning, bit for bit.
@@ -214,7 +214,7 @@ class ParameterGroup:
 
 @dataclass(frozen=True)
 class Handed:
-    """What an earlier phase left: its key, its method state and, where they are needed, its weights.
+    """Result of an earlier phase: its key, its method state and, where they are needed, its weights.
 
     The names in ``state`` are those that the phase's regularisers gave in ``hand``, with their
     regulariser's name in front: ``fisher.mask/bert.encoder...``.
@@ -268,19 +268,19 @@ class Diagnostics:
 
 
 def takes_no_steps(phase: Phase) -> list[str]:
-    """What to change in a phase whose result is fitted, so that a step would spoil it."""
+    """Say what to change in a phase whose result is fitted, so that a step would spoil it."""
     if phase.training.epochs == 0:
         return []
     return ["it is fitted and takes no steps; give its phase 'training: {epochs: 0}'"]
 
 
 def reads_labels(phase: Phase) -> list[str]:
-    """What to change in a phase that hides the labels from a regulariser that learns them."""
+    """Say what to change in a phase that hides the labels from a regulariser that learns them."""
     return [] if phase.data.labels else ["it learns from labels; remove 'labels: false' from the data of its phase"]
 
 
 def is_last(phase: Phase) -> list[str]:
-    """What to change where something that only evaluation asks for is in an earlier phase."""
+    """Say what to change where something that only evaluation asks for is in an earlier phase."""
     if phase.name == FINETUNE:
         return []
     return [f"nobody asks for its answers after the phase '{phase.name}'; move it to the phase 'finetune'"]

@@ -21,8 +21,7 @@ from regft_core.names import plural
 from regft_core.report.formatting import interval, number, score, unit
 from regft_core.report.model import AcrossTasks, Average, AverageLine, Block, MoreRows, by_size
 from regft_core.rng import derive
-from regft_core.schema.report import Part, ReportConfig
-from regft_core.settings.checks.report_sets import leaves
+from regft_core.schema.report import Part, ReportConfig, weights_of
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks, percentiles
 from regft_core.statistics.learning_curve import expected_gains
 from regft_core.statistics.over_tasks import Interval, failure_rate
@@ -52,7 +51,7 @@ def average_columns(
     for size in dict.fromkeys(block.size for block in blocks):
         own = {block.task: block for block in blocks if block.size == size}
         for name, parts in wanted.items():
-            weights = leaves(parts)
+            weights = weights_of(parts)
             if {task for task, _ in weights} <= own.keys():
                 found.append(_column(name, size, weights, own, reference))
     return tuple(found)

@@ -40,7 +40,7 @@ class Cost:
 
 
 class Declared(Protocol):
-    """What the configuration asks of a regulariser's class; ``hooks.base.Regulariser`` answers it."""
+    """A regulariser's class, as the configuration sees it; ``hooks.base.Regulariser`` answers it."""
 
     name: ClassVar[str]
     Config: ClassVar[Any]

@@ -28,7 +28,7 @@ Regularisers = dict[Name, dict[str, Any]]
 
 
 class DataConfig(StrictModel):
-    """What a phase trains on; the rows of the cell when nothing is said."""
+    """Rows that a phase trains on; the rows of the cell when nothing is said."""
 
     task: Name | None = Field(None, description="another task's training rows")
     size: Size | None = Field(None, description="rows; those of the cell when absent, of another task all")
@@ -77,7 +77,7 @@ class PhaseConfig(StrictModel):
 
 
 class ControlPhase(StrictModel):
-    """What a control changes in one phase of its method."""
+    """Changes of a control in one phase of its method."""
 
     data: dict[str, Any] = Field({})
     repeat: dict[str, Any] = Field({})

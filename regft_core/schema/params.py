@@ -33,7 +33,7 @@ class SubsampleConfig(StrictModel):
 
 
 class SmallScale(StrictModel):
-    """What ``--scale small`` changed in a preset: the mark of every result (``grid/small.py`` writes it)."""
+    """Changes of a preset by ``--scale small``: the mark of every result (``grid/small.py`` writes it)."""
 
     preset: Name
     rows: int = Field(ge=2, description="of each set that is read, at most")

@@ -25,7 +25,7 @@ class PromptConfig(StrictModel):
     )
 
     def inconsistencies(self, labels: Sequence[str] | None, paired: bool) -> Iterator[Inconsistency]:
-        """What is wrong for a task with these labels; keys below ``prompt``, and a sentence."""
+        """Yield what is wrong for a task with these labels; keys below ``prompt``, and a sentence."""
         yield from ((("template",), message) for message in self._wrong_places(paired))
         if labels is None:
             yield ("words",), "words stand for labels, and this task has none; remove 'prompt'"

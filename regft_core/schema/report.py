@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,8 +15,25 @@ PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_
 Part = PartName | Annotated[list[PartName], Field(min_length=1)]
 
 
+def split_part(part: str) -> tuple[str, str]:
+    """``mnli/mnli_mm`` as (task, set); a task alone stands for its dev set."""
+    task, _, name = part.partition("/")
+    return task, name or "dev"
+
+
+def weights_of(parts: Sequence[Part]) -> dict[tuple[str, str], float]:
+    """(task, set) -> weight; a nested list weighs as one part. Weights add up to 1."""
+    weights: dict[tuple[str, str], float] = {}
+    for part in parts:
+        names = [part] if isinstance(part, str) else part
+        for name in names:
+            key = split_part(name)
+            weights[key] = weights.get(key, 0.0) + 1 / len(parts) / len(names)
+    return weights
+
+
 class ReportConfig(StrictModel):
-    """What the report compares."""
+    """Comparisons of the report."""
 
     reference: Name = Field("vanilla", description="method that differences and cost ratios refer to")
     confidence: float = Field(0.95, gt=0.5, lt=1)

@@ -25,7 +25,7 @@ class MethodSettings(StrictModel):
 
 
 class TaskSettings(StrictModel):
-    """What one task of the grid changes: for every method, and for single ones."""
+    """Changes on one task of the grid: for every method, and for single ones."""
 
     training: Layer = Field({})
     model: TaskModel = Field({})

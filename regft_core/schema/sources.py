@@ -17,7 +17,7 @@ _WORDS = re.compile(r"(paper|ours): \S.*")
 
 
 def source_problem(text: str) -> str:
-    """What is wrong with a source's text; empty when nothing is."""
+    """Return what is wrong with a source's text; empty when nothing is."""
     if _WORDS.fullmatch(text) or _CODE.fullmatch(text):
         return ""
     if text.startswith("code:"):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
+from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
 from regft_core.schema.encoder import TaskModel
 from regft_core.schema.file_format import FileFormat
@@ -20,6 +21,22 @@ from regft_core.schema.settings import Layer
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
 
 
+#: Labels of each generator by class index; those without make regression targets.
+GENERATED: dict[str, tuple[str, ...]] = {
+    "cue_sentence": ("negative", "positive"),
+    "cue_pair": ("different", "same"),
+    "cue_regression": (),
+}
+#: Names that mean something else where sets are named: in files of results and in MLflow.
+RESERVED_SETS = frozenset(
+    {
+        *("train", "dev", "train_within", "run", "cost", "failed", "decision", "collapsed", "mixed_environments"),
+        *("cost_ratio", "versus_reference", "versus_control", "versus_opponent", "verdict_reference"),
+        *("verdict_control", "no_better_than_constant", "findings", "same_answers_under_every_seed"),
+    }
+)
+#: Keys that describe an out-of-distribution set in place; a set with a file of its own says them there.
+_IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
 #: The keys of files that say how they are written.
 WRITTEN = tuple(one.name for one in fields(FileFormat))
 
@@ -221,6 +238,12 @@ class TaskConfig(ConsistentModel):
         if self.positive_label not in (None, *labels):
             message = f"positive_label '{self.positive_label}' is not a label; give one of {list(labels)}"
             yield ("positive_label",), message
+        if self.range is not None and (unfit := kind.wrong_range(self.range)):
+            yield ("range",), "; ".join(unfit)
+        if self.keyword_segment == "text_pair" and self.columns.text_pair is None:
+            yield ("keyword_segment",), "is text_pair, but columns.text_pair is missing; write text, or add the column"
+        yield from _unknown_labels((), self.label_values, labels)
+        yield from self._sets()
         if self.prompt is not None:
             for path, message in self.prompt.inconsistencies(self.labels, self.columns.text_pair is not None):
                 yield ("prompt", *path), message
@@ -230,6 +253,22 @@ class TaskConfig(ConsistentModel):
         if self.submission is not None and self.submission.labels and set(labels) != set(self.submission.labels):
             message = f"submission.labels writes {sorted(self.submission.labels)}, but the task's labels are "
             yield ("submission", "labels"), f"{message}{sorted(labels)}; name these"
+
+    def _sets(self) -> Iterator[Inconsistency]:
+        """Names and keys that an out-of-distribution set cannot have, as far as this file shows it."""
+        for name, config in self.ood.items():
+            at = ("ood", name)
+            if name in RESERVED_SETS:
+                yield at, f"'{name}' is a word of the files of results; give the set another name"
+            if config.source is None:
+                for key in [key for key in _IN_PLACE if key in config.model_fields_set]:
+                    hint = f"write it in pipelines/tasks/{name}.yaml, or give 'source' here"
+                    yield (*at, key), f"'{key}' is for sets with a 'source' in place; {hint}"
+                continue
+            if config.split is None:
+                yield at, "'split' is missing: a set with a 'source' in place names its split or file"
+            labels = self.labels if config.labels is None else config.labels
+            yield from _unknown_labels(at, config.label_values, labels or ())
 
     def _label_columns(self) -> Iterator[Inconsistency]:
         """Columns of several labels where an example has one, or that do not fit the labels."""
@@ -264,3 +303,12 @@ def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inc
         if getattr(columns, key) in columns.of_labels:
             message = f"'{key}' is the column '{getattr(columns, key)}', which holds labels; name the column of texts"
             yield (*path, "columns", key), message
+
+
+def _unknown_labels(
+    path: tuple[str, ...], values: dict[str, str] | None, labels: tuple[str, ...]
+) -> Iterator[Inconsistency]:
+    """Names in ``label_values`` that are no labels."""
+    for value, label in (values or {}).items():
+        if label not in labels:
+            yield (*path, "label_values", value), f"'{label}' is not one of labels; {suggestion(label, labels)}"

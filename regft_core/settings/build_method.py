@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from regft_core.settings.matched_compute import incomparable, method_factor
 from regft_core.settings.phases import SharedFor, build_phases, options_problems, source_problems
 from regft_core.settings.validate import validate
 
-#: Keys of ``method_settings`` that are no part of a method's file.
-NOT_IN_FILE = ("base",)
 #: Keys of a method's file that speak of this file alone, not of arms that start from it.
 _OF_THE_FILE = ("description", "paper", "control_for", "differs_in", "variant_of", "combines")
 
@@ -34,7 +32,6 @@ class MethodBuilder:
     """Reads methods with their layers: the file, ``method_settings``, ``task_settings.<task>.methods``, tuned values.
 
     Attributes:
-        problems: everything that was wrong so far.
         warnings: controls that differ from their methods in more than they declare.
     """
 
@@ -44,7 +41,6 @@ class MethodBuilder:
         self.params = params
         self.settings = settings
         self.shared = shared
-        self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self._files: dict[str, Document | None] = {}
         self._derived: dict[str, tuple[str, Change] | None] = {}
@@ -55,11 +51,8 @@ class MethodBuilder:
 
     def knows(self, name: str) -> bool:
         """Whether there is such an arm: a file, an arm with ``base``, or a control that an arm declares."""
-        own = self.settings.method_settings.get(name)
         return (
-            (own is not None and own.base is not None)
-            or find(self.root, METHODS, name) is not None
-            or self.derivation(name) is not None
+            self.base(name) != name or find(self.root, METHODS, name) is not None or self.derivation(name) is not None
         )
 
     def derivation(self, name: str) -> tuple[str, Change] | None:
@@ -67,40 +60,33 @@ class MethodBuilder:
         if name not in self._derived:
             self._derived[name] = None  # asked for again meanwhile, it is no control
             if find(self.root, METHODS, name) is None:
-                self._derived[name] = self._derive(name)
+                changes = ((arm, self.controls(arm).get(end)) for arm, end in self._readings(name))
+                self._derived[name] = next(((arm, change) for arm, change in changes if change is not None), None)
         return self._derived[name]
 
-    def _derive(self, name: str) -> tuple[str, Change] | None:
-        for arm, end in split_name(name):
-            if is_name(arm) and self.knows(arm) and (change := self.controls(arm).get(end)) is not None:
-                return arm, change
-        return None
+    def _readings(self, name: str) -> Iterator[tuple[str, str]]:
+        return ((arm, end) for arm, end in split_name(name) if is_name(arm) and self.knows(arm))
 
     def near(self, name: str) -> list[str]:
         """Controls that may be meant by an unknown name: those of every method that it begins with."""
-        arms = [arm for arm, _ in split_name(name) if is_name(arm) and self.knows(arm)]
-        return [f"{arm}_{end}" for arm in arms for end in self.controls(arm)]
+        return [f"{arm}_{end}" for arm, _ in self._readings(name) for end in self.controls(arm)]
 
     def controls(self, name: str) -> dict[str, Change]:
         """The controls that an arm declares, by the end of their names; none where its file cannot be read."""
-        try:
-            document = self.document(name)
-            return changes_of(document.data, self._families(document.data), self.registry) if document else {}
-        except ConfigError:
-            return {}
+        with suppress(ConfigError):
+            documents = [self.document(member) for member in self.family(name)]
+            data, *families = (document.data for document in documents if document is not None)
+            return changes_of(data, families, self.registry)
+        return {}
 
-    def _families(self, data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Values of the methods that an arm is a variant of, and of those that they are variants of."""
-        seen, queue = set[str](), [data]
-        while queue:
-            given = queue.pop(0).get("variant_of") or ()
-            for name in [given] if isinstance(given, str) else given:
-                if isinstance(name, str) and is_name(name) and name not in seen and self.knows(name):
-                    seen.add(name)
-                    document = self.document(name)
-                    if document is not None:
-                        queue.append(document.data)
-                        yield document.data
+    def family(self, name: str) -> list[str]:
+        """Return an arm, the methods that it is a variant of, and those that they are variants of."""
+        family = [name]
+        for member in family:
+            with suppress(ConfigError):  # told where it is listed
+                parents = names_of(self.document(member), "variant_of")
+                family += [parent for parent in parents if parent not in family and self.knows(parent)]
+        return family
 
     def behind(self, name: str) -> set[str]:
         """Return an arm and the arms that it is a control of: what a task changes in one of them, it changes here."""
@@ -116,18 +102,17 @@ class MethodBuilder:
         return own.base if own is not None and own.base is not None else name
 
     def source(self, name: str, task: str | None = None) -> Document | None:
-        """What a name stands for before its own layers: a file, or a control of an arm (on a task); None: neither.
+        """Return what a name stands for before its own layers: a file, or a control of an arm; None: neither.
 
         Raises ConfigError when the file cannot be read.
         """
         if name not in self._files:
             self._files[name] = read(self.root, METHODS, name)
-        found = self._files[name]
-        if found is None and (derivation := self.derivation(name)) is not None:
+        if self._files[name] is None and (derivation := self.derivation(name)) is not None:
             arm, change = derivation
             place = self.document(arm, task)
             return flipped(place, arm, change) if place is not None else None
-        return found
+        return self._files[name]
 
     def document(self, name: str, task: str | None = None) -> Document | None:
         """A method's file with its layers; those of one task too where ``task`` is given. None: there is no such arm.
@@ -138,46 +123,40 @@ class MethodBuilder:
         file = self.source(base, task)
         if file is None:
             return None
-        found = _without_family(file, base) if base != name else file
-        found = lay(found, self.params, ("method_settings", name), skip=NOT_IN_FILE)
+        document = _without_family(file, base) if base != name else file
+        document = lay(document, self.params, ("method_settings", name), skip=("base",))
         if task is not None:
-            found = lay(found, self.params, ("task_settings", task, "methods", name))
-        return _with_own_sources(found, file)
+            document = lay(document, self.params, ("task_settings", task, "methods", name))
+        return _with_own_sources(document, file)
 
     # ---------------------------------------------------------------------------------- methods
-
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Within the block problems are forgotten, and a file that cannot be read ends it: both are told elsewhere."""
-        before = len(self.problems)
-        try:
-            with suppress(ConfigError):
-                yield
-        finally:
-            del self.problems[before:]
 
     def build(
         self,
         name: str,
-        document: Document,
+        document: Document | None = None,
         task: str | None = None,
         trail: tuple[str, ...] = (),
         *,
         tuned: Document | None = None,
-    ) -> Method | None:
-        """Return the method that ``document`` describes, or None; what is wrong goes to ``problems``.
+    ) -> Method:
+        """Return the method that ``document`` (by default its own) describes.
 
         Args:
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
             tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values: a
                 control is compared with its methods without them.
+
+        Raises:
+            ConfigError: everything that is wrong with it.
         """
+        document = document or self.document(name, task)
+        if document is None:
+            raise ConfigError([missing(self.root, METHODS, name, self.params, ())])
         config, problems = validate(MethodConfig, document)
-        self.problems += problems
         if config is None:
-            self.problems += options_problems(document, self.registry)
-            return None
+            raise ConfigError(problems + options_problems(document, self.registry))
 
         def shared(rows: str | None) -> Document:
             return self.shared(task if rows is None else rows) if rows is not None or tuned is None else tuned
@@ -186,9 +165,8 @@ class MethodBuilder:
             config, document, self.registry, shared, lambda other: self._factor(other, name, document, task, trail)
         )
         problems += [*self._unknown_names(name, config, document), *source_problems(config, document)]
-        self.problems += problems
         if problems or phases is None:
-            return None
+            raise ConfigError(problems)
         method = Method(name, config, phases)
         if not config.control_for or trail:
             return method
@@ -196,10 +174,8 @@ class MethodBuilder:
             self._differences[name, task] = self._sentences(method, document, task)
         derivation = self.derivation(self.base(name))
         text = self._differences[name, task] + (f" ({derivation[1].why})" if derivation is not None else "")
-        config = config.model_copy(update={"differs_by": text})
-        if derivation is None:
-            return replace(method, config=config)
-        return replace(method, config=config, of=derivation[0], flipped=derivation[1].settings)
+        method = replace(method, config=config.model_copy(update={"differs_by": text}))
+        return method if derivation is None else replace(method, of=derivation[0], flipped=derivation[1].settings)
 
     def _unknown_names(self, name: str, config: MethodConfig, document: Document) -> Iterator[Problem]:
         """Yield the problems of methods that a file names as its relatives."""
@@ -216,11 +192,10 @@ class MethodBuilder:
         """Return in what a control differs from its methods; warn where that is not what it declares."""
         sentences: dict[str, list[str]] = {}
         for name in control.config.control_for:
-            with self.silent():
-                place = self.document(name, task)
-                method = self.build(name, place, task, (control.name,)) if place is not None else None
-            if method is None:
-                continue  # it is wrong, which is told where it is read
+            try:
+                method = self.build(name, None, task, (control.name,))
+            except ConfigError:
+                continue  # told where it is read
             settings, others = self.settings_of(method), self.settings_of(control)
             sentences.setdefault(sentence(settings, others), []).append(name)
             more = undeclared(differences(settings, others), control.config.differs_in)
@@ -238,43 +213,29 @@ class MethodBuilder:
         """See :func:`difference.settings_of`."""
         return settings_of(method, self.registry, self.settings.training, acting=acting)
 
-    def _factor(
-        self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]
-    ) -> float | None:
-        """Return the factor of another method's compute; that method need not be listed."""
+    def _factor(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> float:
+        """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
         at = next((path for path in document.places if path[-1:] == ("match",)), ())
-        try:
-            place = self.document(other, task) if other not in (name, *trail) else None
-        except ConfigError as error:
-            self.problems += error.problems
-            return None
-        if place is not None:
-            method = self.build(other, place, task, (*trail, name))
-            if method is None:
-                return None
-            training = TrainingConfig.model_validate(self.shared(task).data["training"])
-            reason = incomparable(method, training, self.registry)
-            if not reason and all(phase.data.task is None and phase.data.size is None for phase in method.phases):
-                return method_factor(method, training, self.registry)
-            if reason:
-                under, instead = ("", "steps") if training.max_steps is None else (" under max_steps", "epochs")
-                message = f"steps_factor cannot match '{other}'{under}: {reason}"
-                hint = f"give the factor as a number, or count {instead}"
-                problem = document.problem("match-incomparable", at, message, hint)
-            else:
-                message = f"steps_factor cannot match '{other}', whose phases train on other rows than the cell's"
-                problem = document.problem("match-other-rows", at, message, "give the factor as a number")
-        elif other == name:
-            message = "a method cannot match its own compute"
-            problem = document.problem("refers-to-itself", at, message, "name another method")
-        elif other in trail:
+        if other in (name, *trail):
             circle = " -> ".join((*trail, name, other))
-            message = f"steps_factor matches in a circle: {circle}"
-            problem = document.problem("match-in-circle", at, message, "break it")
-        else:
-            problem = missing(self.root, METHODS, other, document, at, without=name)
-        self.problems.append(problem)
-        return None
+            problem = document.problem("match-in-circle", at, f"steps_factor matches in a circle: {circle}", "break it")
+            raise ConfigError([problem])
+        place = self.document(other, task)
+        if place is None:
+            raise ConfigError([missing(self.root, METHODS, other, document, at, without=name)])
+        method = self.build(other, place, task, (*trail, name))
+        training = TrainingConfig.model_validate(self.shared(task).data["training"])
+        if reason := incomparable(method, training, self.registry):
+            message = f"steps_factor cannot match '{other}': {reason}"
+            raise ConfigError([document.problem("match-incomparable", at, message, "give the factor as a number")])
+        return method_factor(method, training, self.registry)
+
+
+def names_of(document: Document | None, key: str) -> list[str]:
+    """Return the names that stand under a key of a method's file, as far as they can be ones."""
+    value = document.data.get(key) if document is not None else None
+    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, str) and is_name(item)]
 
 
 def _without_family(file: Document, base: str) -> Document:

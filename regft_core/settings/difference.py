@@ -37,6 +37,8 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the dotted settings that decide what an arm computes; those of the last phase have no prefix.
 
+    A phase before the last one, and a regulariser, has a setting of its own, which is True.
+
     Args:
         registry: the regularisers' classes, which are asked for the protocol that a phase runs under.
         shared: the protocol that all methods share.
@@ -45,15 +47,15 @@ def settings_of(
     settings: dict[str, Any] = {f"model.{key}": value for key, value in method.config.model.items()}
     for phase in method.phases:
         start = "" if phase.name == FINETUNE else f"phases.{phase.name}."
+        settings |= {start[:-1]: True} if start else {}
         training = compose.resolve_training(listed.entries(registry, phase.regularisers), phase, shared)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat}
         for name, options in phase.regularisers:
             if not acting or registry[name].declare(options).active:
-                # Regularisers without options are there or are not.
-                parts[f"regularisers.{name}"] = options if type(options).model_fields else True
-        for key, value in parts.items():
-            settings |= dict(_leaves(start + key, value))
+                settings[f"{start}regularisers.{name}"] = True
+                parts[f"regularisers.{name}"] = options
+        settings |= {path: value for key, part in parts.items() for path, value in _leaves(start + key, part)}
         if settings[f"{start}training.max_steps"] is not None and settings[f"{start}training.epochs"]:
             del settings[f"{start}training.epochs"]  # counts for nothing then
     return settings
@@ -69,58 +71,36 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
     """Settings in which two arms differ, in the order of the first; see :func:`settings_of`."""
-    paths = [*one, *(path for path in other if path not in one)]
-    found = (Difference(path, one.get(path, MISSING), other.get(path, MISSING)) for path in paths)
-    return [difference for difference in found if difference.one != difference.other]
+    every = (Difference(path, one.get(path, MISSING), other.get(path, MISSING)) for path in {**one, **other})
+    return [difference for difference in every if difference.one != difference.other]
 
 
 def undeclared(found: Sequence[Difference], declared: Sequence[str]) -> list[str]:
-    """Paths of differences that are neither ``declared`` nor below a declared path."""
-    return [one.path for one in found if not any(is_below(one.path, path) for path in declared)]
+    """Paths of differences that are neither ``declared`` nor below a declared path.
 
-
-def is_below(path: str, declared: str) -> bool:
-    """Whether ``path`` is ``declared`` or below it; ``phases.finetune.`` may stand before either."""
-    declared = declared.removeprefix(f"phases.{FINETUNE}.")
-    return path == declared or path.startswith(declared + ".")
+    ``phases.finetune.`` may stand before a declared path.
+    """
+    above = [path.removeprefix(f"phases.{FINETUNE}.") for path in declared]
+    return [one.path for one in found if not any(f"{one.path}.".startswith(f"{path}.") for path in above)]
 
 
 def sentence(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What a control (``other``) has instead of what its method (``one``) has; see :func:`settings_of`."""
-    before, after = _names(one), _names(other)
-    gone = [name for name in before["phases"] if name not in after["phases"]]
-    more = [name for name in after["phases"] if name not in before["phases"]]
-    phases = tuple(f"phases.{name}." for name in (*gone, *more))
-    said = [f"no phase {name}" for name in gone] + [f"phase {name} in addition" for name in more]
-    lost = [name for name in before["regularisers"] if name not in after["regularisers"]]
-    new = [name for name in after["regularisers"] if name not in before["regularisers"]]
-    said += [f"no {name}" for name in lost] + [f"{name} in addition" for name in new]
-    for path, given, instead in differences(one, other):
-        named = path.startswith(phases) or (phases and path == "start")
-        if not named and not any(f"regularisers.{name}." in f"{path}." for name in (*lost, *new)):
-            said.append(f"{_short(path)} is {_plain(instead)} instead of {_plain(given)}")
-    return listing_of(said)
-
-
-def _names(settings: Mapping[str, Any]) -> dict[str, dict[str, None]]:
-    """Names of phases before the last one, and of regularisers."""
-    found: dict[str, dict[str, None]] = {"phases": {}, "regularisers": {}}
-    for path in settings:
-        parts = path.split(".")
-        for section, names in found.items():
-            if section in parts:
-                names[parts[parts.index(section) + 1]] = None
-    return found
-
-
-def listing_of(said: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """Say what a control (``other``) has instead of what its method (``one``) has; see :func:`settings_of`."""
+    found = differences(one, other)
+    whole = [d.path for d in found if d.path.split(".")[-2:-1] in (["phases"], ["regularisers"])]
+    said = []
+    for path, given, instead in found:
+        *_, kind, name = f".{path}".split(".")
+        if path in whole:
+            what = f"phase {name}" if kind == "phases" else name
+            said.append(f"no {what}" if instead is MISSING else f"{what} in addition")
+        elif not path.startswith(tuple(f"{top}." for top in whole)) and not (
+            path == "start" and any(top.startswith("phases.") for top in whole)
+        ):
+            short = path.removeprefix("regularisers.").replace(".regularisers.", ": ")
+            said.append(f"{short} is {_plain(instead)} instead of {_plain(given)}")
     more = len(said) - NAMED
     return listing(said[:NAMED]) + (f", and {more} more" if more > 0 else "")
-
-
-def _short(path: str) -> str:
-    return path.removeprefix("regularisers.").replace(".regularisers.", ": ")
 
 
 def _plain(value: Any) -> str:

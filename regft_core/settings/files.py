@@ -32,7 +32,7 @@ _WHAT = {TASKS: "task", METHODS: "method", PRESETS: "preset", PUBLISHED: "table"
 
 
 def no_project(root: Path, name: str = "params.yaml", what: str = "a project") -> Problem:
-    """What is said where a folder lacks the file that makes it a project."""
+    """Return the problem of a folder that lacks the file that makes it a project."""
     hint = "make a new project with `regft init FOLDER`, or go to the folder of yours"
     return Problem("no-project", name, 0, "", f"is not in {root}, so this is not {what}", hint)
 
@@ -72,7 +72,7 @@ def _places(root: Path, folder: str, name: str) -> tuple[Path, Path]:
 
 
 def read(root: Path, folder: str, name: str) -> Document | None:
-    """What the file of a name holds, without ``override``; None when there is none.
+    """Read the file of a name, without ``override``; None when there is none.
 
     Raises ConfigError: it cannot be read, or a shipped file has its name and it does not say which of them counts.
     """

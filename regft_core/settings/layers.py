@@ -1,4 +1,4 @@
-"""What is laid over what, from weak to strong.
+"""Layers of settings, from weak to strong.
 
 ``training`` and ``model`` of ``params.yaml``, the task's own file, ``task_settings.<task>``, the method's file,
 ``method_settings.<method>``, ``task_settings.<task>.methods.<method>``, a tuned value.

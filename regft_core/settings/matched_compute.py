@@ -1,4 +1,4 @@
-"""What a method costs in units of plain fine-tuning: the factor of ``steps_factor: {match: method}``."""
+"""Cost of a method in units of plain fine-tuning: the factor of ``steps_factor: {match: method}``."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def incomparable(method: Method, training: TrainingConfig, registry: Registry) -
 
     Passes over the rows and counted steps are worth each other at one number of rows only.
     """
+    if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
+        return "its phases train on other rows than the cell's"
     counted = training.max_steps is not None
     if counted and any(phase.fit_ratio(registry) > 0 for phase in method.phases):
-        return (
-            "what it fits without steps costs passes over the rows, and how many steps those are worth differs by size"
-        )
+        return "it fits without steps, and how many steps its passes over the rows are worth differs by size"
     for phase in method.phases:
         if phase.training.epochs and (phase.training.max_steps is not None) != counted:
             own, shared = ("epochs", "steps") if counted else ("steps", "epochs")

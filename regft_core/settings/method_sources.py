@@ -20,7 +20,7 @@ from regft_core.settings.phases import phase_path
 
 
 class Described(Protocol):
-    """What is asked of a method: ``Method`` answers it, and what a report keeps of one."""
+    """Anything with a method's parts: ``Method`` answers it, and what a report keeps of one."""
 
     @property
     def config(self) -> MethodConfig:

@@ -19,8 +19,8 @@ from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.laying import lay
 from regft_core.settings.validate import validate
 
-#: The factor of the epochs that a method to match comes to; None where that method is wrong, which is told.
-Matched = Callable[[str], float | None]
+#: The factor of the epochs that a method to match comes to; raises ConfigError.
+Matched = Callable[[str], float]
 #: The task whose rows a phase trains on (None: the cell's own) -> ``params.yaml`` as that task changes it.
 SharedFor = Callable[[str | None], Document]
 Options = tuple[tuple[str, BaseModel], ...]
@@ -79,9 +79,12 @@ def _protocol(
     problems += wrong
     if given is None or training is None:
         return None, problems
-    number = matched(given.steps_factor.match) if isinstance(given.steps_factor, MatchConfig) else given.steps_factor
-    if number is None:
-        return None, problems
+    number = given.steps_factor
+    if isinstance(number, MatchConfig):
+        try:
+            number = matched(number.match)
+        except ConfigError as error:
+            return None, problems + error.problems
     try:
         return scaled(training, number), problems
     except ValueError as error:

@@ -47,18 +47,7 @@ def preset_file(root: Path, name: str) -> str:
     path = find(root, PRESETS, name)
     if path is None:
         hint = suggestion(name, preset_names(root), "presets there")
-        raise ConfigError(
-            [
-                Problem(
-                    "unknown-preset",
-                    f"{PRESETS}/{name}.yaml",
-                    0,
-                    "",
-                    f"unknown preset '{name}': there is no such file",
-                    hint,
-                )
-            ]
-        )
+        raise _wrong("unknown-preset", f"{PRESETS}/{name}.yaml", "", f"unknown preset '{name}': no such file", hint)
     return relative_name(path, root)
 
 
@@ -80,15 +69,15 @@ def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str
 
     Raises ConfigError for a change that cannot be made; ``file`` is where ``data`` is from.
     """
-    for change in sorted(changes, key=lambda text: not _names_encoder(text)):
-        if _names_encoder(change):
+
+    def names_encoder(change: str) -> bool:
+        return change.partition("=")[0].strip() == "model.name"
+
+    for change in sorted(changes, key=lambda text: not names_encoder(text)):
+        if names_encoder(change):
             data = {**data, "model": {k: v for k, v in _mapping(data.get("model")).items() if k != "revision"}}
         data = _changed(data, change, file)
     return data
-
-
-def _names_encoder(change: str) -> bool:
-    return change.partition("=")[0].strip() == "model.name"
 
 
 def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
@@ -109,10 +98,11 @@ def of_the_machine(root: Path) -> dict[str, Any]:
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
     data = {**data, **{name: value for name, value in of_the_machine(root).items() if name not in data}}
-    data["store"] = {**_mapping(data.get("store")), "path": _seen_from_folder(_store(data))}
-    model = data.get("model")
-    if isinstance(model, dict) and isinstance(model.get("name"), str):
-        data["model"] = {**model, "name": _model(root, model["name"])}
+    store, model = _mapping(data.get("store")), _mapping(data.get("model"))
+    data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
+    name = str(model.get("name", ""))
+    if name and name not in ALIASES and (root / name).is_dir():
+        data["model"] = {**model, "name": _seen_from_folder(name)}
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 
 
@@ -143,9 +133,8 @@ def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
     key, sign, text = change.partition("=")
     path = key.strip().split(".")
     if not sign or not all(path):
-        raise _wrong(
-            "not-key-value", file, key, f"'{change}' is not KEY=VALUE", "write for instance --set grid.seeds=[0,1]"
-        )
+        hint = "write for instance --set grid.seeds=[0,1]"
+        raise _wrong("not-key-value", file, key, f"'{change}' is not KEY=VALUE", hint)
     try:
         value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
     except ConfigError as error:
@@ -155,9 +144,8 @@ def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
     for part in path[:-1]:
         below = at.get(part)
         if below is not None and not isinstance(below, dict):
-            raise _wrong(
-                "not-a-mapping", file, key, f"'{part}' is not a mapping, so '{key}' cannot be set", "check the key"
-            )
+            message = f"'{part}' is not a mapping, so '{key}' cannot be set"
+            raise _wrong("not-a-mapping", file, key, message, "check the key")
         at[part] = dict(below or {})
         at = at[part]
     at[path[-1]] = value
@@ -172,19 +160,9 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _store(data: dict[str, Any]) -> str:
-    path = _mapping(data.get("store")).get("path", ".regft")
-    return path if isinstance(path, str) else ".regft"
-
-
 def _seen_from_folder(path: str) -> str:
     """A path relative to the project, as it is from ``presets/<name>``."""
     return path if path.startswith("~") or os.path.isabs(path) else os.path.join("..", "..", path)
-
-
-def _model(root: Path, name: str) -> str:
-    """An encoder's name; that of a directory of the project, as it is seen from the preset's folder."""
-    return _seen_from_folder(name) if name not in ALIASES and (root / name).is_dir() else name
 
 
 def write_changed(path: Path, text: str) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regft_core.errors import ConfigError
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method
 from regft_core.schema.params import Params
@@ -92,8 +91,4 @@ class Project:
 
         Raises ConfigError for values that do not fit this task, though they fit the method.
         """
-        before = len(self.builder.problems)
-        method, training = tuned_method(self.builder, name, task, values)
-        if method is None or training is None:
-            raise ConfigError(self.builder.problems[before:])
-        return method, training
+        return tuned_method(self.builder, name, task, values)

@@ -1,8 +1,10 @@
-"""Reads the tasks of a project: those of the grid, those that judge them, and those that something trains on."""
+"""Reads the files of a project: tasks of the grid, those that judge them, and those that something trains on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -12,34 +14,41 @@ from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.checks.sources import file_name, is_there
 from regft_core.settings.checks.tasks import check_task, referenced_tasks
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import TASKS, read, task_file
+from regft_core.settings.files import TASKS, missing, read, task_file
 from regft_core.settings.project import LeftOut
-from regft_core.settings.reading import Reading
 from regft_core.settings.validate import validate
 
 
-class TaskReader:
-    """Reads and checks tasks; what is wrong goes to ``reading``.
+class Reader:
+    """Reads and checks tasks; grows while a project is read.
 
     Attributes:
+        documents: file, relative to the project -> what it holds, for every file that was read.
+        problems: everything that is wrong.
+        warnings: what the user should know although it is right.
         tasks: those without a mistake in their fields.
         left_out: task -> declared OOD set -> why it does not judge.
     """
 
-    def __init__(self, reading: Reading, ood: OodChoice) -> None:
-        self.reading = reading
+    def __init__(self, root: Path, params: Document, ood: OodChoice) -> None:
+        self.root = root
+        self.documents = {params.file: params}
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
         self.ood = ood
         self.left_out: dict[str, dict[str, LeftOut]] = {}
         self.tasks: dict[str, TaskConfig] = {}
 
+    def note(self, problems: Iterable[Problem], warnings: Iterable[str] = ()) -> None:
+        """Add what a check found."""
+        self.problems += problems
+        self.warnings += warnings
+
     def document(self, name: str) -> Document | None:
         """Return a task's file, None where it cannot be read, which is told where it is named."""
-        if task_file(name) in self.reading.documents:
-            return self.reading.documents[task_file(name)]
-        try:
-            return read(self.reading.root, TASKS, name)
-        except ConfigError:
-            return None
+        with suppress(ConfigError):
+            return self.documents.get(task_file(name)) or read(self.root, TASKS, name)
+        return None
 
     def read_grid(self, params: Document, names: dict[KeyPath, str]) -> dict[str, TaskConfig]:
         """Read the tasks of the grid (place in ``params`` -> name), then every task that one of them is judged on.
@@ -60,19 +69,19 @@ class TaskReader:
         for name in grid:
             self._check(name)
         self.left_out = {name: sets for name, sets in self.left_out.items() if name in grid}
-        self.reading.problems += self._unknown_sets(params, grid)
+        self.problems += self._unknown_sets(params, grid)
         return grid
 
     def read_training_rows(self, name: str, document: Document, path: KeyPath, purpose: str) -> None:
         """Read a task, named in ``document`` at ``path``, whose training rows something needs beside the grid's."""
-        if task_file(name) not in self.reading.documents:
+        if task_file(name) not in self.documents:
             self._read(name, document, path)
             if name in self.tasks:
                 self._check(name)
         if name in self.tasks and self.tasks[name].splits.train is None:
             message = f"task '{name}' has no training split to {purpose}"
             problem = document.problem("training-split-missing", path, message, "name a task with splits.train")
-            self.reading.problems.append(problem)
+            self.problems.append(problem)
 
     def _chosen(self, name: str) -> bool:
         """Whether ``ood`` of the params file lets a set judge."""
@@ -87,26 +96,30 @@ class TaskReader:
                 yield params.problem("unknown-set", ("ood", i), message, suggestion(name, declared, "declared"))
 
     def _read(self, name: str, place: Document, path: KeyPath) -> Document | None:
-        document = self.reading.read(TASKS, name, place, path)
-        if document is None:
+        try:
+            document = read(self.root, TASKS, name)
+        except ConfigError as error:
+            self.problems += error.problems
             return None
+        if document is None:
+            self.problems.append(missing(self.root, TASKS, name, place, path))
+            return None
+        self.documents[task_file(name)] = document
         task, problems = validate(TaskConfig, document)
-        self.reading.problems += problems
+        self.problems += problems
         if task is not None:
             self.tasks[name] = self._with_sets_that_judge(name, task, document)
         return document
 
     def _check(self, name: str) -> None:
-        reading = self.reading
-        place = reading.documents[task_file(name)]
-        reading.problems += check_task(reading.root, name, self.tasks, place, reading.documents, reading.warnings)
+        self.note(*check_task(self.root, name, self.tasks, self.documents))
 
     def _with_sets_that_judge(self, task_name: str, task: TaskConfig, document: Document) -> TaskConfig:
         """Return the task without the sets that ``ood`` leaves out, and those ``if_present`` whose file is absent.
 
         ``left_out`` remembers each with its reason.
         """
-        root, absent = self.reading.root, self.left_out.setdefault(task_name, {})
+        root, absent = self.root, self.left_out.setdefault(task_name, {})
         for name, config in task.ood.items():
             if not self._chosen(name):
                 absent[name] = LeftOut("ood is none" if self.ood == "none" else "not listed in ood")
@@ -120,5 +133,5 @@ class TaskReader:
             if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
                 absent[name] = LeftOut(f"there is no file {file_name(split)}", file_name(split))
                 where = document.place(("ood", name))
-                self.reading.warnings.append(f"{where}: '{name}' is left out: {absent[name].why}")
+                self.warnings.append(f"{where}: '{name}' is left out: {absent[name].why}")
         return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})

@@ -11,17 +11,8 @@ from regft_core.schema.execution import StoreConfig
 from regft_core.schema.params import Params
 from regft_core.settings.document import Document
 
-#: Folders of a project that others write, and why the store may not lie in them.
-TAKEN = {
-    "data": "DVC would take every finished run for changed data",
-    "regft_core": "DVC would take every finished run for changed code",
-    "stages": "DVC would take every finished run for changed code",
-    "pipelines": "it holds configurations only",
-    "work": "DVC deletes the outputs of stages there",
-    "reports": "DVC deletes the outputs of stages there",
-    ".git": "it belongs to git",
-    ".dvc": "it belongs to DVC, which cleans it up",
-}
+#: Folders of a project that git or DVC own: they would take runs for changed data or code, or delete them.
+TAKEN = ("data", "regft_core", "stages", "pipelines", "work", "reports", ".git", ".dvc")
 
 
 def store_path(root: Path, params: Params) -> Path:
@@ -33,38 +24,30 @@ def store_path(root: Path, params: Params) -> Path:
 
     Raises ValueError for a home directory that cannot be found (``check_store`` says where).
     """
-    return _resolve(root, params.store)
+    return expand(project_root(root), params.store.path)
 
 
 def check_store(root: Path, store: StoreConfig, document: Document) -> list[Problem]:
     """Problems of the ``store`` section."""
-    at = ("store", "path")
-    elsewhere = "give a folder of its own, for instance .regft, or one outside the project"
+
+    def wrong(code: str, message: str) -> list[Problem]:
+        hint = "give a folder of its own, for instance .regft, or one outside the project"
+        return [document.problem(code, ("store", "path"), f"'{store.path}' {message}", hint)]
+
     try:
-        path = _resolve(root, store)
+        path = expand(project_root(root), store.path)
     except ValueError as error:
-        return [document.problem("bad-path", at, str(error), elsewhere)]
+        return wrong("bad-path", str(error))
     there = next(place for place in (path, *path.parents) if what_is(place) is not None)
     if (kind := what_is(there)) != "a directory":
-        what = "is" if there == path else f"lies below {there}, which is"
-        return [document.problem("not-a-directory", at, f"'{store.path}' {what} {kind}, not a directory", elsewhere)]
+        return wrong("not-a-directory", f"cannot be made: {there} is {kind}")
     home = project_root(root).resolve()
     for place in (path.resolve(), Path(os.path.normpath(path.absolute()))):
-        if home == place:
-            return [document.problem("store-around-project", at, f"'{store.path}' is the project itself", elsewhere)]
         if home.is_relative_to(place):
-            return [
-                document.problem(
-                    "store-around-project", at, f"'{store.path}' ({place}) contains the project", elsewhere
-                )
-            ]
-        for folder, reason in TAKEN.items():
+            return wrong("store-around-project", f"contains the project ({place})")
+        for folder in TAKEN:
             if place.is_relative_to(home / folder):
-                return [
-                    document.problem(
-                        "store-in-folder-of-others", at, f"'{store.path}' lies in {folder}/: {reason}", elsewhere
-                    )
-                ]
+                return wrong("store-in-folder-of-others", f"lies in {folder}/, which belongs to git or DVC")
     return []
 
 
@@ -81,7 +64,3 @@ def project_root(root: Path) -> Path:
     copies = project / ".dvc" / "tmp"
     is_project = what_is(project / "params.yaml") == "a file"
     return project if is_project and root.resolve().is_relative_to(copies.resolve()) else root
-
-
-def _resolve(root: Path, store: StoreConfig) -> Path:
-    return expand(project_root(root), store.path)

@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from regft_core.errors import Problem
-from regft_core.schema.method import Method
+from regft_core.errors import ConfigError, Problem
+from regft_core.schema.method import FINETUNE, Method
 from regft_core.schema.training import TrainingConfig
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import KeyPath
 from regft_core.settings.layers import shared_sections
 from regft_core.settings.laying import from_dotted, lay
@@ -54,7 +55,7 @@ def trials_of(tuning: TuningConfig | None, method: Method) -> list[Trial]:
 def _inherited(
     own: Mapping[str, Any] | list[Trial] | None, flipped: Collection[str]
 ) -> dict[str, Any] | list[Trial] | None:
-    """What is tried for an arm, for a control that it declares: without the settings that the control flips.
+    """Return the trials of an arm for a control that it declares: without the settings that the control flips.
 
     None where nothing is left of an arm's own values: those for every arm are tried then.
     """
@@ -70,10 +71,10 @@ def _inherited(
 
 def tuned_method(
     builder: MethodBuilder, name: str, task: str | None, values: Mapping[str, Any], at: KeyPath = ("tuning",)
-) -> tuple[Method | None, TrainingConfig | None]:
+) -> tuple[Method, TrainingConfig]:
     """Return a method (on a task) with tuned values, and the protocol that its phases start from.
 
-    ``at`` is where ``params.yaml`` names the values, for problems, which go to ``builder.problems``.
+    ``at`` is where ``params.yaml`` names the values. Raises ConfigError for values that do not fit.
     """
     document, shared = builder.document(name, task), builder.shared(task)
     assert document is not None
@@ -84,8 +85,7 @@ def tuned_method(
         shared = lay(shared, from_dotted(protocol, place))
     training, _, problems = shared_sections(shared)
     if training is None:
-        builder.problems += problems
-        return None, None
+        raise ConfigError(problems)
     rest = from_dotted({key: value for key, value in values.items() if key not in protocol}, place)
     return builder.build(name, lay(document, rest), task, tuned=shared), training
 
@@ -95,7 +95,7 @@ def check_tuning(
 ) -> tuple[list[Problem], dict[str, list[Method]]]:
     """Find arms that are not ``listed``, values that do not fit or change nothing, unequal numbers of trials.
 
-    Returns the problems (those inside a trial's method go to ``builder.problems``), and the method of every trial.
+    Returns the problems, and the method of every trial.
     """
     document = builder.params
     problems = []
@@ -110,7 +110,9 @@ def check_tuning(
         wrong, tried[name] = _check_trials(tuning, method, trials, builder)
         problems += wrong
         if trials:
-            trainings[name] = _trainings(tried[name])
+            # Trials that differ in a stepless phase only share their training.
+            stepping = [[phase for phase in one.phases if phase.training.epochs] for one in tried[name]]
+            trainings[name] = len(set(map(repr, stepping)))
         own = tuning.methods.get(name)
         if trials and tuning.trials is not None and len(trials) < tuning.trials and not isinstance(own, list):
             message = f"'{name}' has {len(trials)} combinations of values, fewer than tuning.trials {tuning.trials}"
@@ -124,88 +126,62 @@ def check_tuning(
     return problems, tried
 
 
-def _check_trials(
-    tuning: TuningConfig, method: Method, trials: list[Trial], builder: MethodBuilder
-) -> tuple[list[Problem], list[Method]]:
-    document, name = builder.params, method.name
-    file = builder.document(name)
-    data = file.data if file is not None else {}
-    keys = dict.fromkeys(key for trial in trials for key in trial)
-    if wrong := [(key, why) for key in keys if (why := _misplaced(key, data))]:
-        return [
-            document.problem("not-tunable", _key_place(tuning, name, key), f"'{key}': {why}", _HINT)
-            for key, why in wrong
-        ], []
-    at: KeyPath = ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
-    methods: list[Method] = []
-    first: dict[str, Trial] = {}
-    problems = []
-    for trial in trials:
-        tuned, training = tuned_method(builder, name, None, trial, at)
-        if tuned is None:
-            return [], methods  # the builder has said why
-        methods.append(tuned)
-        identity = f"{tuned.phases!r} {training!r}"
-        if identity in first:
-            message = f"'{name}' would be the same run with {_described(trial)} as with {_described(first[identity])}"
-            hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
-            problems.append(document.problem("same-trial", at, message, hint))
-        first.setdefault(identity, trial)
-    return problems, methods
-
-
-def _described(trial: Trial) -> str:
-    return ", ".join(f"{key} {value}" for key, value in trial.items())
-
-
-def _trainings(built: Iterable[Method]) -> int:
-    """How many trials differ in what takes steps: those that differ in a stepless phase share their training."""
-    return len({repr([phase for phase in method.phases if phase.training.epochs]) for method in built})
-
-
 _HINT = "write training.<key>, regularisers.<regulariser>.<option>, or phases.<phase>. and one of these"
 
 
-def _misplaced(key: str, data: Mapping[str, Any]) -> str:
-    """Why a dotted key is nothing of the method whose file has ``data``; empty when it is."""
-    parts = key.split(".")
-    at: Any = data
-    if parts[0] == "phases":
-        phases = data.get("phases")
+def _check_trials(
+    tuning: TuningConfig, method: Method, trials: list[Trial], builder: MethodBuilder
+) -> tuple[list[Problem], list[Method]]:
+    """Return what is wrong with the trials of a method, and the method of each."""
+    document, name = builder.params, method.name
+    file = builder.document(name)
+    at: KeyPath = ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
+    problems = []
+    for key in dict.fromkeys(key for trial in trials for key in trial):
+        if not _is_setting(key, file.data if file is not None else {}):
+            place = next((p for p in ((*at, key), ("tuning", "values", key)) if p in document.places), at)
+            message = f"'{key}' is not a setting of method '{name}'"
+            problems.append(document.problem("not-tunable", place, message, _HINT))
+    methods: list[Method] = []
+    seen: dict[str, Trial] = {}
+    for trial in trials if not problems else ():
+        try:
+            tuned, training = tuned_method(builder, name, None, trial, at)
+        except ConfigError as error:
+            return error.problems, methods
+        methods.append(tuned)
+        earlier = seen.setdefault(f"{tuned.phases!r} {training!r}", trial)
+        if earlier is not trial:
+            one, other = (", ".join(f"{key} {value}" for key, value in values.items()) for values in (trial, earlier))
+            message = f"'{name}' would be the same run with {one} as with {other}"
+            hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
+            problems.append(document.problem("same-trial", at, message, hint))
+    return problems, methods
+
+
+def _is_setting(key: str, data: Mapping[str, Any]) -> bool:
+    """Whether a dotted key is a setting of the method whose file has ``data``."""
+    phase, parts, phases = FINETUNE, key.split("."), data.get("phases")
+    phased = parts[0] == "phases"
+    if phased:
         if not isinstance(phases, dict) or len(parts) < 3 or not isinstance(phases.get(parts[1]), dict):
-            return "the method has no such phase"
-        at, parts = phases[parts[1]], parts[2:]
-    if parts[0] == "training" and len(parts) in (2, 3):
-        return ""
-    if parts[0] == "regularisers" and len(parts) >= 3:
-        there = at.get("regularisers")
-        return (
-            "" if isinstance(there, dict) and parts[1] in there else f"the method has no regulariser '{parts[1]}' there"
-        )
-    if parts[0] in ("repeat", "data") and len(parts) == 2 and at is not data:
-        return ""
-    return "is not a setting of a run"
-
-
-def _key_place(tuning: TuningConfig, name: str, key: str) -> KeyPath:
-    own = tuning.methods.get(name)
-    listed = own if isinstance(own, Mapping) else {}
-    if isinstance(own, list):
-        return "tuning", "methods", name
-    return ("tuning", "methods", name, key) if key in listed else ("tuning", "values", key)
+            return False
+        phase, parts = parts[1], parts[2:]
+    if parts[0] == "regularisers":
+        return len(parts) >= 3 and (phased or phases is None) and parts[1] in dict(regularisers_of(data)).get(phase, {})
+    return (parts[0] == "training" and len(parts) in (2, 3)) or (
+        parts[0] in ("repeat", "data") and len(parts) == 2 and phased
+    )
 
 
 def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:
     """The dry run's lines: how many trials each arm gets, and what chooses."""
-    judge = (
-        (
-            f"rows set aside ({1 - tuning.split:.0%} of a run's training rows), then trained on all rows"
-            if tuning.folds is None
-            else f"{tuning.folds} folds of a run's training rows, then trained on all rows"
-        )
-        if tuning.selection == "split"
-        else "the dev set, as published: scores on it are optimistic"
-    )
+    apart = f"rows set aside ({1 - tuning.split:.0%} of a run's training rows)"
+    if tuning.folds is not None:
+        apart = f"{tuning.folds} folds of a run's training rows"
+    judge = f"{apart}, then trained on all rows"
+    if tuning.selection != "split":
+        judge = "the dev set, as published: scores on it are optimistic"
     each = "each seed chooses" if tuning.judged_by_seed else "one choice per cell, by the mean over seeds"
     lines = [f"tuning: judged by {judge}; {each}"]
     for method in methods:

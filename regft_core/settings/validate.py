@@ -73,7 +73,8 @@ def _explain(
     kind, at, key = item["type"], (*path, *place), str(place[-1]) if place else ""
     fields = _fields_at(model, item["loc"][:-1])
     if kind == "extra_forbidden":
-        yield document.problem("unknown-key", at, f"unknown key '{key}'", _belongs(key, fields))
+        hint = suggestion(key, fields, "allowed here") if fields else "no keys are allowed here"
+        yield document.problem("unknown-key", at, f"unknown key '{key}'", hint)
     elif kind == "missing":
         beside = document.value(at[:-1])
         strange = [name for name in beside if name not in fields] if isinstance(beside, dict) else []
@@ -245,13 +246,3 @@ def _allowed(field: Any) -> str:
         elif kind is not type(None):
             words.append(_KINDS.get({str: "string"}.get(kind, getattr(kind, "__name__", "")), "a value"))
     return " or ".join(dict.fromkeys(words)) or "a value"
-
-
-def _belongs(key: str, fields: dict[str, Any]) -> str:
-    """Return where an unknown key may belong: the nearest name here, or a section below that has it."""
-    if nearest(key, fields) is None:
-        for name, field in fields.items():
-            for one in _members(field.annotation):
-                if isinstance(one, type) and issubclass(one, BaseModel) and key in one.model_fields:
-                    return f"it belongs under '{name}'; allowed here: {listing(fields)}"
-    return suggestion(key, fields, "allowed here") if fields else "no keys are allowed here"

@@ -46,11 +46,7 @@ def method(name: str, text: str | None = None) -> Method:
     params = Document({"training": TRAINING.model_dump(mode="json")}, {}, "params.yaml")
     builder = MethodBuilder(REPOSITORY, discover(), params, settings, lambda _: params)
     given = load_yaml(REPOSITORY / "pipelines" / "methods" / f"{name}.yaml", REPOSITORY, text) if text else None
-    document = given or builder.document(name)
-    assert document is not None, name
-    built = builder.build(name, document)
-    assert built is not None, builder.problems
-    return built
+    return builder.build(name, given)
 
 
 def each_make() -> list[Any]:

@@ -144,7 +144,7 @@ DRIVEN: Listed = (declaring("solver", {"backward": lambda *_: None}, freezes_enc
 
 #: What stands beside each other, and what the refusal says; nothing where both are accepted.
 BESIDE: list[tuple[list[Listed], str]] = [
-    ([CONSISTENCY, NORM, ("tdt", {})], "'consistency' and 'hidden_norm' add to the loss of the plain pass, but 'tdt'"),
+    ([CONSISTENCY, NORM, ("tdt", {})], "'consistency' adds to the loss of the plain pass, but 'tdt'"),
     ([CONSISTENCY, ("mask_tuning", {})], "'consistency' adds to the loss of the plain pass, but 'mask_tuning' owns"),
     ([SILENT, ("tdt", {})], ""),
     ([EDITOR, DOUBLER], "'editor' and 'doubler' both change the starting weights"),

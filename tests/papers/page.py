@@ -16,7 +16,7 @@ from regft_core.hooks.registry import discover
 from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
-from regft_core.settings.checks.params import moves
+from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from regft_core.settings.papers.published import read_published

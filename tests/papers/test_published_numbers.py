@@ -11,7 +11,7 @@ import yaml
 from regft_core.schema.report import Part
 from regft_core.settings.files import METHODS, TASKS
 from regft_core.settings.files import names as files_of
-from regft_core.settings.papers.published import PublishedConfig, PublishedRow, leaves, published_names, read_published
+from regft_core.settings.papers.published import ALL, PublishedConfig, PublishedRow, published_names, read_published
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {name: read_published(ROOT, name).config for name in published_names(ROOT)}
@@ -109,6 +109,11 @@ def test_tables_of_all_five_papers_are_there() -> None:
     others = {"tdt_prose", "hype_prose", "weight_mixup_prose", "weight_mixup_figure3", "mask_tuning_alpha"}
     others |= {"mask_tuning_rate", "weight_mixup_searches"}
     assert {f"{paper}_table{n}" for paper, numbers in tables.items() for n in numbers} | others == set(TABLES)
+
+
+def leaves(parts: Sequence[Part]) -> list[str]:
+    """Columns in a mean, those of its nested lists too."""
+    return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
 
 
 def counted(config: PublishedConfig, encoder: str) -> tuple[int, ...]:
@@ -210,7 +215,19 @@ def test_tasks_methods_and_claims_are_there(name: str) -> None:
     assert {row.arm for row in config.rows if row.arm} <= arms
     assert {one for claim in config.claims for one in (claim.arm, *claim.over)} <= arms
     assert {part for key in config.metrics for part in key.split("/")} <= set(files_of(ROOT, TASKS))
-    assert len({row.identity for row in config.rows}) == len(config.rows)
+    rows = {(row.method, row.encoder, row.size, *sorted(row.setting.items())) for row in config.rows}
+    assert len(rows) == len(config.rows)
+    for column in config.columns.values():
+        assert [column.metric, column.mean_of, column.unit].count(None) == 2
+    for row in config.rows:
+        assert row.arm is None or config.model(row) is not None
+        assert set(row.deviations) <= set(row.scores)
+        assert bool(row.gains) == bool(row.gain_over)
+    for claim in config.claims:
+        assert claim.settings(config), claim
+        assert set(claim.columns) <= {ALL, *(key for key, column in config.columns.items() if not column.unit)}
+        means = {key for key, column in config.columns.items() if column.mean_of is not None}
+        assert claim.measure == "mean" or not means & set(claim.columns)
     assert all(abs(row.scores[key]) <= 100 for row in config.rows for key in row.scores if key in config.metrics)
 
 

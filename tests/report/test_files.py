@@ -52,7 +52,7 @@ def test_costs_and_runs_have_a_row_per_run(built: Any) -> None:
 
 def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) -> None:
     from regft_core.evaluate.analysis_result import RUN
-    from regft_core.settings.checks.tasks import RESERVED_SETS
+    from regft_core.schema.tasks import RESERVED_SETS
 
     described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
     sets = {name for task in described for name in task["sets"]}

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.report.averages import average_columns
-from regft_core.schema.report import ReportConfig
-from regft_core.settings.checks.report_sets import leaves
+from regft_core.schema.report import ReportConfig, weights_of
 from regft_core.statistics.learning_curve import expected_max
 
 SEEDS = range(4)
@@ -31,7 +30,7 @@ def grid(make: Any, synthetic: Any) -> Any:
 
 
 def test_weights_of_parts() -> None:
-    assert leaves(["a", ["b", "b/other"]]) == {("a", "dev"): 0.5, ("b", "dev"): 0.25, ("b", "other"): 0.25}
+    assert weights_of(["a", ["b", "b/other"]]) == {("a", "dev"): 0.5, ("b", "dev"): 0.25, ("b", "other"): 0.25}
 
 
 def test_a_mean_over_tasks_and_sets(grid: Any) -> None:

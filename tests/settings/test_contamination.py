@@ -22,7 +22,7 @@ trained_on:
 def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
     shipped = read_contamination(ROOT)
     tasks = {path.stem for path in (ROOT / "pipelines" / "tasks").glob("*.yaml")}
-    for entry in shipped.config.trained_on.values():
+    for entry in shipped.trained_on.values():
         assert set(entry.tasks) <= tasks
     for alias in ALIASES:
         assert set(shipped.of(alias, tasks)) == {

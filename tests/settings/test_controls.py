@@ -4,8 +4,6 @@ import stat
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from regft_core.errors import ConfigError
 from regft_core.settings.controls import with_controls, write_controls
@@ -34,11 +32,6 @@ def control(target: str, more: str = "") -> str:
             "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
             "methods:  # which\n  - vanilla\n  - mask  # ours\n  - quiet\n  - still\n\n# end\ntraining: {}\n",
         ),
-        ("methods:\n- noise\ntraining: {}\n", "methods:\n- noise\n- quiet\n- still\ntraining: {}\n"),
-        (
-            "methods: [\n    noise,  # a\n    other,\n  ]\n",
-            "methods: [\n    noise,  # a\n    other, quiet, still,\n  ]\n",
-        ),
         (
             "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask']  # ] z\nmodel: {}\n",
             "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask', quiet, still]  # ] z\nmodel: {}\n",
@@ -55,23 +48,6 @@ def control(target: str, more: str = "") -> str:
 )
 def test_only_the_names_are_inserted(before: str, after: str) -> None:
     assert with_controls(before, [QUIET, STILL]) == after
-
-
-names = st.lists(st.sampled_from(["vanilla", "noise", "r-drop", "a_b", "x1"]), min_size=1, max_size=4, unique=True)
-
-
-@given(names, st.booleans(), st.integers(0, 6), st.data())
-@settings(max_examples=150, deadline=None)
-def test_every_other_line_stays_as_it_is(listed: list[str], flow: bool, indent: int, data: Any) -> None:
-    if flow:
-        body = " [" + ", ".join(listed) + "]  # note"
-    else:
-        notes = [data.draw(st.sampled_from(["", " # note"])) for _ in listed]
-        body = "".join(f"\n{' ' * indent}- {item}{note}" for item, note in zip(listed, notes))
-    text = f"# top\nmethods:{body}\n\nlast: 1 # end\n"
-    changed = with_controls(text, [QUIET, STILL])
-    lines = "".join(f"{' ' * indent}- {name}\n" for name in ("quiet", "still"))
-    assert changed.replace(", quiet, still", "").replace(lines, "") == text
 
 
 @pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n", "methods:\n"])
@@ -99,8 +75,6 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
         ("quiet", "noise"),
         ("quieter", "quiet"),
     ]
-    # 'quiet' is not listed, and is not said to be.
-    assert ["is listed without" in str(c) for c in found.missing] == [True, True, False]
     write_controls(root, found.missing)
     after = load_project(root, registry).controls
     assert after.missing == []

@@ -55,7 +55,7 @@ def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, reg
         (
             "range: [0, 5]",
             "ood: {own: {source: {kind: files}, split: opinions/dev.csv, label_map: {a: b}}}",
-            "ood.own.label_map",
+            "ood.own",
         ),
     ]:
         assert key in [p.key for p in failures({PARAMS: params, SCORES: edit(files[SCORES], old, new)})], new
@@ -104,7 +104,7 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         "params.yaml:6: 3 seeds",
         "params.yaml:2: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
-        "params.yaml: noise has no control in the grid, so",
+        "params.yaml: noise: not every control is in the grid, so",
     ):
         assert any(part in warning for warning in warnings), part
 
@@ -125,7 +125,7 @@ def test_compositions_are_checked_per_method_and_task(
             return ["clashes", *everywhere, *(["has no meaning here"] if task_name == "films" else [])]
         return []
 
-    monkeypatch.setattr("regft_core.settings.checks.compositions.compose.check_method", check)
+    monkeypatch.setattr("regft_core.settings.checks.methods.compose.check_method", check)
     monkeypatch.setattr("regft_core.settings.read_project.discover", lambda: registry)
     text = edit(files[MASK], "search: {", "search: {data: {task: scores}, ")
     root = build({PARAMS: edit(files[PARAMS], "[opinions]", "[opinions, films]"), MASK: text})
@@ -136,4 +136,4 @@ def test_compositions_are_checked_per_method_and_task(
         f"{NOISE}:1: regularisers: has no text [bad-composition]",
         f"{NOISE}:1: regularisers: on task films: has no meaning here [bad-composition]",
     ]
-    assert set(seen) == {(m, t, 2, True) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films", None)}
+    assert set(seen) == {(m, t, 2, True) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films")}

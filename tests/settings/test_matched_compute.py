@@ -11,7 +11,7 @@ from regft_core.hooks.says import Says
 from regft_core.schema.method import Cost
 from regft_core.settings.matched_compute import method_factor
 from regft_core.settings.read_project import load_project
-from tests.settings.conftest import NOISE, PARAMS, Plain
+from tests.settings.conftest import PARAMS, Plain
 
 MATCHED = "regularisers: {}\ntraining: {steps_factor: {match: mask}}\n"
 FITTED = "phases:\n  search: {regularisers: {split: {}}, training: {epochs: 0}}\n  finetune: {}\n"
@@ -80,32 +80,20 @@ def test_counted_steps_are_matched_in_batches_of_the_shared_size(build: Any, reg
 
 
 @pytest.mark.parametrize(
-    ("training", "length", "words"),
+    ("training", "search"),
     [
-        ("epochs: 2\n  max_steps: 50", "epochs: 1", ("'mask' under max_steps", "counts epochs", "or count epochs")),
-        ("epochs: 2", "max_steps: 50", ("'mask': its phase", "counts steps", "or count steps")),
+        ("epochs: 2\n  max_steps: 50", "training: {epochs: 1}"),
+        ("epochs: 2", "training: {max_steps: 50}"),
+        # How many steps one pass over the rows is worth differs from size to size.
+        ("epochs: 2\n  max_steps: 50", "regularisers: {split: {}}, training: {epochs: 0}"),
+        ("epochs: 2", "data: {task: films}"),
     ],
 )
-def test_epochs_and_counted_steps_have_no_common_factor(
-    failures: Any, training: str, length: str, words: tuple[str, ...]
+def test_what_has_no_common_factor_is_refused(
+    failures: Any, registry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, training: str, search: str
 ) -> None:
     """They were divided by each other's number: 50 steps counted as the epochs that they do not take."""
-    searched = f"phases:\n  search: {{training: {{{length}}}}}\n  finetune: {{}}\n"
-    (problem,) = failures(files(training, mask=searched, noise=MATCHED))
-    assert problem.file == "pipelines/methods/noise.yaml"
-    assert all(word in str(problem) for word in words)
-
-
-def test_counted_steps_cannot_match_passes_over_rows(
-    build: Any, failures: Any, registry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How many of them one pass over the rows is worth differs from size to size."""
     monkeypatch.setitem(registry, "split", Split)
-    changes = files("epochs: 2\n  max_steps: 50", mask=FITTED, noise=MATCHED)
-    (problem,) = failures(changes)
-    assert problem.file == "pipelines/methods/noise.yaml"
-    assert "cannot match 'mask' under max_steps" in str(problem)
-    assert "give the factor as a number, or count epochs" in str(problem)
-    project = load_project(build(changes | {"pipelines/methods/noise.yaml": NOISE}), registry)
-    with pytest.raises(ValueError, match="mask: what it fits without steps costs passes over the rows"):
-        method_factor(project.methods["mask"], project.params.training, registry)
+    searched = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
+    (problem,) = failures(files(training, mask=searched, noise=MATCHED))
+    assert (problem.code, problem.file) == ("match-incomparable", "pipelines/methods/noise.yaml")

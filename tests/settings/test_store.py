@@ -35,23 +35,20 @@ def _outside_of_dvc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "code"),
     [
-        ("data/runs", "changed data"),
-        ("./data/../data/runs", "lies in data/"),
-        ("pipelines/x", "configurations only"),
-        ("work/runs", "DVC deletes"),
-        (".git/x", "belongs to git"),
-        (".", "is the project itself"),
-        ("..", "contains the project"),
-        ("params.yaml/x", "which is a file, not a directory"),
-        ("~nobody_here/x", "not a known home directory"),
-        ("link", "lies in work/"),
-        ('"a\\0b"', "NUL character"),
+        ("./data/../data/runs", "store-in-folder-of-others"),
+        ("work/runs", "store-in-folder-of-others"),
+        (".git/x", "store-in-folder-of-others"),
+        ("link", "store-in-folder-of-others"),
+        (".", "store-around-project"),
+        ("..", "store-around-project"),
+        ("params.yaml/x", "not-a-directory"),
+        ("~nobody_here/x", "bad-path"),
     ],
 )
 def test_a_store_in_a_place_of_others_is_refused(
-    build: Any, registry: dict[str, Any], files: dict[str, str], path: str, words: str
+    build: Any, registry: dict[str, Any], files: dict[str, str], path: str, code: str
 ) -> None:
     root = build({PARAMS: files[PARAMS] + f"store: {{path: {path}}}\n"})
     (root / "work").mkdir()
@@ -59,8 +56,7 @@ def test_a_store_in_a_place_of_others_is_refused(
     with pytest.raises(ConfigError) as caught:
         load_project(root, registry)
     (problem,) = caught.value.problems
-    assert words in str(problem)
-    assert problem.line == 16
+    assert (problem.code, problem.line) == (code, 16)
 
 
 def test_places_of_its_own_are_fine(

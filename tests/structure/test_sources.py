@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.grid.method_table import all_methods, catalogue, sources_markdown
-from regft_core.grid.released_code import COMMITS
+from regft_core.grid.method_table import COMMITS, all_methods, catalogue, sources_markdown
 from regft_core.hooks.registry import discover
 from regft_core.schema.sources import KINDS, source_problem
 from regft_core.settings.method_sources import Setting, settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from regft_core.settings.papers.claims import Claim
-from regft_core.settings.papers.published import PublishedRow
+from regft_core.settings.papers.published import Claim, PublishedRow
 from regft_core.statistics.reproduction import Bounds, Outcome
 
 

@@ -18,8 +18,7 @@ from regft_core.report.averages import replicates_of
 from regft_core.report.model import Block
 from regft_core.report.published.model import Mean, Tested
 from regft_core.report.read_grid import BlockData
-from regft_core.schema.report import ReportConfig
-from regft_core.settings.checks.report_sets import leaves, split_part
+from regft_core.schema.report import ReportConfig, split_part, weights_of
 from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
 from regft_core.settings.papers.published import PublishedConfig, PublishedRow
 from regft_core.statistics.arms import Arms
@@ -68,7 +67,7 @@ class Paper:
         column = self.config.columns[key]
         if column.mean_of is None:
             return {key: 1.0} if column.metric is not None else {}
-        parts = leaves(column.mean_of).items()
+        parts = weights_of(column.mean_of).items()
         weights = {task if name == "dev" else f"{task}/{name}": weight for (task, name), weight in parts}
         return weights if set(weights) <= set(self.config.metrics) else {}
 

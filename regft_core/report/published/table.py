@@ -22,8 +22,7 @@ from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, P
 from regft_core.report.published.paper import Paper, Places
 from regft_core.report.read_grid import BlockData
 from regft_core.schema.report import ReportConfig
-from regft_core.settings.papers.claims import ALL, Claim, row_of
-from regft_core.settings.papers.published import Published, PublishedRow
+from regft_core.settings.papers.published import ALL, Claim, Published, PublishedRow, row_of
 from regft_core.statistics.reproduction import (
     Bounds,
     Outcome,

@@ -1,42 +1,23 @@
-"""What the schema cannot say about tasks: metrics that fit, labels that agree, sets that differ."""
+"""Checks of tasks beyond the schema: metrics that fit, rows that exist, sets that can be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from regft_core import metrics
+from regft_core.data.builtin import BuiltinOptions
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
-from regft_core.names import listing, suggestion
-from regft_core.schema.tasks import BuiltinSource, OodConfig, TaskConfig
-from regft_core.settings.checks.builtin_tasks import check_declared
-from regft_core.settings.checks.ood import check_label_values, check_ood
-from regft_core.settings.checks.sources import Columns, Source, Sources, Use, same_rows
+from regft_core.names import listing, plural, suggestion
+from regft_core.schema.params import Params
+from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, TaskConfig
+from regft_core.settings.checks.sources import Columns, Source, Use, check_source, moving_revision, same_rows
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
-
-#: Names that mean something else where sets are named, in files of results and in MLflow, and what they are there.
-RESERVED_SETS = {
-    "train": "the name of the task's own set",
-    "dev": "the name of the task's own set",
-    "train_within": "the count of repeated training rows in task.json",
-    "run": "what evaluations find out about a run as a whole",
-    "cost": "the costs of a run in MLflow",
-    "failed": "a count in the files of the report",
-    "decision": "the expected score in the files of the report",
-    "collapsed": "a count in the files of the report",
-    "mixed_environments": "a mark in the files of the report",
-    "cost_ratio": "the cost of a method in the files of the report",
-    "versus_reference": "a comparison in the files of the report",
-    "versus_control": "a comparison in the files of the report",
-    "verdict_reference": "a verdict in the files of the report",
-    "verdict_control": "a verdict in the files of the report",
-    "versus_opponent": "a comparison in the files of the report",
-    "no_better_than_constant": "a verdict in the files of the report",
-    "findings": "sentences in the files of the report",
-    "same_answers_under_every_seed": "a note in the files of the report",
-}
+from regft_core.settings.layers import sizes_of
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
@@ -48,138 +29,177 @@ def referenced_tasks(document: Document) -> Iterator[str]:
 
 
 def check_task(
-    root: Path,
-    name: str,
-    tasks: Mapping[str, TaskConfig],
-    document: Document,
-    documents: Mapping[str, Document],
-    warnings: list[str],
-) -> list[Problem]:
-    """Return problems of a task, and of everything that judges it.
+    root: Path, name: str, tasks: Mapping[str, TaskConfig], documents: Mapping[str, Document]
+) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of a task, and of everything that judges it.
 
-    ``tasks`` are those that are right; ``documents`` holds the files read so far; ``warnings`` is added to.
+    ``tasks`` are those that are right; ``documents`` holds the files read so far.
     """
-    task, sources = tasks[name], Sources(root, warnings)
-    uses = {
-        key: Use(document, ("splits", key), split)
+    task, document = tasks[name], documents[task_file(name)]
+    uses = [
+        Use(document, ("splits", key), split)
         for key, split in (("train", task.splits.train), ("dev", task.splits.dev))
         if isinstance(split, str)
-    }
-    problems = [*_check_metrics(task, document), *_check_labels(task, document)]
+    ]
+    problems = [*_check_metrics(task, document), *_check_generated((), task.source, task.kind, task.labels, document)]
     if task.splits.train is None:
-        message, hint = (
-            "'train' is missing: this set can only judge others",
-            "add splits.train, or take the task out of grid.tasks",
-        )
+        message, hint = "'train' is missing: this set can only judge others", "add it, or take the task out of the grid"
         problems.append(document.problem("training-split-missing", ("splits",), message, hint))
-    problems += _check_source(sources, task, document, list(uses.values()))
-    if "dev" in uses:
-        problems += _check_unseen(root, task, task.source, uses["dev"], document, ("splits", "dev"))
+    columns = Columns(document, ("columns",), task.columns, task.drop_empty)
+    problems += check_source(root, task.source, document, ("source",), uses, columns)
+    warnings = moving_revision(task.source, document, ("source",))
+    if isinstance(task.splits.dev, str):
+        problems += _check_unseen(root, task, task.source, uses[-1], document, ("splits", "dev"))
     for ood, config in task.ood.items():
-        path: KeyPath = ("ood", ood)
-        if ood in RESERVED_SETS:
-            message = f"'{ood}' is {RESERVED_SETS[ood]}, so no set can be called so"
-            hint = "give the out-of-distribution set another name"
-            problems.append(document.problem("reserved-name", path, message, hint))
-            continue
-        source, use = config.source, None if config.split is None else Use(document, (*path, "split"), config.split)
-        if source is not None:
-            problems += _check_in_place(sources, task, config, source, use, document, path)
-        elif ood in tasks:
-            other, place = tasks[ood], documents[task_file(ood)]
-            if use is None:
-                key = "dev" if isinstance(other.splits.dev, str) else "train"
-                use = Use(place, ("splits", key), other.splits.judging or "")
-            problems += [*_check_labels(other, place), *_check_source(sources, other, place, [use])]
-            source = other.source
-        if source is not None and use is not None:
-            problems += _check_unseen(root, task, source, use, document, path)
-        problems += check_ood(ood, task, tasks, document)
-    return problems
+        at: KeyPath = ("ood", ood)
+        other = tasks.get(ood)
+        if config.source is not None:
+            other = None
+            # The group is of the task's own rows.
+            own = config.columns or task.columns.model_copy(update={"group": None})
+            place = (*at, "columns") if config.columns is not None else ("columns",)
+            columns = Columns(document, place, own, config.drop_empty or task.drop_empty)
+            source, use = config.source, Use(document, (*at, "split"), str(config.split))
+            problems += _check_generated(at, source, task.kind, config.labels or task.labels, document)
+            problems += check_source(root, source, document, (*at, "source"), [use], columns)
+            warnings += moving_revision(source, document, (*at, "source"))
+        elif other is not None:
+            theirs = documents[task_file(ood)]
+            columns = Columns(theirs, ("columns",), other.columns, other.drop_empty)
+            key = "dev" if isinstance(other.splits.dev, str) else "train"
+            source, use = other.source, Use(theirs, ("splits", key), other.splits.judging or "")
+            if config.split is not None:
+                use = Use(document, (*at, "split"), config.split)
+            problems += check_source(root, source, theirs, ("source",), [use], columns)
+            warnings += moving_revision(source, theirs, ("source",))
+        else:
+            continue  # it is wrong, which is told where it is read
+        problems += _check_unseen(root, task, source, use, document, at)
+        kind, labels = (task.kind, config.labels or task.labels) if other is None else (other.kind, other.labels)
+        problems += _check_labels(task, config, kind, labels or (), at, document)
+    return problems, warnings
 
 
-def _check_metrics(task: TaskConfig, document: Document) -> list[Problem]:
+def _check_generated(
+    at: KeyPath, source: Source, kind: str, labels: tuple[str, ...] | None, document: Document
+) -> Iterator[Problem]:
+    """Yield a kind or labels that generated rows do not have."""
+    if not isinstance(source, BuiltinSource):
+        return
+    theirs = GENERATED[source.generator]
+    if kind != ("classification" if theirs else "regression"):
+        message = f"'{source.generator}' makes no {kind} task"
+        yield document.problem("generator-kind", (*at, "source", "generator"), message, "change kind or generator")
+    elif theirs and labels != theirs:
+        hint = f"write labels: [{', '.join(theirs)}]"
+        yield document.problem("generator-labels", (*at, "labels"), f"'{source.generator}' has other labels", hint)
+
+
+def _check_labels(
+    task: TaskConfig, config: OodConfig, kind: str, theirs: tuple[str, ...], at: KeyPath, document: Document
+) -> Iterator[Problem]:
+    """Yield why the answers of a task cannot be compared with the labels of a set, which are matched by name."""
+    if kind != task.kind:
+        message = f"a {task.kind} task cannot be judged on a {kind} set"
+        yield document.problem("kind-mismatch", at, message, "name a set of the same kind")
+    elif find(kind).has_labels:
+        own = task.labels or ()
+        label_map = dict(zip(own, own)) if config.label_map is None else config.label_map
+        wrong = [f"'{label}' is mapped to nothing" for label in own if label not in label_map]
+        wrong += [f"'{label}' is not a label of this task" for label in label_map if label not in own]
+        wrong += [f"'{label}' is not a label of the set" for label in label_map.values() if label not in theirs]
+        wrong += [f"nothing becomes the set's '{label}'" for label in theirs if label not in label_map.values()]
+        if wrong:
+            hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}"
+            yield document.problem("labels-differ", at, "; ".join(wrong[:5]), hint)
+    elif config.label_map is not None:
+        message = "'label_map' is for classification, and targets are compared as they are"
+        yield document.problem("classification-only", at, message, "remove it")
+
+
+def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:
     right = metrics.names(task.kind)
-    other = tuple(name for name in metrics.names() if name not in right)
-    problems = []
     for i, metric in enumerate(task.metrics):
         path = ("metrics", i)
-        if metric in other:
+        if metric in task.metrics[:i]:
+            yield document.problem("listed-twice", path, f"'{metric}' is listed twice", "keep one of them")
+        elif metric not in right:
             try:
                 metrics.find(metric)
             except ConfigError as error:  # a broken file fits no kind
-                problems += error.problems
-                continue
-            message, hint = f"'{metric}' does not fit kind: {task.kind}", f"allowed for {task.kind}: {', '.join(right)}"
-            problems.append(document.problem("metric-does-not-fit", path, message, hint))
-        elif metric not in right:
-            swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
-            hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
-            problems.append(document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint))
-        elif metric in task.metrics[:i]:
-            problems.append(document.problem("listed-twice", path, f"'{metric}' is listed twice", "keep one of them"))
-    counting = [metric for metric in right if metric in task.metrics and metrics.find(metric).needs_positive_label]
-    if counting and task.positive_label is None:
-        message = f"'positive_label' is missing: {' and '.join(counting)} counts one class against the rest"
-        labels = task.labels or ()
-        hint = f"add 'positive_label:' with one of the labels: {listing(labels)}" if labels else "name one of labels"
-        if len(labels) > 2 and "f1_macro" in right:
-            hint += "; or take f1_macro, the mean over all classes"
-        at = ("metrics", task.metrics.index(counting[0]))
-        problems.append(document.problem("positive-label-missing", at, message, hint))
-    return problems
-
-
-def _check_labels(task: TaskConfig, document: Document) -> list[Problem]:
-    problems = check_label_values(task.label_values, task.labels, document, ())
-    if task.range is not None and (wrong := find(task.kind).wrong_range(task.range)):
-        problems.append(document.problem("bad-range", ("range",), *wrong))
-    if task.keyword_segment == "text_pair" and task.columns.text_pair is None:
-        message, hint = "is text_pair, but columns.text_pair is missing", "write text, or add the column"
-        problems.append(document.problem("column-not-declared", ("keyword_segment",), message, hint))
-    return problems
-
-
-def _check_source(sources: Sources, task: TaskConfig, document: Document, uses: list[Use]) -> list[Problem]:
-    """Return problems of the source of a task with a file of its own, and of the splits that are read from it."""
-    columns = Columns(document, ("columns",), task.columns, task.drop_empty)
-    problems = sources.check(task.kind, task.source, document, ("source",), uses, columns)
-    if isinstance(task.source, BuiltinSource):
-        problems += check_declared(task.source, task, task.labels, document, ())
-    return problems
-
-
-def _check_in_place(
-    sources: Sources,
-    task: TaskConfig,
-    config: OodConfig,
-    source: Source,
-    use: Use | None,
-    document: Document,
-    path: KeyPath,
-) -> list[Problem]:
-    """Return problems of a set that is defined where it is named; what it does not say it has from its task."""
-    at = (*path, "columns") if config.columns is not None else ("columns",)
-    # The group is of the task's own rows.
-    own = config.columns or task.columns.model_copy(update={"group": None})
-    columns = Columns(document, at, own, config.drop_empty or task.drop_empty)
-    problems = sources.check(task.kind, source, document, (*path, "source"), [use] if use else [], columns)
-    if isinstance(source, BuiltinSource):
-        labels = config.labels if config.labels is not None else task.labels
-        # The same generator as the task's: wrong labels are reported where they are written, and nowhere else.
-        if config.labels is None and getattr(task.source, "generator", None) == source.generator:
-            labels = None
-        problems += check_declared(source, config, labels, document, path)
-    return problems
+                yield from error.problems
+            except ValueError:
+                swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
+                hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
+                yield document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint)
+            else:
+                message = f"'{metric}' does not fit kind: {task.kind}"
+                hint = f"allowed for {task.kind}: {', '.join(right)}"
+                yield document.problem("metric-does-not-fit", path, message, hint)
+        elif metrics.find(metric).needs_positive_label and task.positive_label is None:
+            message = f"'positive_label' is missing: {metric} counts one class against the rest"
+            hint = f"add 'positive_label:' with one of the labels: {listing(task.labels or ())}"
+            hint += "; or take f1_macro, the mean over all classes" if len(task.labels or ()) > 2 else ""
+            yield document.problem("positive-label-missing", path, message, hint)
 
 
 def _check_unseen(
     root: Path, task: TaskConfig, source: Source, use: Use, document: Document, path: KeyPath
-) -> list[Problem]:
-    """Return whether a set that judges runs is the one that they train on."""
-    if task.splits.train is None or not same_rows(root, task.source, task.splits.train, source, use.split):
-        return []
-    what = "the development set" if path[0] == "splits" else "this set"
-    message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"
-    at = use.path if use.document is document else path
-    return [document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")]
+) -> Iterator[Problem]:
+    """Yield the problem of a set that judges runs and is the one that they train on."""
+    if task.splits.train is not None and same_rows(root, task.source, task.splits.train, source, use.split):
+        what = "the development set" if path[0] == "splits" else "this set"
+        message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"
+        at = use.path if use.document is document else path
+        yield document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")
+
+
+def check_sizes(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Problem]:
+    """Yield sizes above the training rows of a built-in task of the grid."""
+    for name, task in tasks.items():
+        if not isinstance(task.source, BuiltinSource):
+            continue
+        try:
+            count = BuiltinOptions.model_validate(task.source.options).rows.train
+        except ValidationError:
+            continue  # told where its options are checked
+        own = document.value(("task_settings", name, "sizes")) is not None
+        at: KeyPath = ("task_settings", name, "sizes") if own else ("grid", "sizes")
+        for i, size in enumerate(sizes_of(params, name)):
+            if isinstance(size, int) and size > count:
+                message = f"{size} training rows asked for, but '{name}' has {count}"
+                hint = f"use at most {count} or full, or raise source.options.rows.train in the task's YAML"
+                yield document.problem("size-too-large", (*at, i), message, hint)
+
+
+def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of the ``tasks`` of the grid that have folds.
+
+    Problems: seeds without a fold, a choice that rows of other folds would make. Warnings: repeats that the seeds
+    leave incomplete, so that some rows are predicted more often than others.
+    """
+    problems, warnings = [], []
+    seeds, tuning = params.grid.seeds, params.tuning
+    for name, task in tasks.items():
+        dev = task.splits.dev
+        if not isinstance(dev, FoldsConfig):
+            continue
+        most = dev.folds * dev.repeats
+        for i, seed in enumerate(seeds):
+            if seed >= most:
+                message = f"seed {seed} has no fold: the seeds of task '{name}' are 0 to {most - 1}"
+                hint = f"take others, or set repeats: {seed // dev.folds + 1} in splits.dev of that task"
+                problems.append(document.problem("no-such-fold", ("grid", "seeds", i), message, hint))
+        repeats = {seed // dev.folds for seed in seeds if seed < most}
+        missing = sorted({repeat * dev.folds + fold for repeat in repeats for fold in range(dev.folds)} - set(seeds))
+        if missing:
+            warnings.append(
+                f"{document.place(('grid', 'seeds'))}: {plural(len(seeds), 'seed')} of {dev.folds} folds of task "
+                f"'{name}' make no whole repeats, so rows are not judged equally often; add seeds "
+                f"{', '.join(map(str, missing))}"
+            )
+        if tuning is not None and not (tuning.selection == "split" and tuning.judged_by_seed):
+            key, value = ("per", "seed") if tuning.selection == "split" else ("selection", "split")
+            message = f"values would be chosen by rows that judge the folds of task '{name}'"
+            problems.append(document.problem("chosen-by-judges", ("tuning", key), message, f"set {key}: {value}"))
+    return problems, warnings

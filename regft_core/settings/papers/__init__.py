@@ -1,1 +1,1 @@
-"""What papers print, and what public sets are known to be."""
+"""Facts that papers print, and facts of public sets and encoders."""

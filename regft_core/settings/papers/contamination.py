@@ -6,9 +6,8 @@ A fact about an encoder changes no number of any run, so it is no part of a run'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -21,35 +20,23 @@ from regft_core.settings.validate import validate
 
 
 class SeenConfig(StrictModel):
-    """What some encoders were trained on."""
+    """Training data of some encoders."""
 
     encoders: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     source: str = Field(min_length=1, description="who says so")
     tasks: dict[Name, str] = Field(min_length=1, description="task -> the data set as the source calls it")
 
 
-class ContaminationConfig(StrictModel):
-    """The whole file."""
+class Contamination(StrictModel):
+    """The whole file: what is known of the encoders' training data."""
 
     trained_on: dict[Name, SeenConfig] = Field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class Contamination:
-    """What is known of the encoders' training data."""
-
-    config: ContaminationConfig
-
     def of(self, encoder: str, names: Iterable[str]) -> dict[str, str]:
         """Tasks or sets among ``names`` that ``encoder`` (``model.name``) has seen -> as what, and who says so."""
-        wanted = list(dict.fromkeys(names))
-        found: dict[str, str] = {}
-        for entry in self.config.trained_on.values():
-            if encoder in entry.encoders:
-                for name in wanted:
-                    if name in entry.tasks:
-                        found.setdefault(name, f"{entry.tasks[name]} ({entry.source})")
-        return {name: found[name] for name in wanted if name in found}
+        entries = [entry for entry in self.trained_on.values() if encoder in entry.encoders]
+        first = {name: next((e for e in entries if name in e.tasks), None) for name in names}
+        return {name: f"{entry.tasks[name]} ({entry.source})" for name, entry in first.items() if entry is not None}
 
 
 def read_contamination(root: Path) -> Contamination:
@@ -57,18 +44,18 @@ def read_contamination(root: Path) -> Contamination:
 
     Raises ConfigError when a file is wrong.
     """
-    found: dict[str, SeenConfig] = {}
+    trained_on: dict[str, SeenConfig] = {}
     for path in (shipped.FOLDER / CONTAMINATION, Path(root) / CONTAMINATION):
         if path.is_file():
-            config, problems = validate(ContaminationConfig, load_yaml(path, Path(root)))
-            if config is None:
+            table, problems = validate(Contamination, load_yaml(path, Path(root)))
+            if table is None:
                 raise ConfigError(problems)
-            found |= config.trained_on
-    return Contamination(ContaminationConfig(trained_on=found))
+            trained_on |= table.trained_on
+    return Contamination(trained_on=trained_on)
 
 
 def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:
-    """What to tell about ``task``, which is judged on ``sets``; nothing where the encoder saw none of them."""
+    """Return warnings about ``task``, which is judged on ``sets``; nothing where the encoder saw none of them."""
     found = []
     if task in seen:
         found.append(f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone")
@@ -79,8 +66,3 @@ def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[s
                 "distribution"
             )
     return found
-
-
-def to_json(contamination: Contamination) -> Any:
-    """The table as plain values, for what depends on it."""
-    return contamination.config.model_dump(mode="json")

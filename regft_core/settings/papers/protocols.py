@@ -1,4 +1,4 @@
-"""What the papers state of every table and figure: ``published/protocols``, one file per paper and one per item.
+"""Statements of the papers on every table and figure: ``published/protocols``, one file per paper and one per item.
 
 ``<paper>.yaml`` holds what the paper says of all its items, ``<paper>_<item>.yaml`` what it says of one. ``values`` are
 settings of the resolved preset, each with where the paper states it, or why it is ours; ``tests/papers`` compares them
@@ -28,7 +28,7 @@ Values = dict[str, dict[str, Any]]
 
 
 class PaperConfig(StrictModel):
-    """What a paper says of all its items."""
+    """Statements of a paper on all its items."""
 
     title: Text
     method: Name = Field(description="its regulariser: every option of it is declared wherever it runs")
@@ -36,7 +36,7 @@ class PaperConfig(StrictModel):
 
 
 class ItemConfig(ConsistentModel):
-    """What a paper says of one table or figure, and what makes it here."""
+    """Statements of a paper on one table or figure, and what makes it here."""
 
     item: Text = Field(description="as the paper numbers it")
     shows: Text

@@ -20,7 +20,7 @@ import torch
 
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import free_memory
@@ -121,7 +121,7 @@ class Bench:
         return training.model_copy(update={"epochs": 10_000, "max_steps": None})
 
     def inputs(self, method: Method, phase: Phase, handed: dict[str, Handed]) -> PhaseInputs:
-        entries = listed.entries(self.registry, phase.regularisers)
+        entries = phase_entries.entries(self.registry, phase.regularisers)
         training, problems = compose.resolve_training(entries, phase, self.shared)
         if problems:
             raise RegftError("bad-composition", "; ".join(problems))
@@ -129,7 +129,7 @@ class Bench:
             training = training.model_copy(update={"batch_size": self.shared.batch_size})
         rows = len(self.data.input_ids)
         cut = rows if phase.data.split == 1.0 else rows // 2
-        needed = {name for entry in listed.active(entries) for name in entry.declares.needs}
+        needed = {name for entry in phase_entries.active(entries) for name in entry.declares.needs}
         start = handed[phase.start].weights if phase.start in handed else None
         return PhaseInputs(
             phase=replace(phase, training=training),
@@ -224,5 +224,5 @@ def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, ste
 def phase_cost(phase: Phase) -> tuple[float, float]:
     from regft_core.schema.method import declared_cost
 
-    cost = declared_cost(listed.entries(discover(), phase.regularisers))
+    cost = declared_cost(phase_entries.entries(discover(), phase.regularisers))
     return cost.forward, cost.backward

@@ -135,7 +135,7 @@ def hooks() -> str:
     parts = ["# Hooks", "", "```text", module, "```", "", "## Regulariser", ""]
     parts += [_docstring(inspect.getdoc(base.Regulariser) or ""), ""]
     parts += _members(base.Regulariser, lambda name, value: inspect.isfunction(value))
-    for model in (declare.Declares, says.Says):
+    for model in (declare.Declares, says.Description):
         parts += [f"## {model.__name__}", "", "```text", textwrap.dedent(inspect.getdoc(model) or ""), "```", ""]
     for given in (Step, Trainee):
         parts += [f"## {given.__name__}", "", _docstring(inspect.getdoc(given) or ""), ""]

@@ -12,13 +12,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.folder import RECORD, encoders_here, folder_state, made_from, write_folder
 from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import read_preset
 from regft_core.grid.refit import refit
-from regft_core.io.reading import read_json
 from regft_core.runs.code import package_root
 from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS

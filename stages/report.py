@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from regft_core import output
+from regft_core.disk.canonical import json_text
+from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
 from regft_core.grid.keys import read_failures
-from regft_core.io.canonical import json_text
-from regft_core.io.files import write_text
 from regft_core.names import plural
 from regft_core.report import project_report, show
 from regft_core.runs.project import open_project

@@ -134,7 +134,7 @@ def step_counts(*optimizers: torch.optim.Optimizer) -> list[Tensor]:
 
 
 class _Generator(torch.Generator):
-    """Says that it is of the device of which nothing can be read, where no draw has a value."""
+    """Description that it is of the device of which nothing can be read, where no draw has a value."""
 
     device = UNREADABLE  # type: ignore[assignment]
 

@@ -141,7 +141,7 @@ def _laws(root: Path, name: str, task: str, cls: type[Regulariser]) -> Iterator[
         return make
 
     says = next(options for own, options in stack if own is cls)
-    invariant = cls.declare(says).says.padding_invariant
+    invariant = cls.declare(says).description.padding_invariant
     folder = Path(inspect.getfile(cls)).parent
     steps = bool(phase.training.epochs)
     tried: list[tuple[str, Callable[[], str] | None]] = [

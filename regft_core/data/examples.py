@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.files import write_text
 from regft_core.errors import DataError
-from regft_core.io.files import write_text
 from regft_core.kinds._reading import given as shortened
 from regft_core.kinds._reading import is_nan
 

@@ -18,9 +18,9 @@ from urllib.parse import quote
 
 from regft_core.data.file_format import Row
 from regft_core.data.table import parquet
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import DataError, RegftError, StoreError
-from regft_core.io.canonical import sha256_file
-from regft_core.io.files import atomic_directory, write_json
 from regft_core.schema.tasks import HubSource
 
 FOLDER = ".datasets"

@@ -14,9 +14,9 @@ from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.rows import Declaration, Split
 from regft_core.data.sources import Source, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
+from regft_core.disk.canonical import sha256_text
+from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import DataError, together
-from regft_core.io.canonical import sha256_text
-from regft_core.io.files import atomic_directory, write_json
 from regft_core.rng import derive, shuffled
 from regft_core.schema.tasks import FilesSource, TaskConfig
 

@@ -38,8 +38,8 @@ from regft_core.data.file_format import (
     suffix_of,
 )
 from regft_core.data.workbook import open_sheet
+from regft_core.disk.paths import what_is
 from regft_core.errors import DataError
-from regft_core.io.paths import what_is
 from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: Byte-order marks and their encodings; the longer ones first, for one begins with another.

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from regft_core.data.examples import Example
+from regft_core.disk.files import atomic_directory
+from regft_core.disk.tensors import read_tensors, write_tensors
 from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
-from regft_core.hooks.listed import Entry, answers_without_encoder
+from regft_core.hooks.phase_entries import Entry, answers_without_encoder
 from regft_core.hooks.registry import discover
-from regft_core.io.files import atomic_directory
-from regft_core.io.tensors import read_tensors, write_tensors
 from regft_core.kinds import find
 from regft_core.models.export_record import Served, read_served, write_served
 from regft_core.schema.training import TrainingConfig

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import Problem
 from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked
 from regft_core.fit.setup import Setup
-from regft_core.io.canonical import sha256_file
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.schema.encoder import EncoderConfig

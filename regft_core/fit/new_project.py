@@ -15,9 +15,9 @@ from pathlib import Path
 import yaml
 
 from regft_core import __version__, shipped
+from regft_core.disk.files import explained, write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.rows import Asked, read_own
-from regft_core.io.files import explained, write_text
 from regft_core.names import listing
 from regft_core.settings.files import TASKS, names, task_file
 

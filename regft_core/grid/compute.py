@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
@@ -20,7 +21,6 @@ from regft_core.grid.jobs import Jobs, Planner, jobs_of
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.pool import run_on_executor
 from regft_core.grid.run_job import run_job
-from regft_core.io.files import remove, write_json
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store

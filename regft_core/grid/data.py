@@ -17,6 +17,8 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.data.prompts import wrong_words
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
+from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.grid.fetch import require_named_sets
 from regft_core.grid.lengths import (
@@ -28,8 +30,6 @@ from regft_core.grid.lengths import (
     up_to_date_lengths,
 )
 from regft_core.grid.prepared import skew_warnings
-from regft_core.io.files import remove, write_json
-from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
 from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.keyed import is_current, seal

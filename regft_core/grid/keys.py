@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.files import remove, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.evaluate.analyses import enabled
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
-from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.io.files import remove, write_json
-from regft_core.io.reading import read_json
 from regft_core.models.source import resolve_model
 from regft_core.runs.analyses import evaluations_inputs
 from regft_core.runs.code import code_of

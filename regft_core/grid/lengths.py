@@ -9,8 +9,8 @@ from typing import Any
 from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.data.reading import Reading
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, ModelError, StoreError
-from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import scope_of

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic_core import to_jsonable_python
 
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
@@ -137,7 +137,9 @@ def _project(root: Path) -> Project:
 
 def _line(project: Project, method: Method, registry: Mapping[str, type[Regulariser]], controls: list[str]) -> Line:
     entries = [
-        entry for phase in method.phases for entry in listed.active(listed.entries(registry, phase.regularisers))
+        entry
+        for phase in method.phases
+        for entry in phase_entries.active(phase_entries.entries(registry, phase.regularisers))
     ]
     training = project.params.training
     factor = None if incomparable(method, training, registry) else method_factor(method, training, registry)
@@ -156,7 +158,7 @@ def _line(project: Project, method: Method, registry: Mapping[str, type[Regulari
     )
 
 
-def touched(entries: Sequence[listed.Entry]) -> list[str]:
+def touched(entries: Sequence[phase_entries.Entry]) -> list[str]:
     """Where regularisers act, as the hooks show that they implement.
 
     Most prepare something; it is told of those that change the structure or act nowhere else.

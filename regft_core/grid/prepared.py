@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.names import listing, plural
 from regft_core.settings.cost import prepared_rows

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, run_all
 from regft_core.grid.pool import prepared_devices
-from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import resolve_model

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from regft_core.data.splits import of_seed
+from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError
 from regft_core.grid.cached import cached_seeds, grid_rows
 from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths
 from regft_core.grid.step_time import CORE_SPEED, GPU_SPEED, StepTime, assumed, encoder_weights, measured
 from regft_core.hooks import compose
-from regft_core.hooks.listed import answers_without_encoder
+from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import discover
-from regft_core.io.reading import read_json
 from regft_core.models.devices import cores
 from regft_core.models.source import encoder_present
 from regft_core.names import duration, listing, plural

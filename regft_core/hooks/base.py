@@ -56,7 +56,7 @@ from regft_core.hooks.declare import (
     Tensor,
     Trainee,
 )
-from regft_core.hooks.says import Cost, Flip, Says, Variant
+from regft_core.hooks.description import Cost, Description, Flip, Variant
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
 from regft_core.schema.tasks import TaskConfig
@@ -79,7 +79,7 @@ __all__ = [
     "ParameterGroup",
     "Phase",
     "Regulariser",
-    "Says",
+    "Description",
     "Setting",
     "StrictModel",
     "TaskConfig",

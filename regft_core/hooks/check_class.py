@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from regft_core.errors import Problem
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.says import Says
+from regft_core.hooks.description import Description
 from regft_core.names import suggestion
 from regft_core.schema.sources import source_problem
 
@@ -26,7 +26,7 @@ Fault = tuple[str, int, str, str, str]
 #: How alike a public name and a hook must be for the name to count as a misspelling of it.
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
-_FIELDS = {field.name: of.__name__ for of in (Says, Declares) for field in fields(of)}
+_FIELDS = {field.name: of.__name__ for of in (Description, Declares) for field in fields(of)}
 #: Field of ``Declares`` -> hooks that act on it; a class that declares the field needs one of them.
 _NEEDED = (
     ("program", ("backward",)),
@@ -139,7 +139,9 @@ def _declared(cls: type[Regulariser]) -> Iterator[Fault]:
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             line = [frame.lineno for frame in frames if frame.filename == source.co_filename][-1] or 0
-            hint = "regft_core/hooks/declare.py describes every field of Declares, says.py beside it those of Says"
+            hint = (
+                "regft_core/hooks/declare.py describes every field of Declares, says.py beside it those of Description"
+            )
             yield "bad-declaration", line, ".declare", f"raises {type(error).__name__}: {error}", hint
             return
         if not isinstance(found, Declares):

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.listed import Entry, active, entries
 from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
+from regft_core.hooks.phase_entries import Entry, active, entries
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
@@ -124,7 +124,7 @@ def precision_problems(
     rounded = tf32 and training.precision == "fp32"
     precision, instead = ("tf32", "execution.tf32: false") if rounded else (training.precision, "precision: fp32")
     for entry in active(stack):
-        says = entry.declares.says
+        says = entry.declares.description
         reason = says.refused_precisions.get(precision)
         if reason is not None:
             refused.append(f"'{entry.name}' cannot run in {precision}: {reason}; use {instead}")
@@ -148,7 +148,7 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
     problems = [
         f"'{entry.name}' does not run with model.windows: {why}; set model.windows: 1, or leave out this method"
         for entry in active(stack)
-        if encoder.windows > 1 and (why := entry.declares.says.refused_windows)
+        if encoder.windows > 1 and (why := entry.declares.description.refused_windows)
     ]
     if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
         return problems
@@ -156,7 +156,7 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
         f"'{entry.name}' does not run with model.pairs: separately: {why}; set pairs: jointly for this method, under "
         "its key 'model'"
         for entry in active(stack)
-        if (why := entry.declares.says.refused_separate_pairs)
+        if (why := entry.declares.description.refused_separate_pairs)
     ]
 
 
@@ -301,7 +301,7 @@ def degradations(
         marks += randomness_problems(stack, training.dropout)[1]
         trained_on = task_of(phase, task, tasks or {})
         if trained_on is not None:
-            found = (entry.declares.says.degraded.get(trained_on.kind) for entry in active(stack))
+            found = (entry.declares.description.degraded.get(trained_on.kind) for entry in active(stack))
             marks += [mark for mark in found if mark is not None]
         if not phase.data.labels and phase.data.size == "full":
             marks.append(f"phase '{phase.name}' reads the text of all training rows, without their labels")
@@ -317,7 +317,7 @@ def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str |
         if phase.repeat is not None and phase.repeat.merge == "greedy":
             found.add(phase.repeat.variant)
         for entry in active(entries(registry, phase.regularisers)):
-            if (value := entry.declares.says.variant) is not None:
+            if (value := entry.declares.description.variant) is not None:
                 found.add(value)
     if not found:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from regft_core.hooks.says import Says
+from regft_core.hooks.description import Description
 from regft_core.lazy import np, torch
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.training import TrainingConfig
@@ -158,7 +158,7 @@ class Declares:
         demonstration_sets: sets of labelled training examples behind every row, over which evaluation averages.
         reads_encoder: whether the answers depend on the encoder: not those of a bag of words, or a constant.
         reads_text: whether the answers depend on the input: not those of a constant, a line of reference.
-        says: what only describes the method.
+        description: what only describes the method.
     """
 
     active: bool = True
@@ -193,7 +193,7 @@ class Declares:
     demonstration_sets: int = 0
     reads_encoder: bool = True
     reads_text: bool = True
-    says: Says = field(default=Says())
+    description: Description = field(default=Description())
 
     def __post_init__(self) -> None:
         if self.trains_encoder is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from regft_core.catalogue import OPTIMISERS
 from regft_core.hooks.base import implements
 from regft_core.hooks.declare import is_last, takes_no_steps
-from regft_core.hooks.listed import Entry, active
+from regft_core.hooks.phase_entries import Entry, active
 from regft_core.names import suggestion
 from regft_core.schema.method import Phase
 
@@ -111,7 +111,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
     ),
     (
         lambda entry: entry.declares.answers_at_mask,
-        lambda entry: entry.declares.says.refused_at_mask,
+        lambda entry: entry.declares.description.refused_at_mask,
         "'{other}' does not run beside '{one}', which answers at a mask: {what}",
     ),
 )

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Flip, Handed, ParameterGroup, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -85,7 +85,7 @@ class BitFit(Regulariser):
     @classmethod
     def declare(cls, options: BitFitConfig) -> Declares:
         refused = WITHOUT if options.terms == "all" else WITHOUT_SUBSET
-        return Declares(trains_encoder=True, says=Says(refused_architectures=refused))
+        return Declares(trains_encoder=True, description=Description(refused_architectures=refused))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.trainee = trainee

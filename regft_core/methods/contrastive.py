@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import LOG_EVERY, FitData, Step, Tensor, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -126,7 +126,7 @@ class Contrastive(Regulariser):
         return Declares(
             program=PARTS,
             trains_on_task=False,
-            says=Says(
+            description=Description(
                 cost=Cost(3, 3),
                 refused_at_mask="it contrasts pooled vectors of texts, and no label word reads those",
                 refused_windows="it contrasts one vector of each row, and an example has several",

@@ -30,7 +30,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.base import (
+    Cost,
+    Declares,
+    Description,
+    DropoutWish,
+    Flip,
+    Handed,
+    MainPass,
+    Regulariser,
+    StrictModel,
+)
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -75,7 +85,7 @@ class Cutoff(Regulariser):
             adds_terms=True,
             added_passes=(CUT,),
             reads_positions=True,
-            says=Says(
+            description=Description(
                 variant=options.variant, cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}
             ),
         )

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import RunFailed
-from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -60,7 +60,7 @@ class Fisher(Regulariser):
     def declare(cls, options: FisherConfig) -> Declares:
         return Declares(
             trains_encoder=True,
-            says=Says(
+            description=Description(
                 variant=options.variant,
                 fit_cost=Cost(1, 1) if options.scores == "information" else Cost(0, 0),
                 refused_precisions={"fp16": "gradients are squared without loss scaling and underflow"},

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -75,7 +75,7 @@ class FreeLb(Regulariser):
         return Declares(
             active=bool(moves),
             program=(PASS,),
-            says=Says(
+            description=Description(
                 cost=Cost(options.steps, options.steps),
                 smallest_effect=effect,
                 refused_windows="its perturbation is measured over the rows of an example, whose number would vary",

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, DropoutWish, Flip, Handed, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import LayerSite, Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -68,7 +68,7 @@ class Hype(Regulariser):
             dropout=DropoutWish(hidden=0.0 if options.hidden_dropout == "off" else None),
             acts_in=options.passes,
             random_passes=options.scale > 0,
-            says=Says(variant=sides.get(options.distribution), smallest_effect=options.scale or None),
+            description=Description(variant=sides.get(options.distribution), smallest_effect=options.scale or None),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

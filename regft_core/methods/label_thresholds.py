@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import FitData, Trainee, is_last, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -56,7 +56,9 @@ class LabelThresholds(Regulariser):
             active=options.fit != "none",
             edit_order=200,
             validation_share=True,
-            says=Says(refused_at_mask="it moves the bias of a head, and words at a mask have none of their own"),
+            description=Description(
+                refused_at_mask="it moves the bias of a head, and words at a mask have none of their own"
+            ),
         )
 
     @classmethod

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, Variant
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Regulariser, StrictModel, Variant
 from regft_core.hooks.declare import Trainee
 
 
@@ -80,7 +80,7 @@ class LayerwiseDecay(Regulariser):
         return Declares(
             active=options.decay < 1,
             trains_encoder=True,
-            says=Says(variant=options.variant, refused_architectures=("albert",)),
+            description=Description(variant=options.variant, refused_architectures=("albert",)),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
@@ -74,7 +74,7 @@ class LinearHead(Regulariser):
             edits=("weights",),
             edit_order=100,  # the features are those of the encoder as every other edit has left it
             freezes_encoder=True,
-            says=Says(
+            description=Description(
                 fit_cost=Cost(1, 0),  # the features; the solver reads nothing else
                 refused_at_mask="it solves for the last linear of a head, and words at a mask have none of their own",
             ),

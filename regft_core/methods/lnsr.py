@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, MainPass, Regulariser, StrictModel
 from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
 
 NOISED = "lnsr.noised"
@@ -63,7 +63,7 @@ class Lnsr(Regulariser):
             adds_terms=True,
             added_passes=(NOISED,),
             needs_hidden=True,
-            says=Says(
+            description=Description(
                 cost=Cost(2, 2),
                 smallest_effect=options.scale or None,
                 refused_windows="it averages over all tokens, and tokens that windows share would count several times",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.names import suggestion
 
@@ -73,7 +73,7 @@ class Lora(Regulariser):
             freezes_encoder=True,
             random_passes=options.rank > 0 and options.dropout > 0,
             # The folded weight rounds differently from the sum of two products.
-            says=Says(refused_architectures=RAW_PROJECTIONS, export_tolerance=5e-6),
+            description=Description(refused_architectures=RAW_PROJECTIONS, export_tolerance=5e-6),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -39,7 +39,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee, reads_labels
 from regft_core.lazy import torch
 
@@ -96,7 +96,7 @@ class ManifoldMixup(Regulariser):
             active=options.alpha > 0,
             edit_order=5,  # rows are mixed before noise is added (HyPe)
             program=(MIXED,),
-            says=Says(
+            description=Description(
                 refused_architectures=("bart",),
                 refused_at_mask="the masks of two rows are at different places, so a mixed row has none",
                 refused_windows="it mixes the rows of two examples, which may have different numbers of windows",

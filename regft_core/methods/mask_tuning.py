@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, ParameterGroup, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, ParameterGroup, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Batch, Need, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -115,7 +115,7 @@ class MaskTuning(Regulariser):
             active=options.alpha > 0 or options.mask_rate > 0,
             needs=needs,
             program=("masked", "filled") if fills else ("masked",),
-            says=Says(
+            description=Description(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
                 refused_windows="tokens that windows share would be predicted several times",
                 refused_architectures=("bart", "gemma3_text", "qwen3"),

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Handed, ParameterGroup, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.rng import derive
@@ -60,7 +60,7 @@ class MaskedLm(Regulariser):
             program=("masked",),
             trains_on_task=False,
             freezes_encoder=options.trains == "head",
-            says=Says(
+            description=Description(
                 # A head alone needs no backward pass through the frozen encoder.
                 cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
                 refused_windows="tokens that windows share would be predicted several times",

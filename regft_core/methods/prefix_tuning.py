@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -57,7 +57,7 @@ class PrefixTuning(Regulariser):
             edit_order=1,  # after LoRA's additions, which it does not touch
             freezes_encoder=True,
             keeps_for_inference=True,
-            says=Says(
+            description=Description(
                 refused_architectures=("bart", "deberta", "deberta-v2", "gemma3_text", "mpnet", "qwen3", "xlnet")
             ),
         )

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Tensor, Trainee
 from regft_core.lazy import torch
 
@@ -63,7 +63,7 @@ class PromptTuning(Regulariser):
             freezes_encoder=True,
             moves_tokens=options.reads == "first",
             keeps_for_inference=True,
-            says=Says(refused_architectures=("bart", "xlnet")),
+            description=Description(refused_architectures=("bart", "xlnet")),
         )
 
     @classmethod

@@ -24,7 +24,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.base import (
+    Cost,
+    Declares,
+    Description,
+    DropoutWish,
+    Flip,
+    Handed,
+    MainPass,
+    Regulariser,
+    StrictModel,
+)
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig
@@ -64,7 +74,7 @@ class R3f(Regulariser):
             dropout=DropoutWish(either=options.scale == 0),
             adds_terms=True,
             added_passes=(NOISED,),
-            says=Says(
+            description=Description(
                 variant=options.variant,
                 cost=Cost(2, 2),
                 degraded={

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Trainee
 from regft_core.lazy import torch
 
@@ -38,7 +38,9 @@ class R4f(Regulariser):
             edit_order=5,  # the head alone; views of other weights do not depend on it
             owns_weights=True,
             trains_encoder=False,  # its view is of the head, which is trained over a frozen encoder, too
-            says=Says(refused_at_mask="it bounds the matrix of a head, and label words are rows of the embedding"),
+            description=Description(
+                refused_at_mask="it bounds the matrix of a head, and label words are rows of the embedding"
+            ),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

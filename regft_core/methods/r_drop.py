@@ -27,7 +27,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, DropoutWish, Flip, Handed, MainPass, Regulariser, Says, StrictModel
+from regft_core.hooks.base import (
+    Cost,
+    Declares,
+    Description,
+    DropoutWish,
+    Flip,
+    Handed,
+    MainPass,
+    Regulariser,
+    StrictModel,
+)
 from regft_core.hooks.declare import Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.method import Phase
@@ -74,7 +84,7 @@ class RDrop(Regulariser):
             dropout=DropoutWish(either=True),
             adds_terms=True,
             added_passes=("r_drop.second",),
-            says=Says(variant=options.variant, cost=Cost(2, 2)),
+            description=Description(variant=options.variant, cost=Cost(2, 2)),
         )
 
     @classmethod

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Flip, Regulariser, StrictModel
 from regft_core.hooks.declare import Trainee
 from regft_core.rng import derive
 
@@ -61,7 +61,7 @@ class ReInit(Regulariser):
             edits=("weights",),
             draws_anew=True,
             edit_order=-10,  # noise on weights comes after: it is scaled to the weights that training starts from
-            says=Says(refused_architectures=("albert",)),
+            description=Description(refused_architectures=("albert",)),
         )
 
     def edit_weights(self, trainee: Trainee) -> None:

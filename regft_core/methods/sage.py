@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel, TrainingConfig, Variant
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Regulariser, StrictModel, TrainingConfig, Variant
 from regft_core.hooks.declare import Step, Trainee
 from regft_core.lazy import torch
 
@@ -62,7 +62,9 @@ class Sage(Regulariser):
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:
         optimizer = options.base if options.multiplier == "none" else f"sage_{options.base}"
-        return Declares(optimizer=optimizer, gradients_at="after_clip", says=Says(variant=options.variant))
+        return Declares(
+            optimizer=optimizer, gradients_at="after_clip", description=Description(variant=options.variant)
+        )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.names = trainee.sites.perturbable

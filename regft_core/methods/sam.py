@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Flip, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import Step, Tensor
 from regft_core.lazy import torch
 
@@ -96,7 +96,7 @@ class Sam(Regulariser):
             active=options.radius > 0,
             program=(ASCENT, DESCENT),
             reads_positions=False,
-            says=Says(cost=Cost(passes, passes)),
+            description=Description(cost=Cost(passes, passes)),
         )
 
     @classmethod

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, MainPass, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, MainPass, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -119,7 +119,7 @@ class Smart(Regulariser):
             active=options.weight > 0 or options.mu > 0,
             adds_terms=True,
             added_passes=(*added, *past),
-            says=Says(
+            description=Description(
                 variant=options.variant,
                 cost=Cost(passes + len(past), passes),
                 smallest_effect=effect or None,

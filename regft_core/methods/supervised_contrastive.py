@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, MainPass, Phase, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Declares, Description, Flip, MainPass, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Step, Tensor, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -82,7 +82,7 @@ class SupervisedContrastive(Regulariser):
             active=options.weight > 0,
             adds_terms=True,
             needs_hidden=True,
-            says=Says(
+            description=Description(
                 refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there",
                 refused_windows="it contrasts one vector of each row, and an example has several",
             ),

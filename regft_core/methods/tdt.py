@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from regft_core.hooks.base import Cost, Declares, Flip, Handed, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -130,7 +130,7 @@ class Tdt(Regulariser):
         return Declares(
             active=options.w_distill > 0 or options.w_rank > 0,
             program=program,
-            says=Says(
+            description=Description(
                 refused_windows="it ranks and masks the tokens of a row, and windows share some",
                 variant=options.variant,
                 cost=Cost(len(program), len(program)),

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Regulariser, StrictModel
 from regft_core.hooks.declare import Trainee
 
 
@@ -57,7 +57,7 @@ class TopKLayers(Regulariser):
             active=options.layers != "all" or not options.embeddings or not options.pooler,
             freezes_encoder=nothing,
             trains_encoder=not nothing,
-            says=Says(refused_architectures=("albert",)),
+            description=Description(refused_architectures=("albert",)),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

@@ -34,7 +34,7 @@ from pydantic import Field, model_validator
 
 from regft_core.data.prompts import appended, demonstration_room, demonstrations, drawn, prompted_lengths, word_tokens
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, Says, StrictModel, TaskConfig
+from regft_core.hooks.base import Declares, Description, Flip, Handed, Phase, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Batch, FitData, Step, Trainee, reads_labels
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -102,7 +102,7 @@ class Verbaliser(Regulariser):
             recordable=True,
             answers_at_mask=True,
             demonstration_sets=options.sets if options.demonstrations == "per_class" else 0,
-            says=Says(
+            description=Description(
                 refused_architectures=("bart", "gemma3_text", "qwen3", "xlnet"),
                 refused_separate_pairs="both texts of a pair stand in one template",
             ),
@@ -134,7 +134,7 @@ class Verbaliser(Regulariser):
     def edit_weights(self, trainee: Trainee) -> None:
         from regft_core.models.mask_head import MaskClassifier
 
-        if trainee.sites.architecture in self.declares.says.refused_architectures:
+        if trainee.sites.architecture in self.declares.description.refused_architectures:
             raise ModelError(
                 "encoder-does-not-fit",
                 f"verbaliser: {trainee.sites.architecture} was not pretrained to predict a mask token at its place; "

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.errors import ModelError
-from regft_core.hooks.base import Cost, Declares, Handed, ParameterGroup, Phase, Regulariser, Says, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Handed, ParameterGroup, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
 from regft_core.lazy import torch
 from regft_core.schema import Name
@@ -121,7 +121,7 @@ class WeightMixup(Regulariser):
             validation_share=bilevel,
             # The released variant reads gradients of frozen tensors, which the graph would not hand over.
             recordable=paper and options.attention not in ("bilevel", "joint"),
-            says=Says(
+            description=Description(
                 variant=options.variant,
                 cost=search_cost(options) if bilevel else Cost(),
                 refused_precisions=dict.fromkeys(("bf16", "fp16", "tf32"), why) if bilevel else {},

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError, text_of
-from regft_core.io.reading import read_json
 
 TOKENIZER_FILES = (
     "added_tokens.json",

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
+from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch, ModelError
-from regft_core.io.files import atomic_directory
 from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, write_served
 from regft_core.models.folder import logits_of_folder, write_classifier

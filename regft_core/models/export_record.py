@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from regft_core.catalogue import KINDS
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_record
 from regft_core.schema import named_in
 
 FILE = "regft.json"

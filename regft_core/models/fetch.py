@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regft_core import shipped
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import atomic_directory, explained
 from regft_core.errors import ModelError
-from regft_core.io.canonical import sha256_file
-from regft_core.io.files import atomic_directory, explained
 from regft_core.models.aliases import ALIASES, Alias, fetched_directory
 from regft_core.models.hub import snapshot
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from regft_core.data.batches import padding_of
+from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
-from regft_core.io.reading import read_json
 from regft_core.models import modeling_regft
 from regft_core.models.checkpoint_files import is_implementation, json_object, plain_config
 from regft_core.models.config_checks import check_size

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from regft_core.data.hub import hub_error
+from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import ModelError
-from regft_core.io.files import atomic_directory, write_json
 from regft_core.models.aliases import fetched_directory
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model"]
@@ -105,7 +105,7 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
     """
     import torch
 
-    from regft_core.io.tensors import write_tensors
+    from regft_core.disk.tensors import write_tensors
 
     tensors: dict[str, Any] = {}
     for file in weights:

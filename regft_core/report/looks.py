@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.errors import StoreError
-from regft_core.io.canonical import canonical_json, sha256_text
 
 log = logging.getLogger(__name__)
 

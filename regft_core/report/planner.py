@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from regft_core import metrics
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
 from regft_core.evaluate.ood import positive_of
-from regft_core.io.reading import read_json
 from regft_core.names import duration
 from regft_core.report.compare import opposites, point_of
 from regft_core.report.formatting import number, some

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regft_core import metrics as known_metrics
 from regft_core.errors import DataError
-from regft_core.hooks.listed import in_the_way_of_export
+from regft_core.hooks.phase_entries import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.report.compare import compared, controlled_methods, opponents, opposites, same_runs
 from regft_core.report.costs import cost_of, overrides, plain_cell

@@ -8,8 +8,8 @@ from typing import Any
 
 from regft_core.data import lengths
 from regft_core.data.leaks import leak_warning
+from regft_core.disk.canonical import canonical_json
 from regft_core.errors import ConfigError, Problem
-from regft_core.io.canonical import canonical_json
 from regft_core.names import plural
 from regft_core.report import evaluations
 from regft_core.report.compare import controlled_methods

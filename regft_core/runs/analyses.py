@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import text_key
 from regft_core.data.splits import set_files
+from regft_core.disk.file_states import content_sha256
+from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.hooks.base import implements
 from regft_core.hooks.registry import discover, entry_of
-from regft_core.io.file_states import content_sha256
-from regft_core.io.reading import read_json
 from regft_core.lazy import np
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import code_of

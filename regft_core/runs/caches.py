@@ -17,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regft_core.disk.files import write_bytes
 from regft_core.errors import StoreError
-from regft_core.io.files import write_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import regft_core
+from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.file_states import FileState, content_sha256, file_state, folder_state, settled
+from regft_core.disk.files import write_json
+from regft_core.disk.paths import cache_folder
 from regft_core.errors import ConfigError, Problem, StoreError
-from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.file_states import FileState, content_sha256, file_state, folder_state, settled
-from regft_core.io.files import write_json
-from regft_core.io.paths import cache_folder
 from regft_core.runs.hashed_code import Scope
 
 #: Stand-ins for packages that are imported when they are used.

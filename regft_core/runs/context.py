@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
+from regft_core.disk.canonical import canonical_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.registry import Registry
-from regft_core.io.canonical import canonical_json
-from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.caches import FeatureFiles, token_memory
 from regft_core.runs.environment import environment
@@ -142,7 +142,7 @@ class Context:
         name = phase.data.task or self.job.task
         prompt, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
         assert prompt is not None  # the configuration is refused without
-        demonstrated = any(e.declares.demonstration_sets for e in listed.active(self.entries(phase)))
+        demonstrated = any(e.declares.demonstration_sets for e in phase_entries.active(self.entries(phase)))
         return Prompt(prompt.template, tuple(prompt.words[label] for label in labels), demonstrated)
 
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
@@ -257,7 +257,7 @@ class Context:
 
         def settled() -> Phase:
             phase = self.method.phase(name)
-            stack = listed.entries(self.registry, phase.regularisers)
+            stack = phase_entries.entries(self.registry, phase.regularisers)
             rows = phase.data.task
             shared = self._start if rows is None else self.project.shared(rows)
             training = compose.resolve_training(stack, phase, shared)[0]
@@ -276,9 +276,9 @@ class Context:
             self._phases[name] = self.project.once(("phase", *self.settled_from, name), settled)
         return self._phases[name]
 
-    def entries(self, phase: Phase) -> list[listed.Entry]:
+    def entries(self, phase: Phase) -> list[phase_entries.Entry]:
         """Regularisers of a phase with their options."""
-        return listed.entries(self.registry, phase.regularisers)
+        return phase_entries.entries(self.registry, phase.regularisers)
 
     def seed(self, phase: Phase) -> int:
         """Seed of a phase: its own, else the run's."""

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from regft_core.disk.canonical import json_text
 from regft_core.errors import InputChanged
-from regft_core.io.canonical import json_text
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
-from regft_core.hooks import listed
+from regft_core.hooks import phase_entries
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.runs.context import Context
@@ -284,7 +284,7 @@ class FinishedModel:
             reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
         elif context.job.values is not None:
             reason = "tuning has chosen the method's values by training rows"
-        elif any(entry.declares.validation_share for entry in listed.active(context.entries(phase))):
+        elif any(entry.declares.validation_share for entry in phase_entries.active(context.entries(phase))):
             reason = "a regulariser of fine-tuning learns from the share that is set aside"
         elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):
             reason = "the members of fine-tuning learn from, or are chosen by, the share that is set aside"

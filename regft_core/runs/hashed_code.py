@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from regft_core.catalogue import KINDS, METRICS, OPTIMISERS
-from regft_core.hooks import listed
+from regft_core.disk.reading import read_json
+from regft_core.hooks import phase_entries
 from regft_core.hooks.registry import entry_of
-from regft_core.io.reading import read_json
 from regft_core.models.source import ModelSource
 from regft_core.schema.method import Phase
 
@@ -21,11 +21,11 @@ NEVER: Mapping[str, str] = {
     "regft_core.errors": "texts of refusals, and exit codes",
     "regft_core.names": "texts",
     "regft_core.catalogue": "finds files by their names; the file in use is an entry",
-    "regft_core.io": "writes files whole or not at all; what is read is hashed by content",
+    "regft_core.disk": "writes files whole or not at all; what is read is hashed by content",
     "regft_core.progress": "draws on the terminal",
     "regft_core.schema": "refuses configurations; what passes is in the key, resolved",
     "regft_core.settings": "refuses configurations; what passes is in the key, resolved",
-    "regft_core.hooks.says": "what methods say about themselves",
+    "regft_core.hooks.description": "what methods say about themselves",
     "regft_core.models.source": "finds encoders, whose bytes are in the key",
     "regft_core.models.devices": "device and threads are recorded beside a result",
     "regft_core.models.products": "the library of products is recorded beside a result",
@@ -114,7 +114,7 @@ def scope_of(
 
 
 def phase_scope(
-    entries: Sequence[listed.Entry],
+    entries: Sequence[phase_entries.Entry],
     phase: Phase,
     source: ModelSource,
     kinds: Iterable[str],
@@ -125,7 +125,7 @@ def phase_scope(
     That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser. Where
     epochs are judged, what judges them counts too (``metrics``: by which).
     """
-    own = {entry_of(cls) for cls, _ in listed.active(entries)}
+    own = {entry_of(cls) for cls, _ in phase_entries.active(entries)}
     if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
         own.add(OPTIMISERS.entry(phase.training.optimizer))
     if phase.training.judges_epochs:

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.io.canonical import sha256_file
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 
 FILE = "key.json"
 #: Larger files are compared by size only: the keys of runs have the content of the rows in them.

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import to_jsonl
+from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.errors import PlanOutdated
-from regft_core.hooks import listed
-from regft_core.hooks.listed import answers_without_encoder
-from regft_core.io.canonical import canonical_json, sha256_text
+from regft_core.hooks import phase_entries
+from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, phase_scope, scope_of
 from regft_core.runs.row_splits import member_rows, member_streams
@@ -46,7 +46,7 @@ class Keys:
 
         It is trained under a key of its own, which is that of any method that is trained so.
         """
-        acting = listed.active(self._context.entries(phase))
+        acting = phase_entries.active(self._context.entries(phase))
         alone = phase.repeat is None and phase.training.checkpoint == "last"
         if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
             return None
@@ -54,7 +54,7 @@ class Keys:
 
     def fits_to_checkpoint(self, phase: Phase) -> bool:
         """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
-        acting = listed.active(self._context.entries(phase))
+        acting = phase_entries.active(self._context.entries(phase))
         return phase.start == "checkpoint" and len(acting) == 1 and acting[0].declares.freezes_encoder
 
     def start_head(self, phase: Phase) -> bool:
@@ -67,7 +67,7 @@ class Keys:
     def needs(self, phase: Phase) -> dict[str, str]:
         """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
         needed: dict[str, str] = {}
-        for entry in listed.active(self._context.entries(phase)):
+        for entry in phase_entries.active(self._context.entries(phase)):
             for name, what in entry.declares.needs.items():
                 needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
         return needed
@@ -136,7 +136,7 @@ class Keys:
         return {name: {"rows": sha256_text(to_jsonl(rows)), **metric} for name, rows in judges.items()}
 
     def _finished_identity(self, phase: Phase, training: Phase) -> dict[str, Any]:
-        acting = listed.active(self._context.entries(phase))
+        acting = phase_entries.active(self._context.entries(phase))
         return {
             "format": RUN_FORMAT,
             "phase": phase.name,
@@ -237,7 +237,7 @@ class Keys:
 def phase_identity(
     encoder: EncoderConfig,
     phase: Phase,
-    entries: Sequence[listed.Entry],
+    entries: Sequence[phase_entries.Entry],
     source: ModelSource,
     kinds: Iterable[str],
     metrics: Iterable[str] = (),
@@ -248,7 +248,7 @@ def phase_identity(
     strength 0 do nothing, so they and their code are left out. ``kinds``: of its rows' task. ``metrics`` may choose
     its epoch.
     """
-    acting = listed.active(entries)
+    acting = phase_entries.active(entries)
     scope = phase_scope(acting, phase, source, kinds, metrics)
     code = code_of(scope)
     return {

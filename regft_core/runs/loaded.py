@@ -17,8 +17,8 @@ from typing import Any
 
 import regft_core
 from regft_core.catalogue import LOADED
+from regft_core.disk.file_states import FileState
 from regft_core.errors import CodeChanged, ConfigError
-from regft_core.io.file_states import FileState
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope
 

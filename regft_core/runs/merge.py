@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from regft_core.hooks.says import Variant
+    from regft_core.hooks.description import Variant
 
 
 #: Named tensors by what they are: ``weights``, ``state``, ``kept``.

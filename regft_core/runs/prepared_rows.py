@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.file_states import file_state
+from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, PlanOutdated, StoreError
-from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.file_states import file_state
-from regft_core.io.reading import read_json
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.loaded import LoadedCode

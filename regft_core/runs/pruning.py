@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
+from regft_core.disk.files import explained, remove, write_json
 from regft_core.errors import StoreError
-from regft_core.io.files import explained, remove, write_json
 from regft_core.runs.caches import feature_files
 from regft_core.runs.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
 

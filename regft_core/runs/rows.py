@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import rows_file
 from regft_core.data.subsample import draw
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.file_states import FileState, file_state, settled
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, InputChanged
-from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.io.file_states import FileState, file_state, settled
-from regft_core.io.reading import read_json
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.io.files import (
+from regft_core.disk.files import (
     claim_directory,
     explained,
     fill_in,
@@ -31,6 +30,7 @@ from regft_core.io.files import (
     sweep_stale,
     temporary_name,
 )
+from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.runs.caches import damaged_features
 from regft_core.runs.pruning import DAMAGED, PARTIAL, Pruned, prune
 from regft_core.runs.stored_run import (

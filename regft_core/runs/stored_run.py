@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.reading import Unreadable, read_json
+from regft_core.disk.tensors import read_tensors
 from regft_core.errors import DamagedRun, PrunedRun, StoreError, text_of
-from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.reading import Unreadable, read_json
-from regft_core.io.tensors import read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

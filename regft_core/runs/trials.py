@@ -14,8 +14,8 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example, to_jsonl
+from regft_core.disk.canonical import sha256_text
 from regft_core.errors import RunFailed
-from regft_core.io.canonical import sha256_text
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import DataError, StoreError
-from regft_core.io.reading import read_json, validation_text
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.runs.records import (

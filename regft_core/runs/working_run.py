@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import BaseFileLock
 
+from regft_core.disk.canonical import canonical_json, json_text
+from regft_core.disk.files import claim_directory, explained, fill_in, fsync_tree, remove, replace_directory
+from regft_core.disk.reading import Unreadable, read_json
+from regft_core.disk.tensors import read_tensors, write_tensors
 from regft_core.errors import RegftError, StoreError
-from regft_core.io.canonical import canonical_json, json_text
-from regft_core.io.files import claim_directory, explained, fill_in, fsync_tree, remove, replace_directory
-from regft_core.io.reading import Unreadable, read_json
-from regft_core.io.tensors import read_tensors, write_tensors
 from regft_core.runs.stored_run import (
     IDENTITY,
     MANIFEST,

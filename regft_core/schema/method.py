@@ -57,8 +57,8 @@ Registry = Mapping[str, type[Declared]]
 def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
     declared = [declares for cls, options in entries if (declares := cls.declare(options)).active]
-    base = [declares.says.cost for declares in declared if not declares.adds_terms]
-    added = [declares.says.cost for declares in declared if declares.adds_terms]
+    base = [declares.description.cost for declares in declared if not declares.adds_terms]
+    added = [declares.description.cost for declares in declared if declares.adds_terms]
     forward = max([cost.forward for cost in base], default=1.0) + sum(cost.forward - 1 for cost in added)
     backward = max([cost.backward for cost in base], default=1.0) + sum(cost.backward - 1 for cost in added)
     return Cost(forward, backward)
@@ -66,7 +66,7 @@ def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
 
 def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     """Passes per training row of what a phase fits without steps; each regulariser goes over the rows by itself."""
-    found = [declares.says.fit_cost for cls, options in entries if (declares := cls.declare(options)).active]
+    found = [declares.description.fit_cost for cls, options in entries if (declares := cls.declare(options)).active]
     return Cost(sum(cost.forward for cost in found), sum(cost.backward for cost in found))
 
 

@@ -16,8 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from regft_core.data.lengths import share
 from regft_core.data.reading import Reading
 from regft_core.data.splits import fold_line
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
-from regft_core.io.reading import read_json
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
 from regft_core.models.export_record import Served

@@ -10,8 +10,8 @@ from typing import Any
 from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.answers import write_answers
-from regft_core.hooks import listed
-from regft_core.hooks.listed import answers_without_encoder
+from regft_core.hooks import phase_entries
+from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.models.export import export_model
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
@@ -153,9 +153,9 @@ def _refitted(job: Job, project: Project) -> TrainingRecord | None:
     return None if record is None else TrainingRecord.model_validate(record)
 
 
-def refuse_kept(entries: Sequence[listed.Entry], method: str) -> None:
+def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
     """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for entry in listed.active(entries):
+    for entry in phase_entries.active(entries):
         if entry.declares.keeps_for_inference:
             raise ModelError(
                 "no-plain-export",

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from regft_core.disk.files import explained, fsync, write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
-from regft_core.io.files import explained, fsync, write_json
-from regft_core.io.reading import read_json
 
 
 @dataclass

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from regft_core.data.examples import Example
 from regft_core.data.file_format import Row
 from regft_core.data.table import open_table
+from regft_core.disk.files import write_text
 from regft_core.errors import DataError
-from regft_core.io.files import write_text
 from regft_core.kinds import find
 from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.serve.answers import DIGITS, Counted, Writer, check_output

@@ -12,8 +12,8 @@ from pathlib import Path
 from regft_core import __version__
 from regft_core.data.file_format import Row, Table
 from regft_core.data.table import open_table
+from regft_core.disk.canonical import canonical_json, sha256_text
 from regft_core.errors import DataError
-from regft_core.io.canonical import canonical_json, sha256_text
 from regft_core.names import plural
 from regft_core.output import drawing
 from regft_core.schema.file_format import UNSAID, FileFormat

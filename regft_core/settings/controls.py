@@ -11,8 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML, nodes
 
+from regft_core.disk.files import write_bytes
 from regft_core.errors import ConfigError, Problem
-from regft_core.io.files import write_bytes
 from regft_core.settings.document import load_yaml
 from regft_core.settings.find_controls import Control
 

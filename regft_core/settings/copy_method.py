@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from regft_core import shipped
+from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
-from regft_core.io.files import write_text
 from regft_core.names import suggestion
 from regft_core.schema.method import is_name
 from regft_core.settings.files import METHODS, OVERRIDE, method_file, names_in, no_project, ships

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.io.reading import read_json
 from regft_core.names import duration
 from regft_core.schema.method import Method, Phase, Registry
 from regft_core.schema.training import TrainingConfig

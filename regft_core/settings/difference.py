@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.names import listing
 from regft_core.schema.method import FINETUNE, Method
 from regft_core.schema.training import TrainingConfig
@@ -48,7 +48,7 @@ def settings_of(
     for phase in method.phases:
         start = "" if phase.name == FINETUNE else f"phases.{phase.name}."
         settings |= {start[:-1]: True} if start else {}
-        training = compose.resolve_training(listed.entries(registry, phase.regularisers), phase, shared)[0]
+        training = compose.resolve_training(phase_entries.entries(registry, phase.regularisers), phase, shared)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat}
         for name, options in phase.regularisers:

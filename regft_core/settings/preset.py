@@ -16,8 +16,8 @@ import yaml
 
 from regft_core import shipped
 from regft_core.catalogue import OWN
+from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
-from regft_core.io.files import write_text
 from regft_core.models.aliases import ALIASES
 from regft_core.names import suggestion
 from regft_core.settings.document import load_yaml, relative_name

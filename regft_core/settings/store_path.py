@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from regft_core.disk.paths import expand, what_is
 from regft_core.errors import Problem
-from regft_core.io.paths import expand, what_is
 from regft_core.schema.execution import StoreConfig
 from regft_core.schema.params import Params
 from regft_core.settings.document import Document

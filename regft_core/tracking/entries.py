@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.reading import read_json
 from regft_core.runs.records import MARK, EvaluationRecord, Finding, SearchRecord, TrainingRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from regft_core.io.canonical import sha256_file, sha256_text
-from regft_core.io.files import atomic_directory
+from regft_core.disk.canonical import sha256_file, sha256_text
+from regft_core.disk.files import atomic_directory
 from regft_core.tracking.entries import read_exports
 from regft_core.tracking.sync import opened
 

@@ -23,9 +23,9 @@ from urllib.parse import unquote, urlparse
 
 from filelock import FileLock
 
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 from regft_core.settings.grid import Cell
 from regft_core.tracking.entries import Entry, Point, read_grid, read_report
 from regft_core.tracking.view import experiment_tags

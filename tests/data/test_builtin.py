@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from regft_core.data import builtin_words as words
 from regft_core.data.builtin import SPLITS, generate
 from regft_core.data.examples import Example, to_jsonl
-from regft_core.io.canonical import sha256_text
+from regft_core.disk.canonical import sha256_text
 
 CUES = {"cue_sentence": words.SENTENCE_CUES, "cue_pair": words.PAIR_CUES, "cue_regression": words.REGRESSION_CUES}
 GENERATORS = tuple(CUES)

@@ -12,8 +12,8 @@ import pytest
 from regft_core.data import hub
 from regft_core.data.examples import Example
 from regft_core.data.sources import read_split
+from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
-from regft_core.io.reading import read_json
 from regft_core.schema.tasks import HubSource
 from tests.errors import raises_code
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError
 from regft_core.grid import small
 from regft_core.grid.data import prepare
 from regft_core.grid.small import lay_out_small
-from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.cost import optimiser_steps

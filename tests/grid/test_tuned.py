@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from regft_core.disk.reading import read_json
 from regft_core.grid import run_job
 from regft_core.grid.jobs import Planner
-from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from tests.grid.conftest import bits, plan, reproduce, scores, tree
 from tests.runs.conftest import SIZE, TASK, change, job

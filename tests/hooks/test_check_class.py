@@ -14,7 +14,7 @@ from tests.errors import raises_code
 RIGHT = """from pydantic import Field
 
 from regft_core.schema import StrictModel
-from regft_core.hooks.base import Declares, Regulariser, Says
+from regft_core.hooks.base import Declares, Regulariser, Description
 
 
 class Options(StrictModel):
@@ -29,7 +29,7 @@ class GradientNoise(Regulariser):
     @classmethod
     def declare(cls, options):
         active = options.sigma > 0
-        return Declares(active=active, says=Says(smallest_effect=0.1))
+        return Declares(active=active, description=Description(smallest_effect=0.1))
 
     @staticmethod
     def _change_gradients(step):
@@ -61,7 +61,13 @@ def refused(folder: Path, old: str, new: str) -> Problem:
         ("def declare(cls, options):", "def declare(cls, options)", 17, "SyntaxError: expected ':'", "repair"),
         ("def declare", "def delcare", 16, "delcare: is no hook", "did you mean 'declare'?"),
         ("(active=active", "(actve=active", 19, "TypeError: Declares.__init__() got an unexpected", "every field"),
-        ("says=Says(small", "says=Says(smal", 19, "TypeError: Says.__init__() got an unexpected", "every field"),
+        (
+            "description=Description(small",
+            "description=Description(smal",
+            19,
+            "TypeError: Description.__init__() got an unexpected",
+            "every field",
+        ),
         ("options.sigma > 0", "options.sigam > 0", 18, "AttributeError: 'Options' object has no attribute", "field"),
         ("return Declares(", "Declares(", 16, "returns None instead of a Declares", "return Declares"),
         (
@@ -71,7 +77,7 @@ def refused(folder: Path, old: str, new: str) -> Problem:
             "a field of Declares and no hook",
             "(edit_order=...)",
         ),
-        ("def change_gradients", "def cost", 25, "a field of Says and no hook", "Says(cost=...)"),
+        ("def change_gradients", "def cost", 25, "a field of Description and no hook", "Description(cost=...)"),
         ("StrictModel)", "BaseModel)", 7, "NameError: name 'BaseModel'", "repair"),
         ('{"sigma": 0.0}', '{"sigma": 0.0}\n    sources = {"sgima": "ours: x"}', 0, "'sgima' is no option", "'sigma'"),
         ('{"sigma": 0.0}', '{"sigma": 0.0}\n    sources = {"sigma": "code: a.py"}', 0, "owner/repository", "ours: the"),
@@ -92,7 +98,7 @@ def test_a_file_without_a_method_is_refused(tmp_path: Path) -> None:
         discover()["nameless"]
 
 
-ADDS = "        return Declares(active=active, says=Says(smallest_effect=0.1))"
+ADDS = "        return Declares(active=active, description=Description(smallest_effect=0.1))"
 HOOKS = {
     "backward": "def backward(self, step):",
     "terms": "def terms(self, step, main):",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regft_core.hooks.listed import in_the_way_of_export
+from regft_core.hooks.phase_entries import in_the_way_of_export
 from regft_core.hooks.registry import discover
 
 

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares, Handed
+from regft_core.hooks.description import Description
 from regft_core.hooks.registry import discover
-from regft_core.hooks.says import Says
 from regft_core.schema.method import FINETUNE, Phase
 from tests.methods.chain import METHODS, method, phase, runner
 from tests.methods.harness import TRAINING, Bench
@@ -48,8 +48,8 @@ class Case:
         return self.cls.declare(self.options)
 
     @property
-    def says(self) -> Says:
-        return self.declares.says
+    def description(self) -> Description:
+        return self.declares.description
 
     @property
     def final(self) -> bool:
@@ -63,9 +63,9 @@ class Case:
         """Whether the class says that it cannot act there; other tests check that it says why."""
         kind, separately = form.get("kind", "classification"), form.get("separately", False)
         return (
-            architecture in self.says.refused_architectures
-            or (separately and bool(self.says.refused_separate_pairs))
-            or ("reading" in form and bool(self.says.refused_windows))
+            architecture in self.description.refused_architectures
+            or (separately and bool(self.description.refused_separate_pairs))
+            or ("reading" in form and bool(self.description.refused_windows))
             or bool(self.cls.check_task(self.options, task(kind)))
         )
 

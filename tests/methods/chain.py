@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
@@ -78,7 +78,7 @@ def phase(
 
 def shortened(given: Phase, steps: int) -> Phase:
     """The phase under its settled protocol with at most ``steps`` optimiser steps of 4 examples and 2 members."""
-    stack = listed.entries(discover(), given.regularisers)
+    stack = phase_entries.entries(discover(), given.regularisers)
     training, problems = compose.resolve_training(stack, given, TRAINING)
     assert not problems, problems
     changes: dict[str, Any] = {"batch_size": 4, "accumulation": 1}
@@ -215,8 +215,8 @@ class Runner:
             final=given.name == FINETUNE,
         )
 
-    def entries(self, given: Phase) -> list[listed.Entry]:
-        return listed.active(listed.entries(discover(), given.regularisers))
+    def entries(self, given: Phase) -> list[phase_entries.Entry]:
+        return phase_entries.active(phase_entries.entries(discover(), given.regularisers))
 
 
 @dataclass

@@ -23,7 +23,7 @@ class Fitted:
 
     @property
     def per_row(self) -> tuple[float, float]:
-        """Forward and backward passes per row, as ``Says.fit_cost`` declares them."""
+        """Forward and backward passes per row, as ``Description.fit_cost`` declares them."""
         return self.forward / self.rows, self.backward / self.rows
 
 

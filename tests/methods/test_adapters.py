@@ -215,7 +215,7 @@ def test_peft_gives_the_same_logits(cls: type[Regulariser], options: dict[str, A
 # ------------------------------------------------------------------------------------------------------- prompt tuning
 
 
-REFUSED = PromptTuning.declare(PromptTuningConfig()).says.refused_architectures
+REFUSED = PromptTuning.declare(PromptTuningConfig()).description.refused_architectures
 PROMPT_TUNING_FAMILIES = [name for name in ARCHITECTURES if name not in REFUSED]
 #: Families whose head reads the first hidden state itself.
 FIRST = ["bert", "roberta", "electra", "deberta", "deberta-v2", "distilbert", "albert", "mpnet", "modernbert", "gte"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regft_core.hooks import compose, ownership
-from regft_core.hooks.base import Cost, Declares, Regulariser, Says
+from regft_core.hooks.base import Cost, Declares, Description, Regulariser
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
@@ -51,7 +51,7 @@ def double(self: Regulariser, trainee: Any) -> None:
 
 
 CONSISTENCY: Listed = (
-    declaring("consistency", {"terms": consistency}, adds_terms=True, says=Says(cost=Cost(2, 2))),
+    declaring("consistency", {"terms": consistency}, adds_terms=True, description=Description(cost=Cost(2, 2))),
     {},
 )
 SILENT: Listed = (declaring("silent", {"terms": consistency}, active=False, adds_terms=True), {})
@@ -223,7 +223,9 @@ class Picky(Regulariser):
     @classmethod
     def declare(cls, options: Any) -> Declares:
         marks = {kind: f"a substitute for {kind}" for kind in ("regression", "classification")}
-        return Declares(says=Says(refused_separate_pairs="it swaps the two texts of an input", degraded=marks))
+        return Declares(
+            description=Description(refused_separate_pairs="it swaps the two texts of an input", degraded=marks)
+        )
 
     @classmethod
     def check_task(cls, options: Any, task: TaskConfig) -> list[str]:

@@ -18,7 +18,7 @@ import torch
 from regft_core.contract import laws
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
-from regft_core.hooks import compose, listed
+from regft_core.hooks import compose, phase_entries
 from regft_core.schema.method import declared_cost
 from regft_core.training.stack import Stack
 from tests.methods.cases import CASES, OTHER_CASES, REGISTRY, Case
@@ -107,7 +107,7 @@ def untouched(architecture: str, form: str, at_mask: bool) -> tuple[Bench, torch
 
 @every
 def test_refused_architectures_say_why(case: Case) -> None:
-    for architecture in case.says.refused_architectures:
+    for architecture in case.description.refused_architectures:
         with pytest.raises(ModelError) as caught:
             case.bench(architecture).train()
         assert caught.value.code in ("encoder-does-not-fit", "layers-shared", "pooling-not-possible")
@@ -122,7 +122,8 @@ def off_at(place: tuple[str, str]) -> list[Any]:
     return [
         pytest.param(name, *place, marks=in_turn(number, place))
         for number, (name, stack) in enumerate(stacks.items())
-        if (listed.active(stack) or place in FEW) and place[0] not in stack[0].declares.says.refused_architectures
+        if (phase_entries.active(stack) or place in FEW)
+        and place[0] not in stack[0].declares.description.refused_architectures
     ]
 
 
@@ -188,7 +189,7 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     if declares.keeps_for_inference:
         Stack([(case.cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
     # Only what is folded or rebuilt may differ, and no more than the class says.
-    tolerance = declares.says.export_tolerance if viewed else 0.0
+    tolerance = declares.description.export_tolerance if viewed else 0.0
     assert float((fresh.logits() - trained).abs().max()) <= tolerance
 
 
@@ -238,7 +239,7 @@ def test_other_options_keep_the_laws_of_steps(number: int, case: Case) -> None:
         assert laws.restored(make) == ""
 
 
-@on([case for case in STEPPING if case.says.padding_invariant])
+@on([case for case in STEPPING if case.description.padding_invariant])
 def test_padding_does_not_change_the_loss(case: Case) -> None:
     """Noise is drawn for the padded shape, so methods that add it agree to the size of the noise."""
     assert laws.padding(maker(case, dropout=STILL)) == ""
@@ -304,13 +305,13 @@ def test_anchors_are_the_untouched_weights_wherever_the_phase_starts(case: Case)
 def test_measured_passes_of_the_fit_equal_the_declared_ones(case: Case) -> None:
     with counted_fits() as counted:
         case.bench()
-    declared = case.says.fit_cost
+    declared = case.description.fit_cost
     assert counted[-1].per_row == (declared.forward, declared.backward)  # before it are those of earlier phases
 
 
 @every
 def test_half_precision_is_accepted_or_refused_as_declared(case: Case) -> None:
-    stack = [listed.Entry(case.cls, case.options)]
+    stack = [phase_entries.Entry(case.cls, case.options)]
     assert not compose.precision_problems(stack, TRAINING)[0]
     if compose.precision_problems(stack, TRAINING.model_copy(update={"precision": "bf16"}))[0]:
         return

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from regft_core.catalogue import KINDS
-from regft_core.hooks import compose, listed
-from regft_core.hooks.base import Cost, Declares, Regulariser, Says
+from regft_core.hooks import compose, phase_entries
+from regft_core.hooks.base import Cost, Declares, Description, Regulariser
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.sites import classify
@@ -69,8 +69,8 @@ def test_nothing_speaks_against_it(name: str) -> None:
 @pytest.mark.parametrize("name", each_make())
 def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> None:
     for ran in run(name).values():
-        entries = listed.entries(REGISTRY, ran.phase.regularisers)
-        declared = listed.active(entries)
+        entries = phase_entries.entries(REGISTRY, ran.phase.regularisers)
+        declared = phase_entries.active(entries)
         fit = declared_fit(entries)
         # A phase that had nothing to do fitted nothing either.
         assert len(ran.fits) == sum(member.skipped is None for member in ran.members)
@@ -81,7 +81,7 @@ def test_it_runs_costs_what_it_declares_and_leaves_a_plain_model(name: str) -> N
                 continue
             ratio = (done.forward_passes + 2 * done.backward_passes) / done.batches / 3
             assert ratio == pytest.approx(ran.phase.ratio(REGISTRY)), ran.phase.name
-            forward = max([entry.declares.says.cost.forward for entry in declared], default=1.0)
+            forward = max([entry.declares.description.cost.forward for entry in declared], default=1.0)
             assert done.forward_passes / done.batches >= forward - 1e-9
     weights = run(name)["finetune"].handed.weights
     own = method(name).finetune
@@ -143,7 +143,7 @@ class Declaring(Reader):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(says=Says(fit_cost=Cost(2, 1)))
+        return Declares(description=Description(fit_cost=Cost(2, 1)))
 
 
 def counted(regularisers: list[Listed], **form: Any) -> tuple[float, float]:

@@ -191,4 +191,4 @@ def test_drawn_scores_choose_as_many_entries_and_others() -> None:
     kept = [sum(int(mask.sum()) for mask in masks.values()) for masks in (one, other)]
     assert kept[1] == pytest.approx(kept[0], rel=1e-3)
     assert sum(int((one[name] & other[name]).sum()) for name in one) == pytest.approx(0.3 * kept[0], rel=0.1)
-    assert Fisher.declare(FisherConfig(scores="random")).says.fit_cost.ratio == 0
+    assert Fisher.declare(FisherConfig(scores="random")).description.fit_cost.ratio == 0

@@ -294,7 +294,7 @@ def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, acc
         steps = [run.step(m, micro=m, share=0.5) for m in range(2)] if accumulated else [run.step()]
         losses.append(sum(float(run.stack.backward(step)) * step.share for step in steps))
         found.append(gradients(run))
-        assert all(step.backward_passes == pytest.approx(case.says.cost.backward) for step in steps)
+        assert all(step.backward_passes == pytest.approx(case.description.cost.backward) for step in steps)
     difference = found[0][MATRIX] - found[1][MATRIX]
     assert torch.allclose(difference, torch.full_like(difference, 5.0), atol=1e-4)
     assert torch.equal(found[0][TOP], found[1][TOP])

@@ -210,7 +210,7 @@ def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
     assert all(torch.equal(value, weights[f"bert.{name}"]) for name, value in second.encoder.named_parameters())
     head = dict(second.head.named_parameters())
     assert all(torch.equal(head[name.removeprefix("head/")], value) for name, value in state.items())
-    cost = MaskTuning.declare(MaskTuningConfig(**FILLED)).says.cost
+    cost = MaskTuning.declare(MaskTuningConfig(**FILLED)).description.cost
     assert (done.forward_passes / done.batches, done.backward_passes / done.batches) == (cost.forward, cost.backward)
     # Without dropout the fill depends on the masks alone.
     step = run.step()

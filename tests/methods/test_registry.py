@@ -40,7 +40,7 @@ def test_the_documented_example_is_found_in_another_folder_and_trains(tmp_path: 
         registry = discover()
         cls = registry["smooth_logits"]
     assert set(registry) - set(discover()) == {"smooth_logits"}
-    assert cls.declare(cls.Config(weight=0.5)).says.cost == Cost(2, 2)
+    assert cls.declare(cls.Config(weight=0.5)).description.cost == Cost(2, 2)
     plain = Bench().train()
     assert not same(Bench([(cls, {"weight": 0.5})]).train(), plain)
     assert same(Bench([(cls, cls.off)]).train(), plain)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.reading import read_json
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
-from regft_core.io.canonical import canonical_json, sha256_text
-from regft_core.io.reading import read_json
 from regft_core.runs.project import open_project
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import plan_rows

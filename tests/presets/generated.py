@@ -13,9 +13,9 @@ from regft_core.data import builtin
 from regft_core.data.hub import is_fetched, split_folder
 from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
 from regft_core.data.rows import Declaration
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import write_json
 from regft_core.evaluate.analyses import tasks_read
-from regft_core.io.canonical import sha256_file
-from regft_core.io.files import write_json
 from regft_core.schema.method import other_tasks
 from regft_core.schema.tasks import HubSource
 from regft_core.settings.project import Project

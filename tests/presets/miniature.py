@@ -14,13 +14,13 @@ from pathlib import Path
 
 import yaml
 
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
 from regft_core.grid.small import capped, lay_out_small
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 from regft_core.report import Inputs, Report, write_report
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES

@@ -16,7 +16,7 @@ RIGHT = """
 import torch
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Regulariser, Says
+from regft_core.hooks.base import Declares, Flip, Regulariser, Description
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
 
@@ -34,7 +34,8 @@ class Pulled(Regulariser):
 
     @classmethod
     def declare(cls, options):
-        return Declares(active=options.weight > 0, adds_terms=True, needs_hidden=True, says=Says(cost=Cost(1, 1)))
+        about = Description(cost=Cost(1, 1))
+        return Declares(active=options.weight > 0, adds_terms=True, needs_hidden=True, description=about)
 
     def __init__(self, options, setting):
         super().__init__(options, setting)

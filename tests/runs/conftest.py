@@ -12,10 +12,10 @@ import yaml
 
 from regft_core.data.prepare import prepare_dataset
 from regft_core.data.subsample import write_subsamples
+from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.grid.compute import compute_only
 from regft_core.grid.lengths import lengths_file, measure_task
-from regft_core.io.files import write_json
-from regft_core.io.reading import read_json
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole

@@ -12,8 +12,8 @@ import torch
 
 from regft_core.api import load
 from regft_core.data.examples import read_jsonl, write_jsonl
+from regft_core.disk.reading import read_json
 from regft_core.grid.cached import cached_seeds
-from regft_core.io.reading import read_json
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import _cost
 from regft_core.runs.finished_model import FinishedModel

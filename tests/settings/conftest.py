@@ -12,7 +12,7 @@ from pydantic import Field
 from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.says import Flip, Says
+from regft_core.hooks.description import Description, Flip
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
 
@@ -45,7 +45,7 @@ class Noise(Plain):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(says=Says(cost=Cost(2.0, 2.0)))
+        return Declares(description=Description(cost=Cost(2.0, 2.0)))
 
 
 class Mask(Plain):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from regft_core.hooks.says import Flip
+from regft_core.hooks.description import Flip
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import trials_of
 from tests.settings.conftest import PARAMS, Noise

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.says import Says
+from regft_core.hooks.description import Description
 from regft_core.schema.method import Cost
 from regft_core.settings.matched_compute import method_factor
 from regft_core.settings.read_project import load_project
@@ -24,7 +24,7 @@ class Split(Plain):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(says=Says(fit_cost=Cost(3, 3)))
+        return Declares(description=Description(fit_cost=Cost(3, 3)))
 
 
 def files(training: str, **methods: str) -> dict[str, str | None]:

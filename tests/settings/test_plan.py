@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.says import Says
+from regft_core.hooks.description import Description
 from regft_core.schema.method import Cost
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import optimiser_steps, plan_rows, table
@@ -76,7 +76,7 @@ def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[s
     class Mask(registry["mask"]):  # type: ignore[misc]
         @classmethod
         def declare(cls, options: Any) -> Declares:
-            return replace(super().declare(options), says=Says(cost=Cost(2.0, 0.5)))
+            return replace(super().declare(options), description=Description(cost=Cost(2.0, 0.5)))
 
     known = {**registry, "mask": Mask}
     method = (
@@ -104,7 +104,7 @@ class Fitted(Plain):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(says=Says(fit_cost=Cost(2.5, 1)))  # 1.5 epochs
+        return Declares(description=Description(fit_cost=Cost(2.5, 1)))  # 1.5 epochs
 
 
 FITTED = (

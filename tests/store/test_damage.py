@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DamagedRun, RegftError
-from regft_core.io.canonical import sha256_file
 from regft_core.runs.store import RunStore, StoredRun
+from tests.disk.test_reading import DAMAGED
 from tests.errors import raises_code
-from tests.io.test_reading import DAMAGED
 from tests.killed import in_child
 from tests.store.test_store import IDENTITY, KEY, flip_byte, tensors
 

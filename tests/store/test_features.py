@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regft_core.io.canonical import sha256_text
+from regft_core.disk.canonical import sha256_text
 from regft_core.runs import caches
 from regft_core.runs.caches import FeatureFiles
 from regft_core.runs.store import RunStore

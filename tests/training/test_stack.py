@@ -11,7 +11,7 @@ import torch
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Handed, ParameterGroup, Regulariser
 from regft_core.hooks.declare import Anchor, ClipSide, Declares
-from regft_core.hooks.says import Says
+from regft_core.hooks.description import Description
 from regft_core.schema import StrictModel
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
@@ -312,7 +312,7 @@ class Freezer(Regulariser):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(freezes_encoder=True, says=Says(cost=Cost(1, 0)))
+        return Declares(freezes_encoder=True, description=Description(cost=Cost(1, 0)))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         for name, parameter in trainee.named_raw():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Regulariser
-from regft_core.hooks.says import Flip
+from regft_core.hooks.description import Flip
 from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from regft_core import __version__
 from regft_core.catalogue import EXECUTORS, shown
+from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
-from regft_core.io.paths import expand, what_is
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import nearest, plural, suggestion

@@ -11,8 +11,8 @@ from regft_core.data.builtin import SPLITS, BuiltinOptions
 from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known
 from regft_core.data.hub import shadow_problem
 from regft_core.data.table import opened
+from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
-from regft_core.io.paths import what_is
 from regft_core.names import nearest, suggestion
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
 from regft_core.settings.document import Document, KeyPath

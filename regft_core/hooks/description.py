@@ -27,7 +27,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Says:
+class Description:
     """What a method says about itself: shown, checked or measured. It changes no score, so it is in no key.
 
     Attributes:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from regft_core.io.canonical import sha256_file
+from regft_core.disk.canonical import sha256_file
 
 #: Clocks of file systems stand still for some milliseconds: what is this young may change once
 #: more without a trace in its times.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from regft_core.disk.reading import parse_json, read_json, read_record
 from regft_core.errors import StoreError
-from regft_core.io.reading import parse_json, read_json, read_record
 from tests.errors import raises_code
 
 DAMAGED = {

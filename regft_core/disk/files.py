@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import json_text
 from regft_core.errors import StoreError
-from regft_core.io.canonical import json_text
 
 # ------------------------------------------------------------------------------- refusals to write
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regft_core.disk.files import explained, fsync
 from regft_core.errors import StoreError
-from regft_core.io.files import explained, fsync
 
 if TYPE_CHECKING:
     from torch import Tensor

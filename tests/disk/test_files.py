@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from regft_core.errors import StoreError
-from regft_core.io.canonical import canonical_json, sha256_file, sha256_text
-from regft_core.io.files import (
+from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.files import (
     LEFTOVER_SECONDS,
     atomic_directory,
     replace_directory,
@@ -18,7 +17,8 @@ from regft_core.io.files import (
     write_json,
     write_text,
 )
-from regft_core.io.reading import read_json
+from regft_core.disk.reading import read_json
+from regft_core.errors import StoreError
 from tests.errors import raises_code
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: From the bottom up; a part may import from itself and from parts on lower lines.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "names", "rng", "lazy", "catalogue", "io", "output", "progress", "shipped"),
+    ("errors", "names", "rng", "lazy", "catalogue", "disk", "output", "progress", "shipped"),
     ("metrics",),
     ("kinds",),
     ("schema",),

@@ -114,7 +114,7 @@ def restored(make: Make) -> str:
 
 
 def storable(make: Make) -> str:
-    """What is handed on, kept and saved are finite tensors that safetensors holds."""
+    """Tensors that are handed on, kept and saved are finite tensors that safetensors holds."""
     from safetensors.torch import load, save
 
     loop = make()

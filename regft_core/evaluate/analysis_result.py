@@ -1,4 +1,4 @@
-"""What an evaluation finds out about one run: numbers, tables and remarks, as plain values that become JSON."""
+"""The result of an evaluation of one run: numbers, tables and remarks, as plain values that become JSON."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Findings:
-    """What one evaluation found out about one run.
+    """The result of one evaluation of one run.
 
     Attributes:
         scalars: set (or ``RUN``) -> name -> number. A number that is not defined is left out.

@@ -96,7 +96,7 @@ def write_answers(
 
 
 def load_answers(directory: Path) -> Answers:
-    """What ``write_answers`` wrote.
+    """The record of ``write_answers``.
 
     Raises ModelError when a file is missing, damaged, or of another version.
     """

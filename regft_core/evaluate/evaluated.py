@@ -1,4 +1,4 @@
-"""What an evaluation sees of one finished run: logits and gold labels of every set, and the model if it asks for it.
+"""One finished run as an evaluation sees it: logits and gold labels of every set, and the model if it asks for it.
 
 Numpy is imported here for real, not at first use: so its version is in the key of what every evaluation finds.
 """

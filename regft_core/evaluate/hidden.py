@@ -1,4 +1,4 @@
-"""What goes on inside a finished model: embedding outputs, states of every layer, gradients of a prediction.
+"""Insides of a finished model: embedding outputs, states of every layer, gradients of a prediction.
 
 All functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
 ``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens;

@@ -40,7 +40,7 @@ class SetInfo:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one run scored, ready for JSON."""
+    """The scores of one run, ready for JSON."""
 
     #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
     #: "positive_label_index": int | None (what F1 counts, in the set's label space)}

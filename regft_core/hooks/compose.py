@@ -161,7 +161,7 @@ def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskC
 
 
 def mask_problems(stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig) -> list[str]:
-    """What is missing for answers at the mask of a template: the head that reads it, or what says how."""
+    """Return what is missing for answers at the mask of a template: the head that reads it, or what says how."""
     answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
     if encoder.pooling != "mask":
         return [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]

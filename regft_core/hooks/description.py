@@ -1,4 +1,4 @@
-"""What a method says about itself. No training code reads it, so it is in no key (``runs.code``)."""
+"""Documentation of a method by itself. No training code reads it: editing it never triggers retraining."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Description:
-    """What a method says about itself: shown, checked or measured. It changes no score, so it is in no key.
+    """Description of a method: shown, checked or measured. It changes no score, and editing it triggers no retraining.
 
     Attributes:
         variant: which side is followed where paper and released code disagree.

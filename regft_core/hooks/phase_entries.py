@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
     @property
     def declares(self) -> Declares:
-        """What it does under these options."""
+        """The declaration under these options."""
         return self.cls.declare(self.options)
 
 

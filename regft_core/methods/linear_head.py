@@ -141,7 +141,7 @@ class LinearHead(Regulariser):
         return list(self._notes)
 
     def features(self, data: FitData) -> tuple[Tensor, Tensor]:
-        """What the linear receives of every row in evaluation mode, [n, d], and the labels [n]; on the CPU.
+        """Return the input of the linear for every row in evaluation mode, [n, d], and the labels [n]; on the CPU.
 
         Raises ModelError when the logits are not this linear's map of what it receives.
         """

@@ -61,7 +61,7 @@ class ManifoldMixupConfig(StrictModel):
 
 @dataclass(frozen=True)
 class Draw:
-    """What one batch draws.
+    """The draws of one batch.
 
     Attributes:
         share: of the row itself, at least one half.

@@ -105,14 +105,14 @@ class RDrop(Regulariser):
         return ["r_drop: this encoder runs without dropout, so its passes differ by the noise of others or not at all"]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
-        """What makes the plain loss that of R-Drop: CE(2) and the weighted divergence."""
+        """Return the terms that make the plain loss that of R-Drop: CE(2) and the weighted divergence."""
         second = step.forward("r_drop.second", draw="r_drop.second")
         divergence = self.divergence(main.logits, second, step.setting.kind)
         self.diagnostics.read(step, divergence=divergence)
         return self.alpha(step.setting.kind) * divergence + self.second_task_loss(step, main, second)
 
     def second_task_loss(self, step: Step, main: MainPass, second: Tensor) -> Tensor | float:
-        """What to add to the task loss of the first pass; ``second`` are logits ``[B, K]``."""
+        """Return the term beside the task loss of the first pass; ``second`` are logits ``[B, K]``."""
         if self.options.variant == "released" and self.branch == "roberta":
             return -0.5 * main.loss
         rule = self.options.cross_entropy or "sum"

@@ -87,7 +87,7 @@ class ReInit(Regulariser):
         return {site.name: site.module for site in top[len(top) - self.options.layers :]}
 
     def _pooler(self, trainee: Trainee) -> dict[str, nn.Module]:
-        """What stands pretrained between the encoder and the new head."""
+        """Return the pretrained modules between the encoder and the new head."""
         from regft_core.models.architectures import architecture_of
 
         config: Any = trainee.model.config

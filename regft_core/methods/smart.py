@@ -224,7 +224,7 @@ class Smart(Regulariser):
         return each.mean()
 
     def _climbed(self, plain: Tensor, perturbed: Tensor, kind: str) -> Tensor:
-        """What the ascent increases, ``[B]``."""
+        """Return the objective of the ascent, ``[B]``."""
         from regft_core.training.distances import divergence
 
         if self.options.variant == "released" and find(kind).one_label:
@@ -281,7 +281,7 @@ def per_token(value: Tensor) -> Tensor:
 
 
 def log_odds_divergence(plain: Tensor, perturbed: Tensor, epsilon: float = 1e-6) -> Tensor:
-    """What the released ascent increases, ``[B]`` from ``[B, K]`` logits; the log odds get no gradient."""
+    """Return the objective of the released ascent, ``[B]`` from ``[B, K]`` logits; the log odds get no gradient."""
 
     def log_odds(p: Tensor) -> Tensor:
         return -(1 / (p + epsilon) - 1 + epsilon).log()

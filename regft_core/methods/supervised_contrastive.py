@@ -99,7 +99,7 @@ class SupervisedContrastive(Regulariser):
         return [f"it draws rows of one class together, and an example of a {task.kind} task is of no single class"]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
-        """What turns the plain loss into (1 - weight) * CE + weight * SCL."""
+        """Return the term that turns the plain loss into (1 - weight) * CE + weight * SCL."""
         assert main.hidden is not None
         labels = step.batch.labels
         if self.options.labels == "permuted":

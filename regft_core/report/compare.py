@@ -1,4 +1,4 @@
-"""What is compared with what in one block, and the verdict on it. The words come from ``statistics.verdict``."""
+"""Comparisons of one block, and the verdict on it. The words come from ``statistics.verdict``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def controlled_methods(method: str, methods: Mapping[str, Method], present: Iter
 
 
 def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
-    """What ``method`` is compared with among ``names``."""
+    """Return those of ``names`` that ``method`` is compared with."""
     differs = {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
     differs |= {name: "one ingredient alone" for name in methods[method].config.combines if name in names}
     pairs = [Pair(method, reference, "reference")] if reference in names and method != reference else []

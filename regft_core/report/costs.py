@@ -1,4 +1,4 @@
-"""What methods cost next to plain fine-tuning, and what they change in the shared training protocol."""
+"""Costs of methods next to plain fine-tuning, and what they change in the shared training protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regft_core.runs.records import EvaluationRecord
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method cost, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
+    """Cost of a method, in total and relative to plain fine-tuning = 1 (None where it cannot be said)."""
 
     #: Passes of all phases.
     declared: float | None

@@ -1,4 +1,4 @@
-"""What the evaluations beyond the scores found out, over seeds: the same for every evaluation.
+"""Results of the evaluations beyond the scores, over seeds: the same for every evaluation.
 
 An evaluation is a file (``regft_core/evaluate/analyses``) that knows nothing of reports; its numbers are shown with
 their mean and Student's t interval over seeds, its tables as the mean over seeds or of the first seed.
@@ -58,7 +58,7 @@ class ShownTable:
 
 @dataclass(frozen=True)
 class Found:
-    """What one evaluation found on one task at one size."""
+    """Results of one evaluation on one task at one size."""
 
     block: str
     title: str
@@ -239,7 +239,7 @@ def mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
 def _minus(
     method: str, own: Mapping[int, FoundTable], theirs: Mapping[int, FoundTable], confidence: float
 ) -> ShownTable | None:
-    """What is drawn of a table, minus the reference's, paired by seed; None where the table does not ask for it."""
+    """Return what is drawn of a table, minus the reference's, paired by seed; None where it does not ask for it."""
     seeds = [seed for seed in own if seed in theirs]
     first = own[seeds[0]] if seeds else None
     if first is None or not first.plot or not first.plot.get("paired"):
@@ -262,7 +262,7 @@ def _minus(
 
 
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
-    """What the evaluation remarked or could not do, each text once with the methods that it is about."""
+    """Return remarks and failures of the evaluation, each text once with the methods that it is about."""
     about: dict[str, dict[str, list[int]]] = {}
     for method, run in ((method, run) for method, own in runs.items() for run in own):
         for text in (*run.remarks, *([f"failed: {run.error}"] if run.status != "ok" else [])):

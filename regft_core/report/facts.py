@@ -1,4 +1,4 @@
-"""What a reader looks up beside the scores: data, token lengths, tuning, what methods logged."""
+"""Facts beside the scores: data, token lengths, tuning, what methods logged."""
 
 from __future__ import annotations
 

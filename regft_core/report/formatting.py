@@ -14,7 +14,7 @@ QUIET = 1.25
 
 
 def factor(metric: str) -> float:
-    """What a metric's values are multiplied by when shown."""
+    """Return the factor of a metric's values when shown."""
     return metrics.find(metric).factor
 
 

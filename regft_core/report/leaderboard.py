@@ -27,7 +27,7 @@ UP, DOWN = "up", "down"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a column says of one method."""
+    """Return the text of a column for one method."""
 
     text: str = ""
     #: What sorts the column; None stands last.
@@ -145,7 +145,7 @@ def _measured(row: Row) -> Cell:
 
 
 def alerts(report: Report, block: Block) -> list[str]:
-    """What needs an action before anybody relies on the block, in sentences."""
+    """Return what needs an action before anybody relies on the block, in sentences."""
 
     def seeds_of(count: Callable[[Row], int]) -> str:
         """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
@@ -169,7 +169,7 @@ def alerts(report: Report, block: Block) -> list[str]:
 
 
 def legend() -> str:
-    """What the marks mean."""
+    """Return the meanings of the marks."""
     return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
 
 

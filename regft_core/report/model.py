@@ -1,4 +1,4 @@
-"""What a report holds: plain values, nothing read, computed or drawn here."""
+"""The contents of a report: plain values, nothing read, computed or drawn here."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class AcrossTasks:
 
 @dataclass(frozen=True)
 class MoreRows:
-    """What more training rows are expected to bring to one method on one task's validation set."""
+    """Forecast for more training rows of one method on one task's validation set."""
 
     task: str
     method: str
@@ -261,7 +261,7 @@ class MoreRows:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one block says about one method, in words."""
+    """Summary of one method in one block, in words."""
 
     block: str
     method: str

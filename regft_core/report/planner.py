@@ -41,7 +41,7 @@ HEADS = ("seeds", "verdict", "spread", "floor", "detected", "needed", "safe", "r
 
 @dataclass(frozen=True)
 class Need:
-    """What one comparison takes."""
+    """The seeds that one comparison takes."""
 
     pair: Pair
     cell: Cell

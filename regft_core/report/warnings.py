@@ -1,4 +1,4 @@
-"""What weakens a conclusion, in sentences: environments, few seeds, the data, single runs."""
+"""Warnings that weaken a conclusion: environments, few seeds, the data, single runs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.progress": "draws on the terminal",
     "regft_core.schema": "refuses configurations; what passes is in the key, resolved",
     "regft_core.settings": "refuses configurations; what passes is in the key, resolved",
-    "regft_core.hooks.description": "what methods say about themselves",
+    "regft_core.hooks.description": "documentation of methods",
     "regft_core.models.source": "finds encoders, whose bytes are in the key",
     "regft_core.models.devices": "device and threads are recorded beside a result",
     "regft_core.models.products": "the library of products is recorded beside a result",

@@ -1,4 +1,4 @@
-"""What comes with the package besides code: tasks, methods, presets, published tables, the files of a new project.
+"""Files of the package besides code: tasks, methods, presets, published tables, the files of a new project.
 
 In the repository these are links to the files at its top, so there is one text of each; a wheel holds copies.
 The folder is a package of its own, so that its files count as data of no module above it (``runs/code.py``).

@@ -1,1 +1,1 @@
-"""What the scores of several seeds can and cannot show: numpy, deterministic given a seed, no files."""
+"""Statistics of the scores of several seeds: numpy, deterministic given a seed, no files."""

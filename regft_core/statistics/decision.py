@@ -43,7 +43,7 @@ _MAD = 1.4826
 
 @dataclass(frozen=True)
 class Belief:
-    """What is expected of one method, in the metric's own unit."""
+    """The expected score of one method, in the metric's own unit."""
 
     #: Its shrunken mean.
     expected: float

@@ -1,4 +1,4 @@
-"""What more training rows, or more trials, would bring.
+"""Forecasts for more training rows, or more trials.
 
 Rows: a power law through the scores at several sizes. Trials: the expected best of k of them, drawn without
 replacement (Tang et al., "Showing Your Work Doesn't Always Work", ACL 2020: the plug-in estimator of Dodge et al. 2019

@@ -1,4 +1,4 @@
-"""What a number of seeds can detect, and how looks at earlier seeds share the error.
+"""Differences that a number of seeds can detect, and how looks at earlier seeds share the error.
 
 ``detectable_gain`` is the power of the two-sided paired t-test over seeds, with the sampling error of the validation
 set, which no number of seeds removes. ``plan_seeds`` plans with the rule of ``verdict``.

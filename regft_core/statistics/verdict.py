@@ -184,7 +184,7 @@ def _normal(share: float) -> float:
 
 @dataclass(frozen=True)
 class Error:
-    """What a mean difference may be wrong by: a mixture of normal deviations."""
+    """Error of a mean difference: a mixture of normal deviations."""
 
     rows: float
     #: [G] deviations by rows and seeds together, and [G] their weights.

@@ -90,7 +90,7 @@ def run(run: EvaluatedRun) -> Findings:
 
 
 def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[str, PerToken]:
-    """What tokens of a set are ordered by, and its value for every token; Unfit where the named run has none."""
+    """Return the name of an order of tokens and its value for every token; Unfit where the named run has none."""
     method = run.options.confidence_of
     if method is None:
         return importance(run.trained, encoded)
@@ -105,7 +105,7 @@ def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[s
 
 
 def importance(trained: FinishedModel, encoded: Encoded) -> tuple[str, PerToken]:
-    """What a run's own order is by, and its value for every token of every row."""
+    """Return the name of a run's own order, and its value for every token of every row."""
     from regft_core.evaluate.hidden import gradient_times_input, per_example
 
     own = learned(trained, encoded)

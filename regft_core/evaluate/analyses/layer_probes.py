@@ -1,4 +1,4 @@
-"""What linear heads read off every layer, on other tasks (HyPe, Yuan et al. 2023, section 5.4, C.2 and figure 3).
+"""Linear heads on every layer, on other tasks (HyPe, Yuan et al. 2023, section 5.4, C.2 and figure 3).
 
 The encoder stays as fine-tuning left it. Per task of ``tasks`` and layer, a newly drawn linear head is trained on the
 summary token's vector ([CLS]): learning rate 0.001, 3 epochs, batches of 16. It learns from the task's training rows

@@ -58,7 +58,7 @@ class Paper:
     # ------------------------------------------------------------------------------------ as printed
 
     def _start(self, name: str, key: str) -> Encoder:
-        """What the paper's runs of a column start from."""
+        """Return the encoder of the paper's runs of a column."""
         entry = self.config.encoders[name]
         return named(entry.instead.get(key) or entry.model or name)
 
@@ -102,7 +102,7 @@ class Paper:
         return places or "it is no score of a task here"
 
     def _place(self, arm: str, key: str, encoder: Encoder, size: str) -> Place | str:
-        """What ran here stands in the rows that it fits. When it fits none, in all, marked as another experiment."""
+        """Return our runs for the rows that they fit; where they fit none, for all, marked as another experiment."""
         (task, name), metric, otherwise = split_part(key), self.config.metrics[key], []
         here = {block.size: i for i, block in enumerate(self._blocks) if block.task == task}
         if not here:

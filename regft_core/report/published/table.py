@@ -72,7 +72,7 @@ def _table(name: str, paper: Paper) -> PublishedTable:
 
 
 def _cell(row: PublishedRow, key: str, paper: Paper) -> PrintedCell:
-    """What is printed, and ours where the row is the paper's own of a method that is here."""
+    """Return the printed value, and ours where the row is the paper's own of a method that is here."""
     if key not in row.scores and key not in row.gains:
         return PrintedCell(key, None)
     notes, base = [], _base(row, paper)

@@ -63,7 +63,7 @@ def mean(value: Mean | None) -> str:
 
 
 def published(cell: PrintedCell) -> str:
-    """What the paper prints in a cell, a gain too; nothing where it prints nothing."""
+    """Return the paper's printed cell, with its gain; nothing where it prints nothing."""
     return _with_gain(cell, cell.published, cell.published_gain) if cell.printed else ""
 
 
@@ -91,7 +91,7 @@ def bounds(found: Bounds | None, ratio: bool = False) -> str:
 
 
 def remarks(cell: PrintedCell) -> str:
-    """What a cell's numbers need said, for the hover text."""
+    """Return the hover text of a cell."""
     found = [*cell.notes, *cell.otherwise, *([f"ours: {cell.why}"] if cell.why else [])]
     if not cell.gain_printed and cell.published_gain is not None and cell.our_gain is not None:
         gains = [number(gain, 2, signed=True) for gain in (cell.published_gain, cell.our_gain)]

@@ -60,19 +60,20 @@ def explained(path: Path | str) -> Iterator[None]:
 
 # -------------------------------------------------------------------------------- temporary names
 
-#: Temporary names that are older belong to a process that is gone.
+#: Temporary names begin so. Those that are older than a day belong to a process that is gone.
+TEMPORARY = ".tmp-"
 LEFTOVER_SECONDS = 86_400.0
 
 
 def temporary_name(target: Path) -> Path:
     """Return a name beside ``target`` that was not used before."""
-    return target.parent / f".tmp-{os.urandom(8).hex()}"
+    return target.parent / f"{TEMPORARY}{os.urandom(8).hex()}"
 
 
 def sweep_stale(parent: Path) -> None:
     """Remove temporary names in ``parent`` that killed processes left."""
     with suppress(OSError):  # nothing there, or not ours to clean
-        for path in parent.glob(".tmp-*"):
+        for path in parent.glob(f"{TEMPORARY}*"):
             with suppress(OSError):  # another process may be sweeping the same leftover
                 if time.time() - path.lstat().st_mtime > LEFTOVER_SECONDS:
                     remove(path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from regft_core import __version__, shipped
-from regft_core.disk.files import explained, write_text
+from regft_core.disk.files import TEMPORARY, explained, temporary_name, write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.rows import Asked, read_own
 from regft_core.names import listing
@@ -80,13 +80,16 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
     files[".dvc/config"] = "[core]\n    analytics = false\n" + ("" if git else "    no_scm = true\n")
     files[task_file(task)] = declared
     with explained(folder):
-        (folder / "data").mkdir(parents=True, exist_ok=True)
+        new = temporary_name(folder / "project")
+        (new / "data").mkdir(parents=True)
         for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            write_text(folder / name, text)
+            write_text(new / name, text)
         if rows is not None:
-            (folder / "data" / task).mkdir()
-            shutil.copyfile(rows.file, folder / "data" / task / rows.file.name)
+            (new / "data" / task).mkdir()
+            shutil.copyfile(rows.file, new / "data" / task / rows.file.name)
+        for entry in os.listdir(new):
+            os.rename(new / entry, folder / entry)
+        new.rmdir()
     return said
 
 
@@ -95,7 +98,7 @@ def _in_use(folder: Path) -> list[Problem]:
         return []
     if not folder.is_dir():
         return [Problem("in-the-way", str(folder), 0, "", "is not a folder", "give the name of a new one")]
-    there = sorted(set(os.listdir(folder)) - set(ALLOWED))
+    there = sorted(name for name in set(os.listdir(folder)) - set(ALLOWED) if not name.startswith(TEMPORARY))
     hint = "give the name of a folder that is not there, or is empty; a project is run with `regft run`"
     return [Problem("folder-in-use", str(folder), 0, "", f"holds {listing(there[:5])}", hint)] if there else []
 

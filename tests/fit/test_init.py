@@ -74,9 +74,13 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_one_that_was_killed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("regft_core.fit.new_project.write_text", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        make_project(tmp_path / "new", None)
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("regft_core.fit.new_project.write_text", die)
+        with pytest.raises(KeyboardInterrupt):
+            make_project(tmp_path / "new", None)
     make_project(tmp_path / "new", None)
     assert set(FILES) <= set(files(tmp_path / "new"))
 

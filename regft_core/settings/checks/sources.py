@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known
+from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known, suffix_of
 from regft_core.data.hub import shadow_problem
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
-from regft_core.names import nearest, suggestion
+from regft_core.names import listing, nearest, suggestion
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.validate import validate
 
 Source = HubSource | FilesSource | BuiltinSource
+#: Keys of a source of files, and the formats that they are for.
+FORMATS = {"delimiter": (".csv", ".tsv"), "encoding": (".csv", ".tsv", ".jsonl"), "sheet": (".xlsx",)}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
@@ -54,6 +56,12 @@ def check_source(
 ) -> Iterator[Problem]:
     """Yield problems of the ``source`` at ``path`` of ``document`` and of the splits that are read from it."""
     if isinstance(source, FilesSource):
+        uses = list(uses)
+        suffixes = {suffix_of(Path(use.split)) for use in uses}
+        for key, formats in FORMATS.items():
+            if suffixes and getattr(source, key) is not None and suffixes.isdisjoint(formats):
+                message = f"'{key}' is for {listing(formats)}, and no file of this source is one"
+                yield document.problem("key-without-effect", (*path, key), message, "remove it")
         for use in uses:
             yield from _check_file(root, source, use, columns)
     elif isinstance(source, HubSource):

@@ -93,6 +93,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "", "tuning: {folds: 3, split: 0.5, values: {training.epochs: [1, 3]}}", 16, "inconsistent"),
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: files, sep: x}", 1, "unknown-key"),
+    (TASK, "{kind: files}", "{kind: files, sheet: one}", 1, "key-without-effect"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: hub, id: org/set, revision: 'to do'}", 1, "bad-revision"),
     (TASK, "{kind: files}", "{kind: hub, id: ../data, revision: main}", 1, "invalid-value"),

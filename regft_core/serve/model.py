@@ -177,6 +177,17 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
             )
         served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
     labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))
+    if alike := {name for name in labels if labels.count(name) > 1}:
+        raise ModelError(
+            "labels-alike",
+            f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)\n"
+            "    -> give each its own name there",
+        )
+    if len(labels) != config.num_labels:
+        raise ModelError(
+            "counts-differ",
+            f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
+        )
     return ServedModel(
         served,
         labels,

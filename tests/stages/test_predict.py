@@ -180,6 +180,10 @@ def test_a_classifier_from_elsewhere_is_served_and_an_encoder_is_not(
     assert (served.labels, served.served.max_length, served.pairs) == (("bad", "good"), 32, None)
     data = write_csv(tmp_path / "new.csv", [("text",), ("good film",)])
     predict_file(served, data, tmp_path / "out.csv")
+    named = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps(named | {"id2label": {"0": "good", "1": "good"}}))
+    with raises_code(ModelError, "labels-alike", "'good'"):
+        load_served(own, "cpu")
     with raises_code(ModelError, "weights-missing"):
         load_served(trained / "models" / "tiny", "cpu")
     with raises_code(ModelError, "not-an-export"):

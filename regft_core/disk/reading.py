@@ -56,12 +56,14 @@ def parse_json(content: bytes | str, path: Path | str, shape: type = object) -> 
     """Return the value of JSON ``content``, which was read from ``path``.
 
     Raises:
-        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN, or is not of type
-            ``shape``.
+        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN or half of a
+            surrogate pair, or is not of type ``shape``.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_not_finite)
+        if "\\ud" in text.lower():  # half of a surrogate pair is read, and could not be written
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(value, shape):

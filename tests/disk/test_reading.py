@@ -23,6 +23,7 @@ DAMAGED = {
     "Infinity": b'{"a": [-Infinity]}',
     "too many digits": b"9" * 5000,
     "half a pair as bytes": b'["\xed\xa0\xbd"]',
+    "half a pair": b'{"a": "\\ud83d"}',
     "latin-1": '["ä"]'.encode("latin-1"),
     "UTF-16": '["a"]'.encode("utf-16"),
 }

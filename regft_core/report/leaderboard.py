@@ -27,7 +27,7 @@ UP, DOWN = "up", "down"
 
 @dataclass(frozen=True)
 class Cell:
-    """Return the text of a column for one method."""
+    """The text of a column for one method."""
 
     text: str = ""
     #: What sorts the column; None stands last.

@@ -106,7 +106,6 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
     for role, head in roles:
         if any(row.against(role) for row in rows):
             yield column(head, "", lambda row, role=role: _against(row, role))  # type: ignore[misc]
-    yield column("median", block.primary, lambda row: _median(block, row))
     yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
     yield column("measured", "seconds", _measured)
     yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{row.n_expected}", row.n_ok, style=DOWN * bool(row.failed)))
@@ -137,13 +136,6 @@ def _against(row: Row, role: Role) -> Cell:
     style = {GAIN: UP, LOSS: DOWN}.get(word, "none")
     shown = score(closest.estimate.mean, closest.metric, signed=True)
     return Cell(shown, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")
-
-
-def _median(block: Block, row: Row) -> Cell:
-    if not row.n_ok:
-        return Cell(NOT_AVAILABLE)
-    median = float(np.median(row.scores["dev"][block.primary].estimate.values))
-    return Cell(score(median, block.primary), median)
 
 
 def _measured(row: Row) -> Cell:

@@ -117,7 +117,6 @@ def test_an_own_family_of_encoders_trains_and_its_file_is_in_the_key(project: Pa
     given = json.loads((project / "models/tiny/config.json").read_text())
     sizes = {name: value for name, value in given.items() if name.endswith(("size", "layers", "heads", "token_id"))}
     AutoModel.from_config(ErnieConfig(**sizes)).save_pretrained(project / "models/tiny")
-    # By whoever looks first: the check of the configuration, or the run where the project is still open.
     with raises_code(RegftError, "unknown-family", "'ernie'"):
         key(project, "vanilla")
     (project / "families").mkdir()

@@ -127,7 +127,7 @@ def _members(owner: Any, public: Callable[[str, Any], bool]) -> Iterator[str]:
 
 def hooks() -> str:
     """The hooks of a regulariser, what it may declare, and what it is given in a step."""
-    from regft_core.hooks import base, declare, says
+    from regft_core.hooks import base, declare, description
     from regft_core.training.step import Step
     from regft_core.training.trainee import Trainee
 
@@ -135,7 +135,7 @@ def hooks() -> str:
     parts = ["# Hooks", "", "```text", module, "```", "", "## Regulariser", ""]
     parts += [_docstring(inspect.getdoc(base.Regulariser) or ""), ""]
     parts += _members(base.Regulariser, lambda name, value: inspect.isfunction(value))
-    for model in (declare.Declares, says.Description):
+    for model in (declare.Declares, description.Description):
         parts += [f"## {model.__name__}", "", "```text", textwrap.dedent(inspect.getdoc(model) or ""), "```", ""]
     for given in (Step, Trainee):
         parts += [f"## {given.__name__}", "", _docstring(inspect.getdoc(given) or ""), ""]

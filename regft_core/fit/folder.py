@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import explained, temporary_name, write_json
+from regft_core.disk.files import atomic_directory, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import Problem
 from regft_core.fit.project import Draft
@@ -65,14 +65,11 @@ def folder_state(folder: Path, inputs: Mapping[str, Any]) -> tuple[bool, list[Pr
 
 def write_folder(draft: Draft, folder: Path, setup: Setup, inputs: Mapping[str, Any]) -> None:
     """Write the project of a set-up, and what it was made from; a new folder is there complete or not at all."""
-    # Links and the encoder's path are relative, so that it is made on the same level.
-    new = temporary_name(folder) if not (folder / RECORD).is_file() else folder
-    draft.write(new, setup)
-    wrote = {name: _sha256(new / name) for name in ("params.yaml", task_file(draft.task))}
-    write_json(new / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
-    if new != folder:
-        with explained(folder):
-            os.rename(new, folder)
+    # Links and the encoder's path are relative; an atomic directory is made on the level of its target.
+    with nullcontext(folder) if (folder / RECORD).is_file() else atomic_directory(folder) as place:
+        draft.write(place, setup)
+        wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
+        write_json(place / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
 
 
 def _sha256(path: Path) -> str | None:

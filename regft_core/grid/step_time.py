@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
 #: Times that were measured, in the run store.
-FILE = "step_times.json"
+FILE = "times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 256
 #: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
@@ -82,7 +82,7 @@ def assumed(project: Project, speed: float) -> StepTime | None:
 
 
 def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig, length: int) -> StepTime:
-    """Return the time of one encoder with a new head, from ``step_times.json`` of the run store if measured before.
+    """Return the time of one encoder with a new head, from ``times.json`` of the run store if measured before.
 
     Args:
         length: of the rows that are timed, in tokens.
@@ -97,7 +97,7 @@ def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig,
     }
     machine = [platform.node(), cores(), execution.device, execution.threads]
     content = resolve_model(encoder, project.root).content_sha256
-    key = sha256_text(canonical_json([request, content, machine]))[:16]
+    key = sha256_text(canonical_json([request, content, machine, [field.name for field in fields(StepTime)]]))[:16]
     times: dict[str, Any] = {}
     with suppress(StoreError):  # nothing was measured so far
         times = read_json(file, dict)

@@ -73,7 +73,7 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, request
     change(project, training={"batch_size": 4})
     estimate(open_project(project))
     assert len(requests) == 2
-    (project / ".regft" / "step_times.json").write_text("{")
+    (project / ".regft" / "times.json").write_text("{")
     estimate(open_project(project))
     assert len(requests) == 3
 
@@ -143,7 +143,7 @@ def test_a_real_measurement_of_a_tiny_encoder(project: Path, monkeypatch: pytest
         patch.setattr(time, "SHORTEST", 0.0)
         found = estimate(open_project(project))
     assert not found.missing, found.line()
-    (kept,) = read_json(project / ".regft" / "step_times.json").values()
+    (kept,) = read_json(project / ".regft" / "times.json").values()
     assert all(seconds > 0 for seconds in kept.values())
     assert found.runs[Cell("vanilla", "cue_sentence", 24)] > 0
     assert "assumed speed, 1 run at a time" in stage(project, "plan").stdout  # it is too short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def configured_architecture(config: dict[str, Any], path: Path, name: str) -> Ar
 
 def check_config(config: dict[str, Any], path: Path, name: str) -> None:
     """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
-    configured_architecture(config, path, name)
+    architecture = configured_architecture(config, path, name)
     file = f"model '{name}' ({path / 'config.json'})"
     if config.get("quantization_config") is not None:
         raise ModelError(
@@ -34,6 +35,12 @@ def check_config(config: dict[str, Any], path: Path, name: str) -> None:
             "(save_pretrained writes model.safetensors) and remove the key",
         )
     check_size(config, path)
+    if architecture.positions == "after_padding" and type(padding := config.get("pad_token_id", 1)) is not int:
+        raise ModelError(
+            "bad-model-config",
+            f"{file}: pad_token_id is {json.dumps(padding)}; positions are counted from that number\n"
+            "    -> correct it to the tokenizer's padding id, a whole number",
+        )
 
 
 def check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
@@ -59,8 +66,7 @@ def position_count(config: dict[str, Any], architecture: Architecture) -> int | 
     relative = architecture.positions == "relative" or config.get("position_biased_input") is False
     if not isinstance(limit, int) or relative:
         return None
-    padding = config.get("pad_token_id", 1)
-    return limit - int(padding) - 1 if architecture.positions == "after_padding" else limit
+    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
 
 
 def check_size(config: dict[str, Any], path: Path) -> None:

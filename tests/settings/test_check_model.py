@@ -62,6 +62,7 @@ def test_a_length_above_the_positions(check: Any, model: Path) -> None:
     [
         ({"model_type": "robeta"}, "Did you mean 'roberta'"),
         ({"quantization_config": {"load_in_8bit": True}}, "quantised"),
+        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null"),
     ],
 )
 def test_a_configuration_that_no_model_can_be_built_from(

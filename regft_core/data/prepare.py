@@ -35,7 +35,7 @@ class EvaluationSet:
 
 
 def declaration_of(task: TaskConfig) -> Declaration:
-    """Return what a task's YAML says of its own rows."""
+    """Return the declaration of a task's own rows, from its YAML."""
     declared = ("kind", "columns", "labels", "label_values", "drop_labels", "drop_empty", "range")
     return Declaration(**{name: getattr(task, name) for name in declared}, decimal=_decimal_of(task.source))
 
@@ -121,7 +121,7 @@ def prepare_dataset(
 
 
 def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet], rows: int | None) -> dict[str, Split]:
-    """Return every set; what is wrong with several files is said of all at once."""
+    """Return every set; mistakes in several files are raised as one error."""
     splits: dict[str, Split] = {}
     wrong: list[DataError] = []
     for name, entry in wanted.items():

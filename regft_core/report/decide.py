@@ -94,7 +94,7 @@ def decide(
         *_elsewhere(decision, pick, block),
         *_against_controls(block),
     ]
-    # The model of a fold lacks the rows that judged it.
+    # The model of a fold was not trained on the rows that it was evaluated on.
     which = "--refit" if block.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     if pick.method in without_export:

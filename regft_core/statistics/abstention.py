@@ -37,13 +37,7 @@ class Threshold:
 
 
 def lower_bound(right: int, n: int, error: float) -> float:
-    """Return Clopper and Pearson's lower bound of a proportion; it is too high with probability at most ``error``.
-
-    Raises:
-        ValueError: ``right`` is not between 0 and ``n``, or ``n`` is 0.
-    """
-    if not 0 <= right <= n or not n:
-        raise ValueError(f"{right} right of {n}")
+    """Return Clopper and Pearson's lower bound of a proportion; it is too high with probability at most ``error``."""
     if right == 0:
         return 0.0
     from scipy.stats import beta
@@ -70,12 +64,7 @@ def threshold_for(
         confidences: [n] of rows that the model was not trained on.
         right: [n] whether the answer to each is right.
         groups: [n] the group of each, as numbers; None: each row is its own.
-
-    Raises:
-        ValueError: lengths differ, no rows, or a share outside (0, 1).
     """
-    if not 0 < accuracy < 1 or not 0 < confidence < 1:
-        raise ValueError(f"accuracy {accuracy} and confidence {confidence} must lie between 0 and 1")
     rows = _Rows(confidences, right, groups)
     found = [one for start in rows.starts() if (one := _sequence(rows, start, _share(confidence), accuracy))]
     return max(found, key=lambda one: one.coverage, default=None)
@@ -99,8 +88,6 @@ class _Rows:
 
     def __init__(self, confidences: npt.ArrayLike, right: npt.ArrayLike, groups: npt.ArrayLike | None) -> None:
         scores, sound = np.asarray(confidences, dtype=np.float64), np.asarray(right, dtype=bool)
-        if scores.shape != sound.shape or scores.ndim != 1 or not len(scores):
-            raise ValueError(f"{scores.shape} confidences for {sound.shape} answers")
         order = np.argsort(-scores, kind="stable")
         self.scores, self._right = scores[order], np.cumsum(sound[order])
         self._groups = None if groups is None else np.asarray(groups)[order]

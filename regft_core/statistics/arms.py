@@ -22,9 +22,8 @@ Grandvalet, JMLR 2004), and is left out; ``benchmarks/fold_coverage.py`` shows w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -57,9 +56,6 @@ class Arms:
         metric: its name, or a function of weighted examples.
         samples: resamples of the bootstrap.
         positive_label_index: what F1 counts.
-
-    Raises:
-        ValueError: predictions and labels differ in length, or the metric is unknown.
     """
 
     def __init__(
@@ -77,28 +73,22 @@ class Arms:
         groups: npt.NDArray[np.int64] | None = None,
     ) -> None:
         places = [(name, seed) for name, arm in arms.items() for seed in sorted(arm)]
-        rows = [np.asarray(arms[name][seed]) for name, seed in places]
-        self._rows = rows
-        self._judged = judged
+        rows, gold = [np.asarray(arms[name][seed]) for name, seed in places], np.asarray(labels)
+        common: dict[str, Any] = {
+            "samples": samples, "seed": rng_seed, "positive_label_index": positive_label_index
+        }  # fmt: skip
+        self._rows, self._judged = rows, judged
         self._apart: Apart | None = None
         if judged is not None or groups is not None:
-            gold = np.asarray(labels)
             own = [np.arange(len(gold)) if judged is None else judged[seed] for _, seed in places]
-            self._apart = resample_apart(
-                rows, own, gold, groups, metric, samples=samples, seed=rng_seed,
-                positive_label_index=positive_label_index,
-            )  # fmt: skip
+            self._apart = resample_apart(rows, own, gold, groups, metric, **common)
             self._observed, self._values = self._apart.observed, self._apart.values
         else:
-            self._observed, self._values = resampled_metric(
-                metric, labels, rows, samples=samples, seed=rng_seed, positive_label_index=positive_label_index
-            )
+            self._observed, self._values = resampled_metric(metric, gold, rows, **common)
         self._columns: dict[str, dict[int, int]] = {name: {} for name in arms}
         for column, (name, seed) in enumerate(places):
             self._columns[name][seed] = column
-        self._expected = set(expected_seeds)
-        self._confidence = confidence
-        self._rng_seed = rng_seed
+        self._expected, self._confidence, self._rng_seed = set(expected_seeds), confidence, rng_seed
 
     def one(self, name: str) -> Estimate:
         """The mean of the metric over the seeds of one arm.
@@ -106,21 +96,13 @@ class Arms:
         Intervals of two arms may overlap although their difference is clear: compare with :meth:`difference`, never
         by looking at two of these.
         """
-        own = self._columns[name]
-        seeds = sorted(own)
-        columns = [own[seed] for seed in seeds]
-        excluded = sorted(self._expected - set(seeds))
-        return self._combine(seeds, excluded, columns, self._observed[columns], self._values[:, columns])
+        seeds = sorted(self._columns[name])
+        columns = [self._columns[name][seed] for seed in seeds]
+        return self._combine(seeds, self._expected, columns, self._observed[columns], self._values[:, columns])
 
     def table(self, names: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return ([k, S] scores, [samples, k, S] over resampled examples) of ``names`` on the seeds that all have.
-
-        Raises:
-            ValueError: no seed is common to all of them.
-        """
+        """Return ([k, S] scores, [samples, k, S] over resampled examples) of ``names`` on the seeds that all have."""
         seeds = sorted(set.intersection(*(set(self._columns[name]) for name in names)))
-        if not seeds:
-            raise ValueError(f"{', '.join(names)} share no seed")
         columns = [[self._columns[name][seed] for seed in seeds] for name in names]
         observed, values = self._observed[columns], self._values[:, columns]
         if self._apart is not None:
@@ -129,6 +111,12 @@ class Arms:
             values = observed + np.where(drawn > 0, drawn * (values - observed), 0.0)
         return observed, values
 
+    def _pair(self, a: str, b: str) -> tuple[list[int], list[int], Array, Array]:
+        """Common seeds, the columns of ``a``, and metric(a) - metric(b): [S] observed, [samples, S] resampled."""
+        seeds = sorted(self._columns[a].keys() & self._columns[b].keys())
+        left, right = ([self._columns[name][seed] for seed in seeds] for name in (a, b))
+        return seeds, left, self._observed[left] - self._observed[right], self._values[:, left] - self._values[:, right]
+
     def difference(self, a: str, b: str, confidence: float | None = None) -> Estimate:
         """The mean of metric(a) - metric(b) over the seeds that both arms have.
 
@@ -136,26 +124,17 @@ class Arms:
         that of the raw metric: for ``mse`` negative is better for ``a``. ``confidence`` replaces the shared one for
         this difference.
         """
-        first, second = self._columns[a], self._columns[b]
-        seeds = sorted(set(first) & set(second))
-        excluded = sorted((set(first) | set(second) | self._expected) - set(seeds))
-        left, right = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
-        observed = self._observed[left] - self._observed[right]
-        values = self._values[:, left] - self._values[:, right]
-        return self._combine(seeds, excluded, left, observed, values, confidence)
+        seeds, left, observed, values = self._pair(a, b)
+        every = self._columns[a].keys() | self._columns[b].keys() | self._expected
+        return self._combine(seeds, every, left, observed, values, confidence)
 
     def sample(self, a: str, b: str) -> Sample:
         """``a`` minus ``b``, as ``verdict.judge`` takes it."""
-        estimate = self.difference(a, b)
-        seeds, n = list(estimate.seeds), len(self._rows[0]) if self._rows else 0
-        left = [self._columns[a][seed] for seed in seeds]
-        right = [self._columns[b][seed] for seed in seeds]
-        observed = self._observed[left] - self._observed[right]
-        values = self._values[:, left] - self._values[:, right]
-        clusters, repeats = float(n), 1.0
+        estimate, (seeds, left, observed, values) = self.difference(a, b), self._pair(a, b)
+        clusters, repeats = float(len(self._rows[0]) if self._rows else 0), 1.0
         if self._apart is not None:
             clusters = self._apart.clusters
-            values = observed + few(clusters, estimate.confidence) * (values - observed)
+            values = observed + stretch(clusters, estimate.confidence) * (values - observed)
         if self._judged is not None and self._apart is not None and seeds:
             # Rows of its own for each seed: all that rows do to a seed is its own.
             repeats = self._repeats(seeds)
@@ -186,17 +165,13 @@ class Arms:
         return bool(seeds) and all(np.array_equal(self._rows[first[s]], self._rows[second[s]]) for s in seeds)
 
     def _combine(
-        self,
-        seeds: list[int],
-        excluded: list[int],
-        columns: list[int],
-        observed: npt.NDArray[np.float64],
-        values: npt.NDArray[np.float64],
+        self, seeds: list[int], every: Iterable[int], columns: list[int], observed: Array, values: Array,
         confidence: float | None = None,
-    ) -> Estimate:
-        level = self._confidence if confidence is None else confidence
+    ) -> Estimate:  # fmt: skip
+        """The mean over ``seeds``; those of ``every`` that are missing are excluded."""
+        level, excluded = self._confidence if confidence is None else confidence, sorted({*every} - {*seeds})
         if self._apart is not None and self._judged is None:  # all seeds are judged on the same groups
-            values = observed + few(self._apart.clusters, level) * (values - observed)
+            values = observed + stretch(self._apart.clusters, level) * (values - observed)
         elif self._apart is not None:
             shares, clusters = self._apart.shares[:, columns], self._apart.clusters
             repeats = self._repeats(seeds)
@@ -240,12 +215,7 @@ def resample_apart(
     Args:
         predictions: [n_r] of each run.
         groups: [n] index of each row's group from 0; None: each row is its own.
-
-    Raises:
-        ValueError: a run has more or fewer predictions than rows, or the metric is unknown.
     """
-    if wrong := [r for r, (own, at) in enumerate(zip(predictions, places, strict=True)) if len(own) != len(at)]:
-        raise ValueError(f"run {wrong[0]} has {len(predictions[wrong[0]])} predictions of {len(places[wrong[0]])} rows")
     weighted = weighted_metric(metric, positive_label_index) if isinstance(metric, str) else metric
     # Metrics want weights that sum to the rows; what resamples row by row wants whole numbers.
     whole = isinstance(metric, str) and metrics.find(metric).weighted is None
@@ -290,7 +260,7 @@ def over_folds(
     mean = float(observed.mean())
     moved = np.where(shares > 0, shares * (values - mean), 0.0)
     by_rows = moved.mean(axis=1)
-    by_rows = few(clusters, confidence) * (by_rows - by_rows.mean())
+    by_rows = stretch(clusters, confidence) * (by_rows - by_rows.mean())
     replicates = mean + by_rows
     if n > 1:
         spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())
@@ -298,13 +268,3 @@ def over_folds(
         weights = seed_weights(n, samples, rng_seed) - 1 / n
         replicates = replicates + stretch(n, confidence) * math.sqrt(repeats) * models * (weights @ observed)
     return estimated(observed, float(np.std(by_rows, ddof=1)), replicates, **common)
-
-
-def few(clusters: float, confidence: float) -> float:
-    """How much wider than the plain bootstrap the spread of so many groups is; about 1 for hundreds."""
-    from scipy.stats import t
-
-    if clusters <= 1:
-        return math.nan
-    upper = (1 + confidence) / 2
-    return math.sqrt(clusters / (clusters - 1)) * float(t.ppf(upper, clusters - 1)) / NormalDist().inv_cdf(upper)

@@ -99,16 +99,9 @@ def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tupl
     """Return (mean, low, high) of the mean over tasks, each task weighing the same and resampled by itself.
 
     The tasks' corrections for few seeds stay in, so the interval is if anything too wide. Meant for
-    differences in one metric; the average of unlike metrics hides what it is made of, so
+    differences in one metric, with a seed in every task; the average of unlike metrics hides what it is made of, so
     show the tasks beside it.
-
-    Raises:
-        ValueError: no task, a task without seeds, or differing confidence or numbers of samples.
     """
-    if not estimates or any(e.n == 0 for e in estimates):
-        raise ValueError("an average over tasks needs at least one seed in every task")
-    if len({(e.confidence, len(e.replicates)) for e in estimates}) > 1:
-        raise ValueError("the tasks' estimates differ in confidence or in the number of samples")
     # Tasks of one size share their example resamples; shuffling makes them independent.
     rng = np.random.default_rng(derive(rng_seed, "statistics.tasks"))
     replicates = np.mean([rng.permutation(e.replicates) for e in estimates], axis=0)
@@ -120,8 +113,6 @@ def two_level(
     seeds: list[int], excluded: list[int], observed: Array, values: Array, confidence: float, rng_seed: int
 ) -> Estimate:
     """Combine ``values`` [samples, S] (examples resampled, per seed) with resampled seeds."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence {confidence} is not between 0 and 1")
     n, samples = len(seeds), len(values)
     common: dict[str, Any] = {"confidence": confidence, "seeds": tuple(seeds), "excluded": tuple(excluded)}
     if n == 0:
@@ -155,10 +146,12 @@ def estimated(observed: Array, standard_error_examples: float, replicates: Array
     )
 
 
-def stretch(n: int, confidence: float) -> float:
-    """Return how much wider than the plain bootstrap the spread of ``n`` seeds is at this confidence."""
+def stretch(n: float, confidence: float) -> float:
+    """Return how much wider than the plain bootstrap the spread of ``n`` seeds (or groups) is; about 1 for hundreds."""
     from scipy.stats import t
 
+    if n <= 1:
+        return math.nan
     upper = (1 + confidence) / 2
     return math.sqrt(n / (n - 1)) * float(t.ppf(upper, n - 1)) / NormalDist().inv_cdf(upper)
 
@@ -215,15 +208,10 @@ def resampled_metric(
     """Return the metric of each of ``rows`` (predictions [n]): (as observed [R], resampled [samples, R]).
 
     All rows and all calls with one ``seed`` see the same resamples, which pairs what is compared.
-
-    Raises:
-        ValueError: predictions and ``labels`` [n] differ in length, the metric is unknown, or F1 has no positive label.
     """
     gold = np.asarray(labels)
     if not len(rows):
         return np.empty(0), np.empty((samples, 0))
-    if {len(row) for row in rows} != {len(gold)} or gold.size == 0:
-        raise ValueError(f"{gold.size} labels, but predictions of length {sorted({len(row) for row in rows})}")
     weighted = weighted_metric(metric, positive_label_index) if isinstance(metric, str) else metric
     n, predictions = len(gold), np.stack(list(rows))
     observed = weighted(gold, predictions, np.ones((1, n)))[0]
@@ -241,11 +229,8 @@ def weighted_metric(name: str, positive_label_index: int | None = None) -> Weigh
     A metric whose file has no ``weighted`` is computed on the rows of every resample.
     """
     metric = metrics.find(name)
-    if metric.needs_positive_label and positive_label_index is None:
-        raise ValueError(f"{name} needs the index of the positive label")
-    given = metric.weighted
-    if given is not None:
-        return lambda labels, predictions, weights: given(labels, predictions, weights, positive_label_index)
+    if (of_weights := metric.weighted) is not None:
+        return lambda labels, predictions, weights: of_weights(labels, predictions, weights, positive_label_index)
 
     def one_by_one(labels: Array, predictions: Array, weights: Array) -> Array:
         values = np.empty((len(weights), len(predictions)))

@@ -62,13 +62,8 @@ def beliefs(
         observed: [k, S] scores of k methods under the same S seeds.
         resampled: [samples, k, S] the same over resampled examples.
         point: what one point is in the metric's unit.
-
-    Raises:
-        ValueError: no method, no seed, or shapes that differ.
     """
-    k, n = observed.shape
-    if not k or not n or resampled.shape[1:] != (k, n):
-        raise ValueError(f"scores {observed.shape} with resamples {resampled.shape}")
+    k = len(observed)
     sign = (1.0 if higher_is_better else -1.0) / point
     means = sign * observed.mean(axis=1)
     centre = float(np.median(means))

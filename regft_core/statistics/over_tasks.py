@@ -74,15 +74,7 @@ class FailureRate:
 
 
 def failure_rate(failed: int, n: int, confidence: float = 0.95) -> FailureRate:
-    """Return the rate of failed (or collapsed) runs; rate and interval are NaN and [0, 1] for n = 0.
-
-    Raises:
-        ValueError: ``failed`` is not between 0 and ``n``.
-    """
-    if not 0 <= failed <= n:
-        raise ValueError(f"{failed} failed runs of {n}")
-    if n == 0:
-        return FailureRate(0, 0, math.nan, 0.0, 1.0)
+    """Return the rate of failed (or collapsed) runs among one or more."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     rate = failed / n
     centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)

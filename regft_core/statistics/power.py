@@ -26,62 +26,28 @@ SAFE = 0.8
 
 
 def shares(number: int) -> int:
-    """Return into how many parts look ``number`` divides the error: k (k + 1).
-
-    Raises:
-        ValueError: looks are counted from 1.
-    """
-    if number < 1:
-        raise ValueError(f"look {number}: looks are counted from 1")
+    """Return into how many parts look ``number``, counted from 1, divides the error: k (k + 1)."""
     return number * (number + 1)
 
 
-def detectable_difference(n: int, deviation: float, *, power: float = 0.8, confidence: float = 0.95) -> float:
-    """Return the smallest true difference that ``n`` paired seeds find with probability ``power``.
+def detectable_gain(n: int, deviation: float, examples_error: float, *, confidence: float = 0.95) -> float:
+    """Return the smallest true difference that ``n`` paired seeds find with ``POWER`` on this validation set.
 
-    ``deviation`` is the standard deviation over seeds of the paired difference; the result has its
-    unit, and is infinite below two seeds.
-
-    Raises:
-        ValueError: a negative deviation, or a power outside (1 - confidence, 1).
+    ``deviation`` is the standard deviation over seeds of the paired difference. The sampling error of the validation
+    set (standard error of the difference) is added in quadrature. Infinite below two seeds.
     """
-    if deviation < 0:
-        raise ValueError(f"deviation {deviation} is negative")
-    if not 1 - confidence < power < 1:
-        raise ValueError(f"power {power} is not between {1 - confidence:g} and 1")
     if n < 2:
         return math.inf
     from scipy.optimize import brentq
 
     def missing(effect: float) -> float:
-        return _power(effect, n, confidence) - power
+        return _power(effect, n, confidence) - POWER
 
     upper = 4 / math.sqrt(n)
     while missing(upper) < 0:
         upper *= 2
-    return float(brentq(missing, 0.0, upper, xtol=1e-9)) * deviation
-
-
-def detectable_gain(
-    n: int, deviation: float, examples_error: float, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """Return the smallest true difference that ``n`` paired seeds find on this validation set.
-
-    As ``detectable_difference``, with the sampling error ``examples_error`` of the validation set (standard error of
-    the difference) in quadrature.
-
-    Raises:
-        ValueError: as ``detectable_difference``, and for a negative error.
-    """
-    if examples_error < 0:
-        raise ValueError(f"standard error {examples_error} is negative")
-    seeds = detectable_difference(n, deviation, power=power, confidence=confidence)
-    return math.hypot(seeds, _floor(examples_error, power, confidence))
-
-
-def _floor(examples_error: float, power: float, confidence: float) -> float:
-    """The smallest difference that endless seeds find."""
-    return (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(power)) * examples_error
+    floor = (NormalDist().inv_cdf((1 + confidence) / 2) + NormalDist().inv_cdf(POWER)) * examples_error
+    return math.hypot(float(brentq(missing, 0.0, upper, xtol=1e-9)) * deviation, floor)
 
 
 def _power(effect: float, n: int, confidence: float) -> float:

@@ -57,13 +57,3 @@ def test_intervals_cover_what_the_next_size_brings() -> None:
         (found,) = expected_gains(SIZES, scores, [2])
         covered += found.low <= curve(800, b=b, a=a) - curve(400, b=b, a=a) <= found.high
     assert covered / 200 >= 0.90
-
-
-def test_two_sizes_are_no_curve() -> None:
-    assert expected_gains([50, 100], [estimate(0.7), estimate(0.8)], [2]) == ()
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0])
-def test_what_is_no_continuation_is_refused(factor: float) -> None:
-    with pytest.raises(ValueError, match="not above 1"):
-        expected_gains(SIZES, [estimate(0.5) for _ in SIZES], [2, factor])

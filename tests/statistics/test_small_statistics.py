@@ -14,18 +14,12 @@ from scipy import stats
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
 from regft_core.statistics.over_tasks import failure_rate
-from regft_core.statistics.power import detectable_difference, detectable_gain
+from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import detectable_log_ratio, log_ratio
 from regft_core.statistics.temperature import fit_temperature
 from tests.statistics.single import one_arm, paired_difference
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
-
-
-# ------------------------------------------------------------------------------- aggregates
-
-
-# --------------------------------------------------------------------- rates, power
 
 
 def test_failure_rate_is_wilsons():
@@ -34,14 +28,11 @@ def test_failure_rate_is_wilsons():
     assert failure_rate(0, 10).low == 0.0
     assert failure_rate(0, 10).high == pytest.approx(0.2775328, abs=1e-6)
     assert failure_rate(10, 10).high == 1.0
-    assert math.isnan(failure_rate(0, 0).rate)
-    with pytest.raises(ValueError, match="11 failed runs of 10"):
-        failure_rate(11, 10)
 
 
 def test_detectable_difference_reaches_its_power_in_simulation():
     n, deviation = 6, 2.0
-    difference = detectable_difference(n, deviation)
+    difference = detectable_gain(n, deviation, 0.0)
     rng = np.random.default_rng(0)
     draws = rng.normal(difference, deviation, size=(20_000, n))
     assert np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.015)
@@ -60,8 +51,6 @@ def test_expected_max_is_the_mean_over_subsets(values, data):
 def test_expected_max_curve_runs_from_mean_to_maximum():
     curve = expected_max_curve([0.1, 0.5, 0.9])
     assert curve == pytest.approx([0.5, (0.5 + 0.9 + 0.9) / 3, 0.9])
-    with pytest.raises(ValueError, match="run more trials"):
-        expected_max([0.1, 0.2], 3)
 
 
 def test_the_temperature_that_the_labels_were_drawn_at_is_found() -> None:
@@ -85,8 +74,6 @@ def test_the_interval_of_a_ratio_by_hand() -> None:
     assert (value, low, high) == pytest.approx((math.log(2), math.log(2) - half, math.log(2) + half), rel=1e-6)
     assert log_ratio(1.0, 2.0, 5, 9)[0] == -log_ratio(2.0, 1.0, 9, 5)[0]
     assert math.isnan(log_ratio(2.0, 1.0, 1, 5)[1])
-    with pytest.raises(ValueError, match="must be positive"):
-        log_ratio(0.0, 1.0, 5, 5)
 
 
 def test_the_interval_covers_and_finds_what_it_says() -> None:
@@ -101,12 +88,10 @@ def test_the_interval_covers_and_finds_what_it_says() -> None:
 
 
 def test_the_smallest_gain_holds_the_development_set() -> None:
-    assert detectable_gain(5, 1.3, 0.0) == detectable_difference(5, 1.3)
     floor = (1.959964 + 0.841621) * 0.4
     assert detectable_gain(5, 0.0, 0.4) == pytest.approx(floor)
-    assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_difference(7, 1.3), floor))
-    with pytest.raises(ValueError, match="negative"):
-        detectable_gain(5, 1.0, -0.1)
+    assert detectable_gain(7, 1.3, 0.4) == pytest.approx(math.hypot(detectable_gain(7, 1.3, 0.0), floor))
+    assert detectable_gain(1, 1.3, 0.0) == math.inf
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])

@@ -1,23 +1,32 @@
-"""The result of an evaluation of one run: numbers, tables and remarks, as plain values that become JSON."""
+"""The result of an evaluation of one run: numbers, tables and remarks, as they are stored and shown."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, model_validator
+from pydantic.dataclasses import dataclass
 
 #: In the place of a set's name: what is found out about the run as a whole.
 RUN = "run"
-#: MLflow's metric names allow little more, and YAML and CSV readers less.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
-Cell = str | int | float | bool | None
-
-
 #: Why an evaluation that looks into rows has nothing to show.
 BY_WINDOWS = "an example's tokens are spread over windows, which share some; set model.windows: 1 to look at tokens"
+
+_FINITE = ConfigDict(allow_inf_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """The Python number of a numpy scalar; anything else as it is."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
+Number = Annotated[float, BeforeValidator(_plain)]
+Cell = Annotated[str | int | float | bool | None, BeforeValidator(_plain)]
+#: MLflow's metric names allow little more, and YAML and CSV readers less.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
 class Unfit(Exception):
@@ -54,9 +63,9 @@ class Plot:
     colour: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_FINITE)
 class Table:
-    """A table; cells are text, numbers or None.
+    """A table; cells are text, finite numbers or None.
 
     Attributes:
         keys: how many leading columns name a row (a class, a bin). The report then shows, for rows of
@@ -74,13 +83,35 @@ class Table:
     plot: Plot | None = None
     listed: bool = True
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Table:
+        plot, measured = self.plot, self.columns[self.keys :]
+        wanted = [(self.weight, measured)]
+        if plot is not None:
+            wanted += [(column, measured) for column in (plot.y, plot.baseline)]
+            wanted += [(column, self.columns) for column in (plot.x, plot.group, plot.colour)]
+        for column, allowed in wanted:
+            if column is not None and column not in allowed:
+                raise ValueError(f"'{column}' is not one of the columns {list(allowed)}")
+        if not 0 <= self.keys < len(self.columns):
+            raise ValueError(f"keys is {self.keys}, of {len(self.columns)} columns")
+        if self.weight is not None and not self.keys:
+            raise ValueError("a weight is of the mean over seeds, which needs keys")
+        if plot is not None and plot.panels == "sets" and bool(self.keys) == plot.violins:
+            raise ValueError("lines of all arms in one panel are means over seeds, which need keys; violins need none")
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"a row has not {len(self.columns)} cells, one for each column")
+        if self.keys and len({row[: self.keys] for row in self.rows}) < len(self.rows):
+            raise ValueError(f"two rows share their name (the first {self.keys} columns)")
+        return self
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=_FINITE)
 class Findings:
     """The result of one evaluation of one run.
 
     Attributes:
-        scalars: set (or ``RUN``) -> name -> number. A number that is not defined is left out.
+        scalars: set (or ``RUN``) -> name -> finite number. A number that is not defined is left out.
         tables: set (or ``RUN``) -> name -> table.
         ranges: name of a scalar -> smallest and largest value, None where there is none; the report cuts
             intervals there.
@@ -88,104 +119,21 @@ class Findings:
         over_sizes: names of scalars that the report draws over the training sizes, where there are several.
     """
 
-    scalars: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    tables: Mapping[str, Mapping[str, Table]] = field(default_factory=dict)
+    scalars: Mapping[str, Mapping[Name, Number]] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[Name, Table]] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     over_sizes: tuple[str, ...] = ()
 
     def as_json(self, sets: Collection[str]) -> dict[str, Any]:
-        """Plain values for ``result.json``.
-
-        Args:
-            sets: names of the sets that there are.
-
-        Raises:
-            ValueError: a set, name or value that no file or table can take, with the place.
-        """
-        places = {*sets, RUN}
-        for what, found in (("scalars", self.scalars), ("tables", self.tables)):
-            for place, named in found.items():
-                if place not in places:
-                    raise ValueError(f"{what} of '{place}', which is no set; there are {', '.join(sorted(places))}")
-                for name in named:
-                    if not _NAME.fullmatch(name):
-                        raise ValueError(f"{what} of '{place}': the name {name!r} is not of letters, digits, _ . and -")
-        return {
-            "scalars": {
-                place: {name: _number(value, f"{place}.{name}") for name, value in named.items()}
-                for place, named in self.scalars.items()
-            },
-            "tables": {
-                place: {name: _table(table, f"{place}.{name}") for name, table in named.items()}
-                for place, named in self.tables.items()
-            },
-            "ranges": {name: list(bounds) for name, bounds in self.ranges.items()},
-            "remarks": list(self.remarks),
-            "over_sizes": list(self.over_sizes),
-        }
+        """Plain values for ``result.json``; raises ValueError for a set that is none of ``sets``."""
+        if unknown := {*self.scalars, *self.tables} - {*sets, RUN}:
+            raise ValueError(f"found of {sorted(unknown)}, which is no set; there are {sorted({*sets, RUN})}")
+        content: dict[str, Any] = TypeAdapter(Findings).dump_python(self, mode="json")
+        return content
 
 
 def bounds(limits: tuple[float, float]) -> tuple[float | None, float | None]:
     """A range with None where it is infinite, as ``ranges`` wants it."""
     low, high = (limit if math.isfinite(limit) else None for limit in limits)
     return low, high
-
-
-def _number(value: Any, where: str) -> float:
-    plain = _plain(value)
-    if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
-        raise ValueError(f"{where} is {value!r}; a scalar is a finite number, and one that is not defined is left out")
-    return float(plain)
-
-
-def _table(table: Table, where: str) -> dict[str, Any]:
-    width = len(table.columns)
-    if not 0 <= table.keys < width:
-        raise ValueError(f"{where}: keys is {table.keys}, of {width} columns")
-    plot = None if table.plot is None else asdict(table.plot)
-    measured = table.columns[table.keys :]
-    wanted = [(table.weight, measured)]
-    if table.plot is not None:
-        wanted += [(table.plot.x, table.columns), (table.plot.y, measured), (table.plot.group, table.columns)]
-        wanted += [(table.plot.baseline, measured), (table.plot.colour, table.columns)]
-    for column, allowed in wanted:
-        if column is not None and column not in allowed:
-            raise ValueError(f"{where}: '{column}' is not one of the columns {list(allowed)}")
-    if table.weight is not None and not table.keys:
-        raise ValueError(f"{where}: a weight is of the mean over seeds, which needs keys")
-    if table.plot is not None and table.plot.panels == "sets" and bool(table.keys) == table.plot.violins:
-        raise ValueError(
-            f"{where}: violins show rows as they are, without keys"
-            if table.plot.violins
-            else f"{where}: lines of all arms in one panel are means over seeds, which need keys"
-        )
-    rows = [[_cell(cell, where) for cell in row] for row in table.rows]
-    for row in rows:
-        if len(row) != width:
-            raise ValueError(f"{where}: a row has {len(row)} cells, but there are {width} columns")
-    named = [tuple(row[: table.keys]) for row in rows]
-    if table.keys and len(set(named)) != len(named):
-        raise ValueError(f"{where}: two rows share their name (the first {table.keys} columns)")
-    return {
-        "columns": [str(column) for column in table.columns],
-        "rows": rows,
-        "keys": table.keys,
-        "weight": table.weight,
-        "plot": plot,
-        "listed": table.listed,
-    }
-
-
-def _cell(value: Any, where: str) -> Cell:
-    plain = _plain(value)
-    if isinstance(plain, float) and not math.isfinite(plain):
-        raise ValueError(f"{where} holds {value!r}; a cell that is not defined is None")
-    if plain is None or isinstance(plain, str | int | float | bool):
-        return plain
-    raise ValueError(f"{where} holds {value!r}; cells are text, numbers or None")
-
-
-def _plain(value: Any) -> Any:
-    """The Python number of a numpy scalar; anything else as it is."""
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value

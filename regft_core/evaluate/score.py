@@ -7,8 +7,8 @@ skill. ``Kind.collapsed`` flags such runs, so that the zero never stands alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,68 +67,45 @@ def evaluate_run(
     ``reads_text`` is False for a method that answers with a constant on purpose, which never counts as collapsed.
 
     Raises:
-        DataError: logits, labels or ids do not fit each other, or labels cannot be mapped.
+        DataError: rows cannot be scored, or labels cannot be mapped.
         RunFailed: a logit is NaN or infinite.
     """
-    missing = sorted(set(sets) ^ set(logits_by_set))
-    if missing:
-        raise DataError(
-            "sets-differ",
-            f"sets with logits {sorted(logits_by_set)} and sets to judge {sorted(sets)} differ in {missing}",
+    found = Evaluation({}, None, {})
+    kind, own = find(task["kind"]), list(task["labels"] or [])
+    for name, info in sets.items():
+        logits = logits_by_set[name]
+        gold = _gold(name, logits, info).astype(kind.dtype, copy=False)
+        set_labels = list(info.label_names) if info.label_names is not None else own
+        to_set = ood.label_indices(own, set_labels, info.label_map, name)
+        _check_reachable(name, kind, gold, to_set, set_labels)
+        predictions, scores = kind.predictions(logits, to_set), kind.scores(logits, to_set, len(set_labels))
+        positive = ood.positive_index(own, task.get("positive_label"), to_set)
+        answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
+        scored, constant = (
+            {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
+            for answer in answers
         )
-    found = {name: _evaluate_set(name, logits_by_set[name], info, task) for name, info in sets.items()}
-    collapsed = found["dev"].collapsed if reads_text and "dev" in found else None
-    return Evaluation(
-        {name: one.scores for name, one in found.items()}, collapsed, {name: one.rows for name, one in found.items()}
-    )
+        found.sets[name] = {
+            "n": int(gold.size),
+            "metrics": scored,
+            "majority": constant,
+            "warning": None if info.reversed else kind.warning(gold, predictions, set_labels),
+            "positive_label_index": positive,
+        }
+        found.rows[name] = [
+            {"idx": idx, "label": label, "prediction": prediction, "scores": row}
+            for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
+        ]
+        if name == "dev" and reads_text:
+            collapsed = kind.collapsed(gold, predictions)
+            few = collapsed == "majority" and gold.size < ENOUGH_ROWS
+            found = replace(found, collapsed=None if few else collapsed)
+    return found
 
 
-class _Judged(NamedTuple):
-    scores: dict[str, Any]
-    rows: list[dict[str, Any]]
-    collapsed: str | None
-
-
-def _evaluate_set(name: str, logits: npt.NDArray[Any], info: SetInfo, task: Mapping[str, Any]) -> _Judged:
-    kind = find(task["kind"])
-    own = list(task["labels"] or [])
-    gold = _check(name, logits, info, len(kind.output_names(own))).astype(kind.dtype, copy=False)
-    set_labels = list(info.label_names) if info.label_names is not None else own
-    to_set = ood.label_indices(own, set_labels, info.label_map, name)
-    _check_reachable(name, kind, gold, to_set, set_labels)
-    predictions, scores = kind.predictions(logits, to_set), kind.scores(logits, to_set, len(set_labels))
-    positive = ood.positive_index(own, task.get("positive_label"), to_set)
-
-    def score(values: npt.NDArray[Any]) -> dict[str, float]:
-        own = values.astype(kind.dtype, copy=False)
-        return {metric: metrics.find(metric).score(gold, own, positive) for metric in task["metrics"]}
-
-    scored = {
-        "n": int(gold.size),
-        "metrics": score(predictions),
-        "majority": score(kind.constant(gold)),
-        "warning": None if info.reversed else kind.warning(gold, predictions, set_labels),
-        "positive_label_index": positive,
-    }
-    collapsed = kind.collapsed(gold, predictions)
-    if collapsed == "majority" and gold.size < ENOUGH_ROWS:
-        collapsed = None
-    rows = [
-        {"idx": idx, "label": label, "prediction": prediction, "scores": row}
-        for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
-    ]
-    return _Judged(scored, rows, collapsed)
-
-
-def _check(name: str, logits: npt.NDArray[Any], info: SetInfo, width: int) -> npt.NDArray[Any]:
-    """Return the gold labels as an array after checking all shapes."""
+def _gold(name: str, logits: npt.NDArray[Any], info: SetInfo) -> npt.NDArray[Any]:
+    """Return the gold labels as an array, after a look at rows, labels and logits."""
     gold = np.asarray(info.labels)
-    if logits.ndim != 2 or logits.shape[1] != width:
-        raise DataError("wrong-shape", f"set '{name}': logits have shape {logits.shape}, not [n, {width}]")
-    if not len(logits) == len(gold) == len(info.ids):
-        raise DataError(
-            "counts-differ", f"set '{name}': {len(logits)} logits, {len(gold)} labels and {len(info.ids)} ids"
-        )
     if len(set(info.ids)) != len(info.ids):
         raise DataError(
             "index-twice", f"set '{name}': an idx occurs twice, so predictions of two runs could not be paired"

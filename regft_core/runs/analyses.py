@@ -15,11 +15,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import text_key
 from regft_core.data.splits import set_files
 from regft_core.disk.file_states import content_sha256
-from regft_core.disk.reading import read_json
+from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
@@ -258,7 +260,8 @@ class _Judged:
         except Exception as error:
             *_, place = traceback.extract_tb(error.__traceback__)
             where = f"{Path(place.filename).name}:{place.lineno}"
-            failure = f"{type(error).__name__}: {text_of(error).partition(chr(10))[0]} ({where})"
+            text = validation_text(error) if isinstance(error, ValidationError) else text_of(error)
+            failure = f"{type(error).__name__}: {text.partition(chr(10))[0]} ({where})"
             log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
             return {"status": "failed", "error": failure, **Findings().as_json(self._sets)}
         return {"status": "ok", "error": None, **findings}

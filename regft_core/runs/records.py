@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator
 
+from regft_core.evaluate.analysis_result import Table
+
 
 def _number(value: Any) -> float:
     """Return the number as it is: an integer stays one, so that a record that is read and written again is the same."""
@@ -255,17 +257,6 @@ class EvaluationResult(Record):
     runs: list[EvaluationRecord]
 
 
-class FoundTable(Record):
-    """A table of an evaluation beyond the scores; ``keys`` columns name a row."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    keys: int
-    weight: str | None = None
-    plot: dict[str, Any] | None = None
-    listed: bool = True
-
-
 class FindingRecord(Record):
     """Findings of an evaluation beyond the scores about one run."""
 
@@ -276,7 +267,7 @@ class FindingRecord(Record):
     environment: dict[str, Any] | None = None
     #: set or ``run`` -> name -> number, table
     scalars: dict[str, dict[str, float]]
-    tables: dict[str, dict[str, FoundTable]]
+    tables: dict[str, dict[str, Table]]
     ranges: dict[str, list[float | None]] = {}
     remarks: list[str] = []
     over_sizes: list[str] = []

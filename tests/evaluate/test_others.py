@@ -56,20 +56,20 @@ def test_the_surest_mistakes_come_first_and_ties_in_the_order_of_the_set(find: A
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (Findings({"dev": {"x": float("inf")}}), "dev.x is inf"),
-        (Findings({"dev": {"x": True}}), "dev.x is True"),
-        (Findings({"hans": {"x": 1.0}}), "scalars of 'hans', which is no set; there are dev, run"),
-        (Findings(tables={"dev": {"a b": Table(("x",), ())}}), "the name 'a b'"),
-        (Findings(tables={"dev": {"t": Table(("x", "y"), ((1, 2), (1, 3)), keys=1)}}), "two rows share their name"),
-        (Findings(tables={"dev": {"t": Table(("x", "y"), (), keys=2)}}), "keys is 2, of 2 columns"),
-        (Findings(tables={"dev": {"t": Table(("x", "y"), (), weight="y")}}), "needs keys"),
-        (Findings(tables={"dev": {"t": Table(("x", "y"), (), 1, plot=Plot("y", "z"))}}), "'z' is not one of the col"),
-        (Findings(tables={"dev": {"t": Table(("x",), ((float("nan"),),))}}), "a cell that is not defined is None"),
+        (lambda: Findings({"dev": {"x": float("inf")}}), "finite number"),
+        (lambda: Findings({"hans": {"x": 1.0}}).as_json(["dev"]), "'hans'.*, which is no set"),
+        (lambda: Findings({"dev": {"a b": 1.0}}), "match pattern"),
+        (lambda: Table(("x", "y"), ((1, 2), (1, 3)), keys=1), "two rows share their name"),
+        (lambda: Table(("x", "y"), (), keys=2), "keys is 2, of 2 columns"),
+        (lambda: Table(("x", "y"), (), weight="y"), "needs keys"),
+        (lambda: Table(("x", "y"), (), 1, plot=Plot("y", "z")), "'z' is not one of the columns"),
+        (lambda: Table(("x",), ((1, 2),)), "one for each column"),
+        (lambda: Table(("x",), ((float("nan"),),)), "finite number"),
     ],
 )
-def test_what_no_file_can_take_is_refused(found: Findings, message: str) -> None:
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        found.as_json(["dev"])
+def test_what_no_file_can_take_is_refused(found: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        found()
 
 
 # -------------------------------------------------------------------------------------- declarations

@@ -163,8 +163,8 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (".mean()}", ".mean() * float('nan')}", r"dev.words is .*nan.*; a scalar is a finite number"),
-        ("{n: {", "{n + 'x': {", "scalars of 'devx', which is no set; there are dev, no_cue, reversed, run"),
+        (".mean()}", ".mean() * float('nan')}", r"dev\.words: Input should be a finite number"),
+        ("{n: {", "{n + 'x': {", r"\['devx'\], which is no set"),
     ],
 )
 def test_an_evaluation_that_raises_costs_its_own_panel(

@@ -107,10 +107,6 @@ def find(name: str) -> Evaluation:
     return _read(name, EVALUATIONS.find(name))
 
 
-def _names(model_for: Any) -> set[str]:
-    return set(model_for) if isinstance(model_for, tuple) else set()
-
-
 @lru_cache(maxsize=256)
 def _read(name: str, module: ModuleType) -> Evaluation:
     """Check what the file of one evaluation declares; raises ConfigError with everything that is wrong."""
@@ -121,26 +117,24 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds = given.get("KINDS")
+    kinds, model_for = given.get("KINDS"), given.get("NEEDS_MODEL", False)
     if kinds is not None and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
         wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}, or leave it out")
     config: Any = getattr(module, "Config", NoOptions)
     if not (isinstance(config, type) and issubclass(config, StrictModel)):
         wrong.append("Config is not a StrictModel (regft_core.schema)")
         config = NoOptions
-    model_for = given.get("NEEDS_MODEL", False)
-    if not isinstance(model_for, bool | tuple) or _names(model_for) - set(config.model_fields):
-        options = ", ".join(config.model_fields) or "none"
-        wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options ({options})")
-    tasks, method = given.get("TASKS"), given.get("METHOD")
-    for key, option, what in (("TASKS", tasks, "lists tasks"), ("METHOD", method, "names a method")):
-        if option is not None and option not in config.model_fields:
-            known = ", ".join(config.model_fields) or "none"
-            wrong.append(f"{key} is {option!r}; name the option that {what} ({known})")
-    if given.get("READS_VIEWS") and model_for is not True:
-        wrong.append("READS_VIEWS is True, so NEEDS_MODEL must be: views are read by the model")
-    if method is not None and model_for is not True:
-        wrong.append("METHOD names a run to look into, so NEEDS_MODEL must be True")
+    options = f"({', '.join(config.model_fields) or 'none'})"
+    if not isinstance(model_for, bool) and not (
+        isinstance(model_for, tuple) and set(model_for) <= {*config.model_fields}
+    ):
+        wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options {options}")
+    for key in ("TASKS", "METHOD"):
+        if key in given and given[key] not in config.model_fields:
+            wrong.append(f"{key} is {given[key]!r}; name one of the options {options}")
+    for key in ("READS_VIEWS", "METHOD"):
+        if given.get(key) and model_for is not True:
+            wrong.append(f"{key} is for what looks into a model, so NEEDS_MODEL must be True")
     if wrong:
         hint = "regft_core/evaluate/analyses/__init__.py says what an evaluation's file declares"
         raise ConfigError(
@@ -154,8 +148,8 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         machine_dependent=bool(given.get("MACHINE_DEPENDENT", False)),
         scores=bool(given.get("SCORES", False)),
         reads_views=bool(given.get("READS_VIEWS", False)),
-        tasks=tasks,
-        method=method,
+        tasks=given.get("TASKS"),
+        method=given.get("METHOD"),
         Config=config,
         run=module.run,
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,18 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from regft_core import metrics
-from regft_core.metrics import higher_is_better
 from regft_core.names import plural
-from regft_core.report.formatting import interval, number, score, unit
-from regft_core.report.model import AcrossTasks, Average, AverageLine, Block, MoreRows, by_size
+from regft_core.report.formatting import interval, number, points
+from regft_core.report.model import Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.report import Part, ReportConfig, weights_of
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks, percentiles
-from regft_core.statistics.learning_curve import expected_gains
-from regft_core.statistics.over_tasks import Interval, failure_rate
+from regft_core.statistics.learning_curve import Gain, expected_gains
+from regft_core.statistics.over_tasks import FailureRate, Interval, failure_rate
 
 #: How many times the largest size is asked about.
 FACTORS = (2.0, 4.0)
-#: Estimate of a (task, set), or None.
-EstimateOf = Callable[[str, str], Estimate | None]
+#: (task, set) -> its weight in a mean.
 Weights = Mapping[tuple[str, str], float]
 
 
@@ -41,6 +40,32 @@ def _estimate(block: Block, method: str, name: str = "dev") -> Estimate | None:
 
 
 # ----------------------------------------------------------------------------------- average columns
+
+
+@dataclass(frozen=True)
+class AverageLine:
+    """One method in an average column; None where a part of it has no score."""
+
+    method: str
+    value: Interval | None
+    #: To the reference, paired by seed in every part; None for the reference itself.
+    difference: Interval | None
+    #: Parts of which seeds are missing, hence the mean of the runs that survived.
+    incomplete: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Average:
+    """One average column at one training size."""
+
+    name: str
+    size: str
+    parts: tuple[str, ...]
+    #: A metric that is shown as all of them are; None when their scales differ.
+    metric: str | None
+    #: Metric of each part.
+    metrics: tuple[str, ...]
+    lines: tuple[AverageLine, ...]
 
 
 def average_columns(
@@ -63,25 +88,22 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
     methods = list(dict.fromkeys(row.method for task, _ in weights for row in blocks[task].rows))
     shown = {key: key[0] if key[1] == "dev" else "/".join(key) for key in weights}
 
-    def line(method: str) -> AverageLine:
-        def own(task: str, part: str) -> Estimate | None:
-            return _estimate(blocks[task], method, part)
-
-        def difference(task: str, part: str) -> Estimate | None:
-            row = blocks[task].row(method)
-            return next((c.estimate for c in row.against("reference", part)), None) if row is not None else None
-
-        missing = tuple(text for key, text in shown.items() if (found := own(*key)) is not None and found.excluded)
-        compared = None if method == reference else _mean(weights, difference)
-        return AverageLine(method, _mean(weights, own), compared, missing)
-
+    lines = []
+    for method in methods:
+        rows = {key: row for key in weights if (row := blocks[key[0]].row(method)) is not None}
+        scores = {key: own for key in rows if (own := _estimate(blocks[key[0]], method, key[1])) is not None}
+        compared = {
+            key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
+        }
+        missing = tuple(shown[key] for key, estimate in scores.items() if estimate.excluded)
+        difference = None if method == reference else _mean(weights, compared)
+        lines.append(AverageLine(method, _mean(weights, scores), difference, missing))
     metric = used[0] if len(scales) == 1 else None
-    return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(map(line, methods)))
+    return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
 
 
-def _mean(weights: Weights, estimate_of: EstimateOf) -> Interval | None:
+def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Interval | None:
     """The weighted mean of some estimates with its interval (NaN where a part has one seed); None if one is missing."""
-    estimates = {key: estimate for key in weights if (estimate := estimate_of(*key)) is not None and estimate.n}
     if len(estimates) < len(weights):
         return None
     mean, replicates = replicates_of(weights, estimates)
@@ -105,12 +127,27 @@ def replicates_of(
 # -------------------------------------------------------------------------------------- over all tasks
 
 
+@dataclass(frozen=True)
+class AcrossTasks:
+    """One method over all blocks, on the primary metric of the validation sets."""
+
+    method: str
+    #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
+    #: None when a block has no score of it.
+    mean_rank: Interval | None
+    #: Mean difference to the reference, when all blocks have the same primary metric.
+    difference: Interval | None
+    failures: FailureRate
+    #: role -> verdict word -> number of development-set comparisons
+    words: Mapping[str, Mapping[str, int]]
+
+
 def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossTasks, ...]:
     """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     ranks = []
     for block in blocks:  # by mean score, ties shared; methods without a finished run have none
-        sign = -1.0 if higher_is_better(block.primary) else 1.0
+        sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
         means = {name: sign * estimate.mean for name in names if (estimate := _estimate(block, name)) is not None}
         ranks.append(dict(zip(means, rankdata(list(means.values())).tolist())))
     return tuple(_across(name, blocks, ranks, config) for name in names)
@@ -132,7 +169,7 @@ def _across(
         method=name,
         mean_rank=rank,
         difference=_average_difference(differences, blocks),
-        failures=failure_rate(bad, sum(row.n_expected for row in rows), config.confidence),
+        failures=failure_rate(bad, sum(len(row.runs) for row in rows), config.confidence),
         words={r: Counter(c.verdict.word for c in comparisons if c.role == r) for r in ("reference", "control")},
     )
 
@@ -151,19 +188,34 @@ def _average_difference(found: Sequence[Estimate], blocks: Sequence[Block]) -> I
 # ------------------------------------------------------------------------------------------- more rows
 
 
-def more_rows(blocks: Sequence[Block], rows: Mapping[str, int]) -> tuple[MoreRows, ...]:
-    """One entry per task and method that has a score at three sizes or more; ``rows`` are the blocks' training rows."""
+@dataclass(frozen=True)
+class MoreRows:
+    """Forecast for more training rows of one method on one task's validation set."""
+
+    task: str
+    method: str
+    metric: str
+    #: Training rows at the largest size, and the number of sizes that were fitted.
+    rows: int
+    sizes: int
+    gains: tuple[Gain, ...]
+    #: Whether the decision at the largest size takes this method.
+    taken: bool
+
+
+def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
+    """One entry per task and method that has a score at three sizes or more."""
     found = []
-    for task, own in by_size(blocks, rows).items():
+    for task, own in by_size(blocks).items():
         last, described = own[-1], metrics.find(own[-1].primary)
         pick = last.decision.pick.method if last.decision is not None and last.decision.pick is not None else None
+        best, rows = described.range[not described.lower_is_better], last.subsample.n
         for method in (row.method for row in last.rows if row.n_ok):
-            at = {rows[b.name]: estimate for b in own if (estimate := _estimate(b, method)) is not None}
-            best = described.range[0] if described.lower_is_better else described.range[1]
-            room = abs(best - at[rows[last.name]].mean) if math.isfinite(best) else math.inf
+            at = {float(b.subsample.n): estimate for b in own if (estimate := _estimate(b, method)) is not None}
+            room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
             upwards = not described.lower_is_better
-            if gains := expected_gains(list(map(float, at)), list(at.values()), FACTORS, upwards=upwards, room=room):
-                found.append(MoreRows(task, method, last.primary, rows[last.name], len(at), gains, pick == method))
+            if gains := expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room):
+                found.append(MoreRows(task, method, last.primary, rows, len(at), gains, pick == method))
     return tuple(found)
 
 
@@ -173,6 +225,6 @@ def more_rows_sentence(found: MoreRows) -> str:
     bounds = interval((first.low, first.high), found.metric, signed=True)
     return (
         f"With {number(first.factor * found.rows, 0)} rows of {found.task} instead of {found.rows}, {found.method} is "
-        f"expected to change by {score(first.mean, found.metric, signed=True)} {unit(found.metric)} {bounds} "
+        f"expected to change by {points(first.mean, found.metric, signed=True)} {bounds} "
         f"(power law through {plural(found.sizes, 'size')})."
     )

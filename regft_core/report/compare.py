@@ -36,6 +36,24 @@ def controlled_methods(method: str, methods: Mapping[str, Method], present: Iter
     ]
 
 
+def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str) -> list[str]:
+    """The reference first, then methods in the order of the grid, each followed by its controls."""
+    parents = {name: next(iter(controlled_methods(name, methods, names)), None) for name in names}
+    found: list[str] = [reference] if reference in names else []
+
+    def add(name: str) -> None:
+        if name not in found:
+            found.append(name)
+            for other in names:
+                if parents[other] == name:
+                    add(other)
+
+    # Methods that name each other as controls have no root: they come last.
+    for name in sorted(names, key=lambda name: parents[name] is not None):
+        add(name)
+    return found
+
+
 def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
     """Return those of ``names`` that ``method`` is compared with."""
     differs = {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
@@ -66,8 +84,8 @@ def compared(
         arms: set -> its primary metric.
         candidates: arms that the other side was picked from, which share the error.
     """
-    metric = data.described.primary
-    described, reach = metrics.find(metric), metrics.find(metric).largest_difference
+    metric, described = data.primary, metrics.find(data.primary)
+    reach = described.largest_difference
     point = point_of(metric, (arms["dev"].one(name).mean for name in data.cells)) if "dev" in arms else 1.0
     found = []
     for role in dict.fromkeys(pair.role for pair in pairs):
@@ -87,20 +105,19 @@ def compared(
             for pair, verdict, look in zip(family, verdicts, looked, strict=True):
                 estimate = bounded(own.difference(pair.method, pair.other), -reach, reach)
                 mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
-                found.append(
-                    Comparison(
-                        **vars(pair),
-                        set=name,
-                        metric=metric,
-                        estimate=estimate,
-                        verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
-                        n_examples=n,
-                        identical=own.identical(pair.method, pair.other),
-                        examples=estimate.mean * n if described.counts_examples and estimate.n else None,
-                        compute_ratio=mine / theirs if mine and theirs else None,
-                        look=look,
-                    )
+                comparison = Comparison(
+                    **vars(pair),
+                    set=name,
+                    metric=metric,
+                    estimate=estimate,
+                    verdict=replace(verdict, low=max(verdict.low, -reach), high=min(verdict.high, reach)),
+                    n_examples=n,
+                    identical=own.identical(pair.method, pair.other),
+                    examples=estimate.mean * n if described.counts_examples and estimate.n else None,
+                    compute_ratio=mine / theirs if mine and theirs else None,
+                    look=look,
                 )
+                found.append(comparison)
     return found
 
 
@@ -113,28 +130,21 @@ def _look(data: BlockData, pair: Pair, looks: Looks | None, config: ReportConfig
     return None if look is None or (len(look.seeds) == 1 and config.looks == "planned") else look
 
 
-def opponents(
-    data: BlockData, block: Block, arms: Mapping[str, Arms], looks: Looks | None, config: ReportConfig
-) -> Opponents | None:
+def opponents(block: Block, arms: Mapping[str, Arms], looks: Looks | None, config: ReportConfig) -> Opponents | None:
     """The arms that train the encoder against the best that does not (a constant is none); None without such an arm.
 
     A pair that is compared already, as with the reference, keeps its verdict: one pair has one.
     """
-    frozen = [row for row in block.rows if not (data.cells[row.method].trains_encoder or row.constant) and row.n_ok]
+    finished = [row for row in block.rows if row.n_ok]
+    frozen = [row for row in finished if not (row.finetune.trains_encoder or row.constant)]
     if not frozen:
         return None
     sign = 1.0 if metrics.higher_is_better(block.primary) else -1.0
     best = max(frozen, key=lambda row: sign * row.scores["dev"][block.primary].estimate.mean).method
-    training = [row for row in block.rows if data.cells[row.method].trains_encoder and row.n_ok]
+    training = [row for row in finished if row.finetune.trains_encoder]
     known = {row.method: [c for c in row.comparisons if c.other == best] for row in training}
     # The best is picked by its score: the error is shared by all that might have been.
     pairs = [Pair(method, best, "opponent") for method, comparisons in known.items() if not comparisons]
-    judged = compared(data, arms, pairs, looks, config, candidates=len(frozen))
+    judged = compared(block, arms, pairs, looks, config, candidates=len(frozen))
     found = [c for method in known for c in known[method] or [c for c in judged if c.method == method]]
-    return Opponents(best, len(frozen), tuple(c for c in found if c.estimate.n))
-
-
-def same_runs(data: BlockData, name: str, above: Sequence[str]) -> str | None:
-    """The first arm ``above`` whose runs are those of ``name``, seed by seed."""
-    keys = data.cells[name].keys
-    return next((other for other in above if keys and data.cells[other].keys == keys), None)
+    return Opponents(best, tuple(c for c in found if c.estimate.n))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from regft_core.report.read_grid import CellData
-from regft_core.runs.records import EvaluationRecord
+from regft_core.runs import records
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Cost:
     spread: tuple[float, float] | None = None
 
 
-def _mean(runs: Sequence[EvaluationRecord], name: str) -> float | None:
-    values = [float(value) for run in runs if (value := getattr(run.cost, name)) is not None]
+def _mean(costs: Iterable[records.Cost], name: str) -> float | None:
+    values = [float(value) for cost in costs if (value := getattr(cost, name)) is not None]
     return float(np.mean(values)) if values else None
 
 
-def _seconds(run: EvaluationRecord) -> float:
+def _seconds(cost: records.Cost) -> float:
     """Of all phases: the steps of the last one, what it fits without steps, and the search (with its own fits)."""
-    return sum(seconds or 0.0 for seconds in (run.cost.train_seconds, run.cost.fit_seconds, run.cost.search_seconds))
+    return sum(seconds or 0.0 for seconds in (cost.train_seconds, cost.fit_seconds, cost.search_seconds))
 
 
-def _peak(runs: Sequence[EvaluationRecord]) -> int | None:
-    return max((run.cost.peak_memory_bytes for run in runs if run.cost.peak_memory_bytes), default=None)
+def _peak(costs: Iterable[records.Cost]) -> int | None:
+    return max((cost.peak_memory_bytes for cost in costs if cost.peak_memory_bytes), default=None)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -61,7 +61,7 @@ def _devices(cell: CellData) -> tuple[str, ...]:
 
 def declared(cell: CellData) -> float | None:
     """Mean declared ratio to plain fine-tuning over the runs that finished."""
-    return _mean([run for run in cell.runs if run.ok], "declared_ratio")
+    return _mean((run.cost for run in cell.runs if run.ok), "declared_ratio")
 
 
 def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None:
@@ -72,7 +72,7 @@ def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None
     plain = {
         name: cell
         for name, cell in cells.items()
-        if cell.trains_encoder
+        if cell.finetune.trains_encoder
         and len(cell.finetune.phases) == 1
         and not any(cell.finetune.regularisers.values())
         and declared(cell) == 1.0
@@ -86,29 +86,28 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     Seconds of different kinds of device are not compared; the note says so.
     """
     ok, base = (
-        {run.seed: run for run in own.runs if run.ok and run.cost.train_seconds is not None} if own else {}
+        {run.seed: run.cost for run in own.runs if run.ok and run.cost.train_seconds is not None} if own else {}
         for own in (cell, plain)
     )
-    runs, both, devices = list(ok.values()), sorted(ok.keys() & base.keys()), _devices(cell)
-    means = {name: _mean(runs, name) for name in type(cell.runs[0].cost).model_fields}
-    share = _ratio(means["real_tokens"], means["padded_tokens"])
-    cost = Cost(declared(cell), means, share, _peak(runs), devices)
+    means = {name: _mean(ok.values(), name) for name in records.Cost.model_fields}
+    share, devices = _ratio(means["real_tokens"], means["padded_tokens"]), _devices(cell)
+    cost = Cost(declared(cell), means, share, _peak(ok.values()), devices)
     if not ok:
         return replace(cost, note="no run finished")
     if plain is None:
         return replace(cost, note="no plain fine-tuning in the grid")
-    if not both:
+    if not (both := sorted(ok.keys() & base.keys())):
         return replace(cost, note="no seed of both methods finished")
     if devices != _devices(plain) or len(devices) > 1:
         note = f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(_devices(plain))}"
         return replace(cost, note=note)
-    mine, others = [ok[seed] for seed in both], [base[seed] for seed in both]
-    ratios = [ratio for ratio in map(_ratio, map(_seconds, mine), map(_seconds, others)) if ratio is not None]
+    mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
+    ratios = [ratio for ratio in map(_ratio, map(_seconds, mine), map(_seconds, theirs)) if ratio is not None]
     return replace(
         cost,
-        measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, others))),
-        per_step=_ratio(_mean(mine, "seconds_per_step"), _mean(others, "seconds_per_step")),
-        memory=_ratio(_peak(mine), _peak(others)),
+        measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs))),
+        per_step=_ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step")),
+        memory=_ratio(_peak(mine), _peak(theirs)),
         spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
     )
 

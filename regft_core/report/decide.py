@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.compare import point_of
-from regft_core.report.formatting import interval, listed, number, ratio, score, some, unit
+from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
@@ -45,26 +44,15 @@ def decide(
     """
     metric = block.primary
     entered = [row for row in block.rows if not row.failed]
-    names, failed = [row.method for row in entered], [row for row in block.rows if row.failed]
-    left_out = [(row.method, f"{len(row.failed)} of {plural(row.n_expected, 'seed')} failed") for row in failed]
-    left_out += [(name, "no result") for name in block.absent]
-    baseline = block.opponents.best if block.opponents is not None else config.reference
-    decision = Decision(
-        metric=metric,
-        confidence=config.confidence,
-        tolerance=config.tolerance,
-        judges=config.decide_by or ("dev",),
-        choices=(),
-        left_out=tuple(left_out),
-        pick=None,
-        baseline=baseline if baseline in names else None,
-        baseline_frozen=block.opponents is not None,
-        beating=(),
-        sentences=(f"On {block.title} no method finished every seed, so there is nothing to take.",),
+    left_out = tuple(
+        (row.method, f"{len(row.failed)} of {plural(len(row.runs), 'seed')} failed") for row in block.rows if row.failed
     )
+    left_out += tuple((name, "no result") for name in block.absent)
     if not entered:
-        return decision
-    tables = [arms[name].table(names) for name in decision.judges]
+        sentence = f"On {block.title} no method finished every seed, so there is nothing to take."
+        return Decision((sentence,), left_out)
+    names, judges = [row.method for row in entered], config.decide_by or ("dev",)
+    tables = [arms[name].table(names) for name in judges]
     point = point_of(metric, np.concatenate([observed.ravel() for observed, _ in tables]))
     groups = _alike(entered, [observed for observed, _ in tables], SAME_SCORES * point)
     leaders = [group[0] for group in groups]
@@ -81,28 +69,29 @@ def decide(
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
     losses, costs = [c.belief.loss for c in choices], [_or_infinite(c.cost) for c in choices]
     pick = choices[taken(losses, costs, config.tolerance * point)]
-    decision = replace(decision, choices=tuple(choices), pick=pick)
+    best = block.opponents.best if block.opponents is not None else config.reference
+    baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
-    claims = {c.method: c for c in _claims(block, decision, "dev") if c.method in places}
-    against = dict(sorted(claims.items(), key=lambda item: places[item[0]]))
-    decision = replace(decision, beating=tuple(name for name, c in against.items() if c.verdict.word == GAIN))
-    sentences = [
-        *_taken(decision, block.title),
-        *_changing_nothing(pick, arms, SAME_SCORES * point),
-        *_instead(decision, {row.method for row in block.rows if row.constant}),
-        *_claimed(decision, against),
-        *_elsewhere(decision, pick, block),
-        *_against_controls(block),
-    ]
+    against = sorted((c for c in _claims(block, baseline, "dev") if c.method in places), key=lambda c: places[c.method])
+    beating = tuple(c.method for c in against if c.verdict.word == GAIN)
+    constant = {row.method for row in block.rows if row.constant}
     # The model of a fold was not trained on the rows that it was evaluated on.
-    which = "--refit" if block.folded else f"--seed {seeds[0]}"
+    which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
-    if pick.method in without_export:
-        sentences.append(f"{pick.method} has no export: its predictions are in work/evaluate.")
-    sentences.append(
-        f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
-    )
-    return replace(decision, sentences=tuple(sentences), commands=() if pick.method in without_export else (command,))
+    exported = pick.method not in without_export
+    failed = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
+    sentences = [
+        *_taken(block, pick, choices, judges, config, bool(left_out)),
+        *_changing_nothing(pick, arms, SAME_SCORES * point),
+        *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
+        *_claimed(block, baseline, beating, against, config),
+        *_elsewhere(block, pick, baseline),
+        *_against_controls(block),
+        *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
+        failed,
+    ]
+    commands = (command,) if exported else ()
+    return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
 
 
 def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
@@ -110,11 +99,17 @@ def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) 
 
     Simplest: the fewest declared passes, then the fewest phases and regularisers, then the first in the grid.
     """
-    order = sorted(
-        range(len(rows)), key=lambda i: (round(_or_infinite(rows[i].cost.declared), 6), rows[i].ingredients, i)
-    )
+
+    def effort(i: int) -> tuple[float, int, int]:
+        parts = rows[i].finetune.regularisers
+        return (
+            round(_or_infinite(rows[i].cost.declared), 6),
+            len(rows[i].finetune.phases) + sum(map(len, parts.values())),
+            i,
+        )
+
     groups: list[list[int]] = []
-    for i in order:
+    for i in sorted(range(len(rows)), key=effort):
         same = (g for g in groups if all(np.abs(own[i] - own[g[0]]).max() <= tolerance for own in scores))
         if (group := next(same, None)) is not None:
             group.append(i)
@@ -123,12 +118,12 @@ def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) 
     return sorted(groups)
 
 
-def _claims(block: Block, decision: Decision, set_name: str) -> list[Comparison]:
+def _claims(block: Block, baseline: str | None, set_name: str) -> list[Comparison]:
     """The comparisons with the baseline on one set."""
-    if decision.baseline is None:
+    if baseline is None:
         return []
     if block.opponents is not None:
-        return block.opponents.on(set_name)
+        return [c for c in block.opponents.comparisons if c.set == set_name]
     return [c for row in block.rows for c in row.against("reference", set_name)]
 
 
@@ -139,21 +134,20 @@ def _or_infinite(value: float | None) -> float:
 # ------------------------------------------------------------------------------------ words
 
 
-def _taken(decision: Decision, where: str) -> Iterator[str]:
-    pick, k = decision.pick, len(decision.choices)
-    assert pick is not None
-    bounds = f" {interval(pick.score.interval, decision.metric)}" if pick.score.interval else ""
-    yield (
-        f"On {where}, take {pick.method}: {decision.metric} {score(pick.score.mean, decision.metric)}{bounds}, "
-        f"mean of {plural(pick.score.n, 'seed')}."
-    )
-    if k == 1 and not pick.same:
-        yield "No other method finished every seed." if decision.left_out else "The grid has no other method."
+def _taken(
+    block: Block, pick: Choice, choices: Sequence[Choice], judges: Sequence[str], config: ReportConfig, failed: bool
+) -> Iterator[str]:
+    metric, k, leader = block.primary, len(choices), choices[0]
+    bounds = f" {interval(pick.score.interval, metric)}" if pick.score.interval else ""
+    mean = f"{metric} {score(pick.score.mean, metric)}{bounds}, mean of {plural(pick.score.n, 'seed')}"
+    yield f"On {block.title}, take {pick.method}: {mean}."
     if k == 1:
+        if not pick.same:
+            yield "No other method finished every seed." if failed else "The grid has no other method."
         return
-    basis = "" if decision.judges == ("dev",) else f", by {some(list(decision.judges))}"
+    basis = "" if tuple(judges) == ("dev",) else f", by {some(list(judges))}"
     yield (
-        f"Expect about {score(pick.belief.expected, decision.metric)} on new data{basis}: the best of several is "
+        f"Expect about {score(pick.belief.expected, metric)} on new data{basis}: the best of several is "
         f"usually a little lucky. With a probability of {number(100 * pick.belief.best, 0)}% it is the best of {k}."
     )
     if pick.score.n == 1:
@@ -162,12 +156,11 @@ def _taken(decision: Decision, where: str) -> Iterator[str]:
             f"One seed shows no spread; a standard deviation of {assumed} points is assumed. "
             "Add seeds before you rely on it."
         )
-    leader = decision.choices[0]
     if leader.method != pick.method:
         yield (
             f"{leader.method} has the best expected score, but {pick.method} takes fewer passes "
-            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {_points(pick.belief.loss, decision)}, "
-            f"within the tolerance of {number(decision.tolerance, 1)}."
+            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {points(pick.belief.loss, metric)}, "
+            f"within the tolerance of {number(config.tolerance, 1)}."
         )
 
 
@@ -184,44 +177,39 @@ def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) 
         yield f"{some(names)} {verb} the same under every seed{where}; {pick.method} is the simplest."
 
 
-def _instead(decision: Decision, constant: Collection[str]) -> Iterator[str]:
+def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:
     """The cost of taking the frozen encoder (or the reference) instead, else the next best that is no constant."""
-    assert decision.pick is not None
-    others = [c for c in decision.choices if c is not decision.pick and c.method not in constant]
-    other = next((c for c in others if decision.baseline in (c.method, *c.same)), others[0] if others else None)
-    if other is None:
+    if not others:
         return
-    name = decision.baseline if decision.baseline in other.same else other.method
-    lost = other.belief.loss - decision.pick.belief.loss
-    change = f"is expected to {'lose' if lost >= 0 else 'gain'} {_points(abs(lost), decision)}"
-    cost = f" and takes {_costs(other)} against {ratio(decision.pick.cost)}" if other.cost is not None else ""
+    other = next((c for c in others if baseline in (c.method, *c.same)), others[0])
+    name = baseline if baseline in other.same else other.method
+    lost = other.belief.loss - pick.belief.loss
+    change = f"is expected to {'lose' if lost >= 0 else 'gain'} {points(abs(lost), metric)}"
+    cost = f" and takes {_costs(other)} against {ratio(pick.cost)}" if other.cost is not None else ""
     yield f"Taking {name} instead {change}{cost}."
-
-
-def _points(value: float, decision: Decision) -> str:
-    return f"{score(value, decision.metric)} {unit(decision.metric)}"
 
 
 def _costs(c: Choice) -> str:
     return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
 
 
-def _claimed(decision: Decision, against: Mapping[str, Comparison]) -> Iterator[str]:
+def _claimed(
+    block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], config: ReportConfig
+) -> Iterator[str]:
     if not against:
         return
-    role = "the best method that does not train the encoder" if decision.baseline_frozen else "the reference"
-    first = next(iter(against.values()))
-    level = f"{number(100 * decision.confidence, 0)}%"
+    role = "the reference" if block.opponents is None else "the best method that does not train the encoder"
+    first = against[0]
+    level = f"{number(100 * config.confidence, 0)}%"
     if first.verdict.comparisons > 1:
         level += f", corrected for {first.verdict.comparisons} comparisons"
     if first.look is not None and first.look.number > 1:
         level += f" and {first.look.number} looks"
-    if decision.beating:
-        verb = "beats" if len(decision.beating) == 1 else "beat"
-        yield f"{some(list(decision.beating), 3)} {verb} {decision.baseline}, {role} ({level})."
-        return
-    basis = first.verdict.why if all(c.verdict.word == NONE for c in against.values()) else level
-    yield f"No method is shown to beat {decision.baseline}, {role} ({basis})."
+    if beating:
+        yield f"{some(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
+    else:
+        basis = first.verdict.why if all(c.verdict.word == NONE for c in against) else level
+        yield f"No method is shown to beat {baseline}, {role} ({basis})."
 
 
 def _against_controls(block: Block) -> Iterator[str]:
@@ -238,22 +226,22 @@ def _against_controls(block: Block) -> Iterator[str]:
         yield f"{some(winners, 3)} {verb} {whose} control, of {having}."
 
 
-def _elsewhere(decision: Decision, pick: Choice, block: Block) -> Iterator[str]:
+def _elsewhere(block: Block, pick: Choice, name_of_baseline: str | None) -> Iterator[str]:
     """Where the pick is no better than a constant answer, or has lost against the baseline."""
-    metric, baseline = decision.metric, decision.baseline and block.row(decision.baseline)
+    metric, baseline = block.primary, name_of_baseline and block.row(name_of_baseline)
     (row,) = (row for row in block.rows if row.method == pick.method)
-    no_better = row.no_better(metric)
-    below = {name: f"{BELOW}{'' if metric in by else f' by {listed(by)}'}" for name, by in no_better.items()}
+    below = {
+        name: f"{BELOW}{'' if metric in by else f' by {listed(by)}'}" for name, by in row.no_better(metric).items()
+    }
     if row.constant:
         yield "No method is better than a constant answer: these rows teach none of them anything."
     if "dev" in below:
         yield f"It is {below['dev']}."
-    for name, own in row.scores.items():
-        lost = [c for c in _claims(block, decision, name) if c.method == row.method and c.verdict.word == LOSS]
-        if name == "dev" or not (lost or name in below):
-            continue
-        text = f"On {name} it scores {score(own[metric].estimate.mean, metric)}"
-        text += f", {below[name]}" if name in below else ""
-        if baseline and baseline is not row:
-            text += f"; {baseline.method} scores {score(baseline.scores[name][metric].estimate.mean, metric)}"
-        yield f"{text}."
+    for name in (name for name in row.scores if name != "dev"):
+        claims = [c for c in _claims(block, name_of_baseline, name) if c.method == row.method]
+        if name in below or any(c.verdict.word == LOSS for c in claims):
+            text = f"On {name} it scores {score(row.scores[name][metric].estimate.mean, metric)}"
+            text += f", {below[name]}" if name in below else ""
+            if baseline and baseline is not row:
+                text += f"; {baseline.method} scores {score(baseline.scores[name][metric].estimate.mean, metric)}"
+            yield f"{text}."

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regft_core.evaluate.analysis_result import Plot
+from regft_core.evaluate.analysis_result import Plot, Table
 from regft_core.report.formatting import some
-from regft_core.report.read_grid import BlockData, block_title
-from regft_core.runs.records import FindingRecord, FoundTable
+from regft_core.report.model import Block
+from regft_core.runs.records import Finding, FindingRecord
 from regft_core.statistics.bootstrap import seed_interval
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ Bounds = tuple[float, float]
 class Number:
     """One number of one method over its seeds."""
 
-    seeds: tuple[int, ...]
-    values: tuple[float, ...]
+    #: Seed -> value.
+    values: Mapping[int, float]
     #: None below two seeds, whose spread nobody knows.
     interval: Bounds | None
     #: This method minus the reference over the seeds that both have: mean and interval; None for the reference.
@@ -38,7 +38,7 @@ class Number:
     @property
     def mean(self) -> float:
         """Over the seeds that have it."""
-        return sum(self.values) / len(self.values)
+        return sum(self.values.values()) / len(self.values)
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,10 @@ class ShownTable:
     """A table of one method; ``of``: the seeds it is of."""
 
     method: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    table: Table
     of: str
-    plot: Plot | None = None
     #: Number of a row -> interval over seeds of what is drawn.
     bands: Mapping[int, Bounds] = field(default_factory=dict)
-    #: Whether its rows are shown as well as drawn.
-    listed: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class Found:
     #: (method, set, name) -> number
     numbers: Mapping[tuple[str, str, str], Number]
     #: Place -> one table per method.
-    tables: Mapping[Place, tuple[ShownTable, ...]]
+    tables: Mapping[Place, Sequence[ShownTable]]
     #: What a reader must know, and whom it is about.
     remarks: tuple[str, ...]
     #: Numbers that are drawn over the training sizes.
@@ -89,23 +85,21 @@ class EvaluationSection:
     failed: str = ""
 
 
-def sections(
-    data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
-) -> tuple[EvaluationSection, ...]:
-    """One section per evaluation that any method has; ``order`` holds the methods of each block as they are shown."""
+def sections(blocks: Sequence[Block], confidence: float, reference: str) -> tuple[EvaluationSection, ...]:
+    """One section per evaluation that any method has."""
     sections = []
-    for name in sorted({name for block in data for cell in block.cells.values() for name in cell.evaluations}):
+    for name in sorted({name for block in blocks for cell in block.cells.values() for name in cell.evaluations}):
         try:
-            sections.append(_section(name, data, order, confidence, reference))
+            sections.append(_section(name, blocks, confidence, reference))
         except Exception as error:  # a plug-in may leave anything: it costs its own panel
             log.warning("evaluation %s cannot be shown", name, exc_info=True)
             sections.append(EvaluationSection(name, failed=f"{type(error).__name__}: {error}"))
     return tuple(sections)
 
 
-def failures(data: Sequence[BlockData]) -> Iterator[str]:
+def failures(blocks: Sequence[Block]) -> Iterator[str]:
     """One warning per evaluation and block with runs on which it raised."""
-    for block in data:
+    for block in blocks:
         errors: dict[str, dict[str, str | None]] = {}
         for cell in block.cells.values():
             for name, finding in cell.evaluations.items():
@@ -115,18 +109,15 @@ def failures(data: Sequence[BlockData]) -> Iterator[str]:
             yield f"Evaluation {name} failed on {block.name} for {some(list(of))}: {next(iter(of.values()))}"
 
 
-def _section(
-    name: str, data: Sequence[BlockData], order: Mapping[str, Sequence[str]], confidence: float, reference: str
-) -> EvaluationSection:
-    files = [cell.evaluations[name] for block in data for cell in block.cells.values() if name in cell.evaluations]
-    where = {
-        tuple(run.environment[key] for key in ("name", "threads")) for f in files for run in f.runs if run.environment
-    }
-    found = []
-    for block in data:
-        having = (method for method in order[block.name] if name in block.cells[method].evaluations)
-        if runs := {method: block.cells[method].evaluations[name].runs for method in having}:
-            found.append(_found(block, runs, confidence, reference))
+def _section(name: str, blocks: Sequence[Block], confidence: float, reference: str) -> EvaluationSection:
+    files: list[Finding] = []
+    found: list[Found] = []
+    for block in blocks:
+        own = {row.method: row.evaluations[name] for row in block.rows if name in row.evaluations}
+        files += own.values()
+        if own:
+            found.append(_found(block, {method: file.runs for method, file in own.items()}, confidence, reference))
+    where = {(run.environment["name"], run.environment["threads"]) for f in files for run in f.runs if run.environment}
     environments = tuple(sorted(f"{machine}, {threads} threads" for machine, threads in where))
     first = files[0]
     return EvaluationSection(
@@ -134,87 +125,78 @@ def _section(
     )
 
 
-def _found(block: BlockData, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:
+def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:
     records, sets = [run for own in runs.values() for run in own], list(block.described.sets)
-    # (place, name) by set, then what is about the run as a whole -> method -> seed -> number or table
-    scalars, tables = (
-        {
-            place: by_place[place]
-            for place in sorted(by_place, key=lambda at: sets.index(at[0]) if at[0] in sets else len(sets))
-        }
-        for by_place in (_by_place(runs, "scalars"), _by_place(runs, "tables"))
-    )
+    scalars, tables = (_by_place(runs, part, sets) for part in ("scalars", "tables"))
     limits = {name: bounds for run in records for name, bounds in run.ranges.items()}
     numbers = {}
     for (place, name), by_method in scalars.items():
-        base = by_method.get(reference, {})
         for method, values in by_method.items():
-            theirs = base if method != reference else {}
+            theirs = by_method.get(reference, {}) if method != reference else {}
             numbers[method, place, name] = _number(values, limits.get(name, (None, None)), confidence, theirs)
-    shown: dict[Place, tuple[ShownTable, ...]] = {}
+    shown: dict[Place, Sequence[ShownTable]] = {}
     for (place, name), by_method in tables.items():
-        shown[place, name] = tuple(_table(method, own, confidence) for method, own in by_method.items())
+        shown[place, name] = [_table(method, own, confidence) for method, own in by_method.items()]
         theirs = by_method.get(reference, {})
         apart = [_minus(method, own, theirs, confidence) for method, own in by_method.items() if method != reference]
-        if paired := tuple(table for table in apart if table is not None):
+        if paired := [table for table in apart if table is not None]:
             shown[place, f"{name}, minus {reference}"] = paired
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
-    title = block_title(block.task, block.size)
-    return Found(block.name, title, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
+    return Found(block.name, block.title, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
 
 
-def _by_place(runs: Mapping[str, Sequence[FindingRecord]], part: str) -> dict[Place, dict[str, dict[int, Any]]]:
-    """Place -> method -> seed -> number or table, of the runs that have it, in the order of appearance."""
+def _by_place(
+    runs: Mapping[str, Sequence[FindingRecord]], part: str, sets: Sequence[str]
+) -> dict[Place, dict[str, dict[int, Any]]]:
+    """Place -> method -> seed -> number or table; by set, then what is about the run as a whole."""
     found: dict[Place, dict[str, dict[int, Any]]] = {}
     for method, run in ((method, run) for method, own in runs.items() for run in own):
         for place, named in getattr(run, part).items():
             for name, value in named.items():
                 found.setdefault((place, name), {}).setdefault(method, {})[run.seed] = value
-    return found
+    return {at: found[at] for at in sorted(found, key=lambda at: sets.index(at[0]) if at[0] in sets else len(sets))}
 
 
-def _interval(values: Sequence[float], confidence: float) -> Bounds | None:
-    return seed_interval(values, confidence) if len(values) > 1 else None
+def _interval(values: Iterable[float], confidence: float) -> Bounds | None:
+    listed = list(values)
+    return seed_interval(listed, confidence) if len(listed) > 1 else None
 
 
 def _number(
     values: Mapping[int, float], limits: Sequence[float | None], confidence: float, reference: Mapping[int, float]
 ) -> Number:
-    interval = _interval(list(values.values()), confidence)
+    interval = _interval(values.values(), confidence)
     if interval is not None:  # few seeds stretch it beyond what the number can be
         (low, high), (lowest, highest) = interval, limits
         interval = (low if lowest is None else max(low, lowest), high if highest is None else min(high, highest))
     apart = [value - reference[seed] for seed, value in values.items() if seed in reference]
-    versus = (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None
-    return Number(tuple(values), tuple(values.values()), interval, versus)
+    return Number(values, interval, (sum(apart) / len(apart), _interval(apart, confidence)) if apart else None)
 
 
-def _table(method: str, tables: Mapping[int, FoundTable], confidence: float) -> ShownTable:
+def _table(method: str, tables: Mapping[int, Table], confidence: float) -> ShownTable:
     seed, first = next(iter(tables.items()))
-    columns, keys, listed = tuple(first.columns), first.keys, first.listed
-    plot = Plot(**first.plot) if first.plot else None
-    if not keys:
-        return ShownTable(method, columns, tuple(map(tuple, first.rows)), f"seed {seed}", plot, {}, listed)
+    if not first.keys:
+        return ShownTable(method, first, f"seed {seed}")
     bands: dict[int, Bounds] = {}
-    if plot is not None and plot.panels == "sets":
-        at = columns.index(plot.y)
-        for i, own in enumerate(_by_name(tables.values()).values()):
-            if interval := _interval([row[at] for row in own if row[at] is not None], confidence):
+    if first.plot is not None and first.plot.panels == "sets":
+        at = first.columns.index(first.plot.y)
+        for i, rows in enumerate(_by_name(tables.values()).values()):
+            if interval := _interval((row[at] for row in rows if row[at] is not None), confidence):
                 bands[i] = interval
     of = f"mean of {len(tables)} seeds" if len(tables) > 1 else f"seed {seed}"
-    return ShownTable(method, columns, mean_rows(list(tables.values())), of, plot, bands, listed)
+    return ShownTable(method, replace(first, rows=mean_rows(list(tables.values()))), of, bands)
 
 
-def _by_name(tables: Iterable[FoundTable]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:
+def _by_name(tables: Iterable[Table]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:
     """Rows of all seeds by their keys, in the order in which they first appear."""
     found: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
     for table in tables:
         for row in table.rows:
-            found.setdefault(tuple(row[: table.keys]), []).append(row)
+            found.setdefault(row[: table.keys], []).append(row)
     return found
 
 
-def mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
+def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
     """Rows of the same name with the mean of every other column, by weight where there is one.
 
     Text stays where all say the same.
@@ -236,29 +218,34 @@ def mean_rows(tables: Sequence[FoundTable]) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def _minus(
-    method: str, own: Mapping[int, FoundTable], theirs: Mapping[int, FoundTable], confidence: float
-) -> ShownTable | None:
+def _minus(method: str, own: Mapping[int, Table], theirs: Mapping[int, Table], confidence: float) -> ShownTable | None:
     """Return what is drawn of a table, minus the reference's, paired by seed; None where it does not ask for it."""
     seeds = [seed for seed in own if seed in theirs]
-    first = own[seeds[0]] if seeds else None
-    if first is None or not first.plot or not first.plot.get("paired"):
+    plot = own[seeds[0]].plot if seeds else None
+    if plot is None or not plot.paired:
         return None
-    plot, keys = Plot(**first.plot), first.keys
+    first = own[seeds[0]]
     at = first.columns.index(plot.y)
     apart: dict[tuple[Any, ...], list[float]] = {}
     for seed in seeds:
-        base = {tuple(row[:keys]): row[at] for row in theirs[seed].rows}
+        base: dict[tuple[Any, ...], Any] = {row[: first.keys]: row[at] for row in theirs[seed].rows}
         for row in own[seed].rows:
-            name = tuple(row[:keys])
-            if row[at] is not None and base.get(name) is not None:
-                apart.setdefault(name, []).append(row[at] - base[name])
-    intervals = {name: _interval(values, confidence) for name, values in apart.items()}
-    rows = [(*name, sum(apart[name]) / len(apart[name]), *(own or (None, None))) for name, own in intervals.items()]
-    bands = {i: interval for i, interval in enumerate(intervals.values()) if interval is not None}
+            name, value = row[: first.keys], row[at]
+            if value is not None and base.get(name) is not None:
+                apart.setdefault(name, []).append(value - base[name])
+    intervals = [_interval(values, confidence) for values in apart.values()]
+    rows = tuple(
+        (*name, sum(values) / len(values), *(bounds or (None, None)))
+        for (name, values), bounds in zip(apart.items(), intervals, strict=True)
+    )
+    table = Table(
+        (*first.columns[: first.keys], "difference", "low", "high"),
+        rows,
+        first.keys,
+        plot=Plot(plot.x, "difference", panels="sets", group=plot.group),
+    )
     of = f"paired over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    drawn = Plot(plot.x, "difference", panels="sets", group=plot.group)
-    return ShownTable(method, (*first.columns[:keys], "difference", "low", "high"), tuple(rows), of, drawn, bands)
+    return ShownTable(method, table, of, {i: bounds for i, bounds in enumerate(intervals) if bounds is not None})
 
 
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:

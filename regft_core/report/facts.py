@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from regft_core import metrics
 from regft_core.data import lengths
 from regft_core.data.splits import split_line
-from regft_core.report.read_grid import BlockData, CellData
+from regft_core.report.read_grid import BlockData
 from regft_core.runs.records import Tuned
 from regft_core.settings.provenance import described
 from regft_core.statistics.learning_curve import expected_max_curve
@@ -72,11 +72,10 @@ def _draws(block: BlockData) -> dict[str, Any]:
     }
 
 
-def distinct(cells: Sequence[CellData], key: str) -> list[Any]:
-    """The different values of one part of the fine-tuning manifests, in order of appearance."""
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """The different values, but for empty ones, in order of appearance."""
     found: list[Any] = []
-    for cell in cells:
-        value = getattr(cell.finetune, key)
+    for value in values:
         if value and value not in found:
             found.append(value)
     return found
@@ -139,31 +138,30 @@ class TunedArm:
         return [(k, value) for k, value in self.curve if k & (k - 1) == 0 or k == len(self.curve)]
 
 
-def tuned_arms(data: Sequence[BlockData]) -> tuple[TunedArm, ...]:
+def tuned_arms(blocks: Sequence[BlockData]) -> tuple[TunedArm, ...]:
     """Every method of the blocks in which anything was tuned; empty when nothing was."""
     found: list[TunedArm] = []
-    for block in data:
-        arms = [_tuned(block, cell) for cell in block.cells.values()]
-        found += arms if any(arm.trials for arm in arms) else []
+    for block in blocks:
+        tuned = {cell.method: [run.tuned for run in cell.finetune.runs if run.tuned] for cell in block.cells.values()}
+        if any(tuned.values()):
+            found += [_tuned(block, method, runs) for method, runs in tuned.items()]
     return tuple(found)
 
 
-def _tuned(block: BlockData, cell: CellData) -> TunedArm:
-    primary = block.described.primary
-    tuned = [run.tuned for run in cell.finetune.runs if run.tuned]
-    if not tuned:
-        return TunedArm(block.name, cell.method, primary)
+def _tuned(block: BlockData, method: str, runs: Sequence[Tuned]) -> TunedArm:
+    if not runs:
+        return TunedArm(block.name, method, block.primary)
     return TunedArm(
         block.name,
-        cell.method,
-        primary,
-        trials=len(tuned[0].trials),
-        failed=sum(trial.score is None for run in tuned for trial in run.trials),
-        selection=tuned[0].selection,
-        per=tuned[0].per,
-        chosen=tuple(Counter(described(run.values) for run in tuned).most_common()),
-        curve=best_of_k(tuned, primary),
-        seconds=sum(run.seconds for run in tuned) / len(tuned),
+        method,
+        block.primary,
+        trials=len(runs[0].trials),
+        failed=sum(trial.score is None for run in runs for trial in run.trials),
+        selection=runs[0].selection,
+        per=runs[0].per,
+        chosen=tuple(Counter(described(run.values) for run in runs).most_common()),
+        curve=best_of_k(runs, block.primary),
+        seconds=sum(run.seconds for run in runs) / len(runs),
     )
 
 

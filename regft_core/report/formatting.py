@@ -52,6 +52,11 @@ def unit(metric: str) -> str:
     return metrics.find(metric).unit
 
 
+def points(value: float | None, metric: str, signed: bool = False) -> str:
+    """A difference of scores with its unit."""
+    return f"{score(value, metric, signed)} {unit(metric)}"
+
+
 def ratio(value: float | None) -> str:
     """``1.64×`` or ``n/a``."""
     return NOT_AVAILABLE if value is None or _missing(value) else f"{value:.2f}×"

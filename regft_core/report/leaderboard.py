@@ -13,8 +13,9 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
+from regft_core.report.contents import Report
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
-from regft_core.report.model import Block, Report, Role, Row
+from regft_core.report.model import Block, Role, Row
 from regft_core.report.sentences import looked_at
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
@@ -108,7 +109,7 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
             yield column(head, "", lambda row, role=role: _against(row, role))  # type: ignore[misc]
     yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
     yield column("measured", "seconds", _measured)
-    yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{row.n_expected}", row.n_ok, style=DOWN * bool(row.failed)))
+    yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{len(row.runs)}", row.n_ok, style=DOWN * bool(row.failed)))
 
 
 def _score(block: Block, row: Row, name: str) -> Cell:
@@ -150,7 +151,7 @@ def alerts(report: Report, block: Block) -> list[str]:
     def seeds_of(count: Callable[[Row], int]) -> str:
         """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
         some_of = [(row, count(row)) for row in block.rows if count(row)]
-        return some([f"{row.method} ({number} of {plural(row.n_expected, 'seed')})" for row, number in some_of])
+        return some([f"{row.method} ({number} of {plural(len(row.runs), 'seed')})" for row, number in some_of])
 
     found = []
     if block.mixed_environments:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +59,10 @@ class Inputs:
     small_scale: SmallScale | None = None
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
 
-    @cached_property
-    def shared(self) -> dict[str, Any] | None:
-        """The shared protocol as plain values."""
-        return self.training.model_dump(mode="json") if self.training is not None else None
-
-    @cached_property
-    def on_tasks(self) -> dict[str, dict[str, Any]]:
-        """Task -> the shared protocol with what the task changes."""
-        return {task: training.model_dump(mode="json") for task, training in self.task_training.items()}
-
-
-def block_title(task: str, size: str) -> str:
-    """A task at a size, for headings and sentences."""
-    return f"{task} at full size" if size == "full" else f"{task} at {size} rows"
+    def protocol(self, task: str = "") -> dict[str, Any] | None:
+        """The shared training protocol as plain values, with what ``task`` changes."""
+        training = self.task_training.get(task, self.training)
+        return None if training is None else training.model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -93,19 +82,24 @@ class CellData:
     evaluations: Mapping[str, Finding]
 
     @property
-    def trains_encoder(self) -> bool:
-        """False for methods that leave the encoder as it is, such as a linear probe on its features."""
-        return self.finetune.trains_encoder
-
-    @property
-    def constant(self) -> bool:
-        """Whether it answers without reading the input: a line of reference."""
-        return not self.finetune.reads_text
-
-    @property
     def keys(self) -> dict[int, str]:
         """Seed -> key of its run."""
         return {run.seed: run.key for run in self.runs}
+
+    @property
+    def constant(self) -> bool:
+        """Whether it answers without reading the input: a line of reference, about which nothing is claimed."""
+        return not self.finetune.reads_text
+
+    @property
+    def variants(self) -> list[str]:
+        """Variants of its methods that its runs are of."""
+        return sorted({run.variant for run in self.runs if run.variant})
+
+    @property
+    def degraded(self) -> list[str]:
+        """What its runs could not do as asked."""
+        return list(dict.fromkeys(text for run in self.runs for text in run.degraded))
 
 
 @dataclass(frozen=True)
@@ -143,6 +137,21 @@ class BlockData:
     def name(self) -> str:
         """``task-size``."""
         return f"{self.task}-{self.size}"
+
+    @property
+    def title(self) -> str:
+        """For headings and sentences."""
+        return f"{self.task} at full size" if self.size == "full" else f"{self.task} at {self.size} rows"
+
+    @property
+    def primary(self) -> str:
+        """The metric that the task is judged by."""
+        return self.described.primary
+
+    @property
+    def sets(self) -> dict[str, int]:
+        """Set -> number of examples, the validation set first."""
+        return {name: self.described.sets[name].n for name in ["dev", *self.described.sets]}
 
 
 def read_grid(inputs: Inputs) -> list[BlockData]:

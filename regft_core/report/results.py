@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regft_core.report.contents import Report
 from regft_core.report.formatting import some
-from regft_core.report.model import Block, Comparison, Report, Role, Row
+from regft_core.report.model import Block, Comparison, Role, Row
 from regft_core.report.read_grid import Inputs
 from regft_core.runs.records import MARK
 from regft_core.statistics.bootstrap import Estimate
@@ -25,14 +26,13 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
     found: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
     for finding in report.findings:
         found[finding.block][finding.method]["findings"] = list(finding.sentences)
-    for section in report.evaluations:
-        for entry in section.found:
-            for (method, place, name), number in entry.numbers.items():
-                shown = _interval(number.mean, number.interval) | {"n": len(number.values)}
-                if number.versus is not None:
-                    shown["minus_reference"] = _interval(*number.versus)
-                by_place = found[entry.block][method].setdefault("evaluations", {}).setdefault(section.name, {})
-                by_place.setdefault(place, {})[name] = shown
+    for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
+        for (method, place, name), number in entry.numbers.items():
+            shown = _interval(number.mean, number.interval) | {"n": len(number.values)}
+            if number.versus is not None:
+                shown["minus_reference"] = _interval(*number.versus)
+            by_place = found[entry.block][method].setdefault("evaluations", {}).setdefault(section.name, {})
+            by_place.setdefault(place, {})[name] = shown
     if report.averages:
         found["averages"] = {
             f"{average.name}-{average.size}": {
@@ -54,17 +54,15 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
             table.name: {
                 "nothing": table.nothing,
                 "claims": [
-                    {
-                        **{name: getattr(verdict.claim, name) for name in ("says", "where", "measure", "arm")},
-                        **{name: getattr(verdict, name) for name in ("encoder", "size", "word", "confidence")},
+                    {name: getattr(verdict.claim, name) for name in ("says", "where", "measure", "arm")}
+                    | {name: getattr(verdict, name) for name in ("encoder", "size", "word", "confidence")}
+                    | {
                         "tested": [
-                            {
-                                **{name: getattr(test, name) for name in ("over", "word", "why", "seeds")},
-                                **{"column": test.key, "printed": _three(test.printed), "ours": _three(test.ours)},
-                                "detectable": _plain(test.detectable),
-                            }
+                            {name: getattr(test, name) for name in ("over", "word", "why", "seeds")}
+                            | {"column": test.key, "printed": _three(test.printed), "ours": _three(test.ours)}
+                            | {"detectable": _plain(test.detectable)}
                             for test in verdict.tested
-                        ],
+                        ]
                     }
                     for verdict in table.claims
                 ],
@@ -79,7 +77,7 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
 
 def _row(block: Block, row: Row) -> dict[str, Any]:
     found: dict[str, Any] = {
-        name: {metric: _bounds(score.estimate) for metric, score in scores.items()}
+        name: {metric: _estimate(score.estimate) for metric, score in scores.items()}
         for name, scores in row.scores.items()
     }
     found["failed"] = len(row.failed)
@@ -90,20 +88,19 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     found["same_answers_under_every_seed"] = row.still
     ratios = ("declared", "measured", "per_step", "memory")
     found["cost_ratio"] = {name: _plain(getattr(row.cost, name)) for name in ratios}
-    choices = block.decision.choices if block.decision is not None else ()
+    choices, pick = (block.decision.choices, block.decision.pick) if block.decision is not None else ((), None)
     for choice in (c for c in choices if row.method in (c.method, *c.same)):
         leads = choice.method == row.method
         found["decision"] = {
             "expected": choice.belief.expected,
             "probability_best": choice.belief.best,
             "expected_loss": choice.belief.loss,
-            "taken": block.decision is not None and choice is block.decision.pick and leads,
+            "taken": choice is pick and leads,
         } | ({} if leads else {"same_as": choice.method})
     for role, word in words(row).items():
-        found[f"versus_{role}"] = _comparisons(row.comparisons, role)
+        found[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.role == role)
         found[f"verdict_{role}"] = word
-    others = block.opponents.comparisons if block.opponents is not None else ()
-    if opposed := _comparisons([c for c in others if c.method == row.method], "opponent"):
+    if opposed := _comparisons(c for c in block.opposed() if c.method == row.method):
         found["versus_opponent"] = opposed
     return found
 
@@ -114,13 +111,13 @@ def words(row: Row) -> dict[Role, Word]:
     return {role: word for role, word in found.items() if word is not None}
 
 
-def _comparisons(compared: Sequence[Comparison], role: Role) -> dict[str, Any]:
+def _comparisons(compared: Iterable[Comparison]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for c in (c for c in compared if c.role == role):
-        own = _bounds(c.estimate) | {"metric": c.metric} | verdict_numbers(c.verdict)
+    for c in compared:
+        numbers = _estimate(c.estimate) | {"metric": c.metric} | verdict_numbers(c.verdict)
         if c.look is not None:
-            own["look"] = {"number": c.look.number, "seeds": list(c.look.seeds)}
-        found.setdefault(c.other, {})[c.set] = own
+            numbers["look"] = {"number": c.look.number, "seeds": list(c.look.seeds)}
+        found.setdefault(c.other, {})[c.set] = numbers
     return found
 
 
@@ -141,7 +138,7 @@ def _interval(mean: float, bounds: tuple[float, float] | None) -> dict[str, Any]
     return {"mean": _plain(mean), "low": _plain(low), "high": _plain(high)}
 
 
-def _bounds(estimate: Estimate) -> dict[str, Any]:
+def _estimate(estimate: Estimate) -> dict[str, Any]:
     """Numbers of one estimate; the interval is null below two seeds."""
     return _interval(estimate.mean, estimate.interval) | {"n": estimate.n}
 
@@ -158,7 +155,7 @@ def _plain(value: float | None) -> float | None:
 
 
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
-    """block -> the few numbers of the primary metric that DVC shows; each block becomes a file (``write.METRICS``).
+    """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
     A block is a line of ``dvc metrics show``, and each of its numbers a column of ``dvc exp show``. So of a large grid
     the details of decisions are left out first, then the means of the methods; ``results.json`` has everything.
@@ -178,7 +175,7 @@ def _columns(value: Any) -> int:
 def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
     """``decision``: the method to take; ``dev``: all means; ``vs_...``: methods by verdict; then what went wrong."""
     scores = {
-        row.method: {name: _bounds(own[block.primary].estimate) for name, own in row.scores.items()}
+        row.method: {name: _estimate(by_metric[block.primary].estimate) for name, by_metric in row.scores.items()}
         for row in block.rows
     }
     found: dict[str, Any] = {}
@@ -188,7 +185,7 @@ def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
         found["decision"] = {"method": method, "dev": dev[1]["mean"]}
         if details:
             ood = {name: numbers["mean"] for name, numbers in others}
-            found["decision"] |= {"low": dev[1]["low"], "high": dev[1]["high"], **({"ood": ood} if ood else {})}
+            found["decision"] |= {"low": dev[1]["low"], "high": dev[1]["high"]} | ({"ood": ood} if ood else {})
     if means:
         found["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
     verdicts = {row.method: words(row) for row in block.rows}

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from regft_core.names import plural
-from regft_core.report.formatting import interval, listed, number, score, unit
-from regft_core.report.model import Block, Comparison, Finding, Row
+from regft_core.report.formatting import interval, listed, number, points, score, unit
+from regft_core.report.model import Block, Comparison, Row
 from regft_core.statistics.verdict import BELOW, GAIN, NONE, SAME, overall
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Summary of one method in one block, in words."""
+
+    block: str
+    method: str
+    #: Against every control where there is one, else against the reference; None without comparison.
+    word: str | None
+    judged_by: str
+    sentences: tuple[str, ...]
 
 
 def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
@@ -28,12 +41,11 @@ def detectable(c: Comparison) -> str:
 def _finding(block: Block, row: Row) -> Finding:
     controls, references = row.against("control"), row.against("reference")
     judged = controls or references
-    if row.n_ok == 0:
-        text = f"On {block.title}, no seed of {row.method} ran to the end, so nothing can be said about it."
-        return Finding(block.name, row.method, None, "no finished run", (text,))
-    if not judged:
-        text = f"On {block.title}, {row.method} is compared with nothing: the grid has no reference and no control."
-        return Finding(block.name, row.method, None, "no comparison", (text,))
+    if row.n_ok == 0 or not judged:
+        text, why = f"{row.method} is compared with nothing: the grid has no reference and no control", "no comparison"
+        if row.n_ok == 0:
+            text, why = f"no seed of {row.method} ran to the end, so nothing can be said about it", "no finished run"
+        return Finding(block.name, row.method, None, why, (f"On {block.title}, {text}.",))
     word, what = overall(c.verdict.word for c in judged), "control" if controls else "reference"
     first, *others = (_sentence(row, c, f"its {what} " if controls else f"the {what} ") for c in judged)
     sentences = [f"On {block.title}, {first}", *others]
@@ -56,10 +68,9 @@ def _finding(block: Block, row: Row) -> Finding:
         f"On {name} it is {BELOW}{'' if block.primary in by else f' (by {listed(by)})'}."
         for name, by in row.no_better(block.primary).items()
     ]
-    if row.failed or row.collapsed:
-        parts = [plural(len(row.failed), "run") + " failed"] if row.failed else []
-        parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
-        sentences.append(f"Of {plural(row.n_expected, 'seed')}, {listed(parts)}.")
+    parts = [f"{plural(len(row.failed), 'run')} failed"] if row.failed else []
+    parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
+    sentences += [f"Of {plural(len(row.runs), 'seed')}, {listed(parts)}."] if parts else []
     judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
     return Finding(block.name, row.method, word, judged_by, tuple(sentences))
 
@@ -93,8 +104,9 @@ def _numbers(c: Comparison) -> str:
     level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
     many = f" for {plural(c.verdict.comparisons, 'comparison')} together" if c.verdict.comparisons > 1 else ""
     bounds = f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}" if c.verdict.interval else ""
-    difference = f"{score(c.estimate.mean, c.metric, signed=True)} {unit(c.metric)}"
-    return ", ".join(filter(None, [difference, bounds, plural(c.estimate.n, "seed"), looks(c)]))
+    return ", ".join(
+        filter(None, [points(c.estimate.mean, c.metric, signed=True), bounds, plural(c.estimate.n, "seed"), looks(c)])
+    )
 
 
 def _sentence(row: Row, c: Comparison, role: str) -> str:

@@ -10,8 +10,8 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from regft_core.report.model import Report
-from regft_core.report.read_grid import BlockData
+from regft_core.report.contents import Report
+from regft_core.report.model import Block
 from regft_core.report.results import ROLES, verdict_numbers
 from regft_core.report.terminal import show
 from regft_core.runs.work import CurvePoint
@@ -28,37 +28,37 @@ PAIRS = (
 )  # fmt: skip
 
 
-def tables(report: Report, data: Sequence[BlockData]) -> dict[str, pd.DataFrame]:
+def tables(blocks: Sequence[Block]) -> dict[str, pd.DataFrame]:
     """Name -> table in long form.
 
     ``scores``: a row per task, size, method, set, metric and seed that finished; ``costs``: per run and quantity that
     was counted or measured; ``runs``: per run; ``curves``: thinned to a few hundred points per run and phase.
     """
-    cells = [(block.task, block.size, cell) for block in data for cell in block.cells.values()]
-    runs = [(task, size, cell.method, run) for task, size, cell in cells for run in cell.runs]
+    rows = [((block.task, block.size, row.method), row) for block in blocks for row in block.rows]
+    cells = [((b.task, b.size, method), cell) for b in blocks for method, cell in b.cells.items()]
     scores = [
-        (block.task, block.size, row.method, name, metric, seed, value)
-        for block in report.blocks
-        for row in block.rows
-        for name, own in row.scores.items()
-        for metric, score in own.items()
+        (*place, score.set, score.metric, seed, value)
+        for place, row in rows
+        for by_metric in row.scores.values()
+        for score in by_metric.values()
         for seed, value in zip(score.estimate.seeds, score.estimate.values, strict=True)
     ]
     costs = [
-        (task, size, method, run.seed, quantity, float(value))
-        for task, size, method, run in runs
+        (*place, run.seed, quantity, float(value))
+        for place, cell in cells
+        for run in cell.runs
         for quantity, value in run.cost.plain().items()
         if isinstance(value, int | float)
     ]
-    status = [
-        (t, s, method, run.seed, "ok" if run.ok else "failed", run.collapsed, run.key) for t, s, method, run in runs
+    runs = [(*place, run.seed, run.status, run.collapsed, run.key) for place, cell in cells for run in cell.runs]
+    curves = [
+        (method, task, size, *point) for (task, size, method), cell in cells for point in thinned(cell.curves or ())
     ]
-    curves = [(cell.method, task, size, *point) for task, size, cell in cells for point in thinned(cell.curves or ())]
     place = ["task", "size", "method"]
     return {
         "scores": pd.DataFrame(scores, columns=[*place, "set", "metric", "seed", "value"]),
         "costs": pd.DataFrame(costs, columns=[*place, "seed", "quantity", "value"]),
-        "runs": pd.DataFrame(status, columns=[*place, "seed", "status", "collapsed", "key"]),
+        "runs": pd.DataFrame(runs, columns=[*place, "seed", "status", "collapsed", "key"]),
         "curves": pd.DataFrame(curves, columns=["method", "task", "size", *CurvePoint._fields]),
     }
 
@@ -132,11 +132,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         """
         lines = []
         for block in self._report.blocks:
-            others = block.opponents.comparisons if block.opponents is not None else ()
-            for c in (
-                *(c for row in block.rows for c in row.comparisons),
-                *(c for c in others if c.role == "opponent"),
-            ):
+            for c in (*(c for row in block.rows for c in row.comparisons), *block.opposed()):
                 low, high = c.verdict.interval or (math.nan, math.nan)
                 lines.append(
                     {"task": block.task, "size": block.size, "method": c.method, "other": c.other, "role": c.role}

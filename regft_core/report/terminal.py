@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group
 from rich.text import Text
 
+from regft_core.names import plural
 from regft_core.report.averages import more_rows_sentence
+from regft_core.report.contents import Report
 from regft_core.report.formatting import score
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
-from regft_core.report.model import Block, Decision, Report
+from regft_core.report.model import Block, Decision
 from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}
@@ -23,28 +25,25 @@ TextColumn = tuple[str, list[Text]]
 
 
 def show(report: Report, console: Console) -> None:
-    """Print ``summary_table``; a command that is longer than the console is wide stays whole, to be copied."""
-    console.print(summary_table(report), crop=False)
+    """Print the decision, what needs action, and the leaderboard of every block.
+
+    A command that is longer than the console is wide stays whole, to be copied.
+    """
+    console.print(Group(*_lines(report, console.width)), crop=False)
 
 
-def summary_table(report: Report) -> RenderableType:
-    """The decision, what needs action, and the leaderboard of every block."""
-    return Group(*_parts(report))
-
-
-def _parts(report: Report) -> Iterator[RenderableType]:
+def _lines(report: Report, width: int) -> Iterator[Text]:
     if report.mark:
         yield Text(report.mark, style="bold red")
     for block in report.blocks:
         yield Text()
-        yield from _block(report, block)
+        yield from _block(report, block, width)
     warned = {text.split(":")[0] for text in report.cut_warnings}
     yield from (Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned)
     yield from (Text(text, style="yellow") for text in report.left_out)
     yield from (Text(more_rows_sentence(found)) for found in report.more_rows if found.taken)
     if report.warnings:
-        count = len(report.warnings)
-        yield Text(f"{count} warning{'s' if count > 1 else ''}; see reports/report.html", style="yellow")
+        yield Text(f"{plural(len(report.warnings), 'warning')}; see reports/report.html", style="yellow")
     yield from (text for table in report.published for text in in_terminal(table, report.confidence))
     if any(table.claims for table in report.published):
         yield Text(f"Verdicts on claims: {RULE}.", style="dim")
@@ -56,7 +55,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield Text(f"{report.mark.partition('. ')[0]}.", style="bold red")
 
 
-def _block(report: Report, block: Block) -> Iterator[RenderableType]:
+def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
     found = block.decision
     if found is None:
         yield Text(f"On {block.title} no run finished, so there is nothing to take.")
@@ -66,7 +65,9 @@ def _block(report: Report, block: Block) -> Iterator[RenderableType]:
     yield from (Text(text, style="yellow") for text in alerts(report, block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
     yield from _commands(found)
-    yield BoardTable(leaderboard(block, report.reference), report.confidence)
+    yield Text(f"{block.title}: {block.primary}, mean over seeds [{report.confidence:.0%} interval]", style="bold")
+    yield from _board(leaderboard(block, report.reference), width)
+    yield Text(legend(), style="dim")
 
 
 def _commands(found: Decision) -> Iterator[Text]:
@@ -74,44 +75,35 @@ def _commands(found: Decision) -> Iterator[Text]:
     yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands)
 
 
-class BoardTable:
+def _board(board: Board, width: int) -> Iterator[Text]:
     """A leaderboard as text. Columns that do not fit go on below, the methods' names beside them."""
+    first: TextColumn = ("method", [Text(_name(line)) for line in board.lines])
+    columns: list[TextColumn] = []
+    for column in board.columns:
+        marked = any(cell.mark for cell in column.cells)
+        columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
+    # The drawing repeats numbers: it stands where everything fits on one line with it.
+    if _width([first, _drawn(board), *columns]) <= width:
+        columns.insert(1, _drawn(board))
+    while columns:
+        count = 1
+        while count < len(columns) and _width([first, *columns[: count + 1]]) <= width:
+            count += 1
+        yield from _rows([first, *columns[:count]])
+        columns = columns[count:]
 
-    def __init__(self, board: Board, confidence: float) -> None:
-        self._board, self._confidence = board, confidence
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table within the console's width."""
-        block = self._board.block
-        first: TextColumn = ("method", [Text(_name(line)) for line in self._board.lines])
-        yield Text(f"{block.title}: {block.primary}, mean over seeds [{self._confidence:.0%} interval]", style="bold")
-        columns: list[TextColumn] = []
-        for column in self._board.columns:
-            marked = any(cell.mark for cell in column.cells)
-            columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
-        # The drawing repeats numbers: it stands where everything fits on one line with it.
-        if _width([first, self._drawn(), *columns]) <= options.max_width:
-            columns.insert(1, self._drawn())
-        while columns:
-            count = 1
-            while count < len(columns) and _width([first, *columns[: count + 1]]) <= options.max_width:
-                count += 1
-            yield from _rows([first, *columns[:count]])
-            columns = columns[count:]
-        yield Text(legend(), style="dim")
-
-    def _drawn(self) -> TextColumn:
-        board, cells = self._board, []
-        for dev in (line.dev for line in board.lines):
-            marks = [" "] * DRAWN
-            if dev is not None:
-                ends = dev.interval or (dev.mean, dev.mean)
-                left, right, middle = (round(board.at(value) * (DRAWN - 1)) for value in (*ends, dev.mean))
-                marks[left : right + 1] = ["-"] * (right + 1 - left)
-                marks[middle] = "<o>"[1 + board.beyond(dev.mean)]
-            cells.append(Text("".join(marks)))
-        metric = board.block.primary
-        return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
+def _drawn(board: Board) -> TextColumn:
+    cells, metric = [], board.block.primary
+    for dev in (line.dev for line in board.lines):
+        marks = [" "] * DRAWN
+        if dev is not None:
+            ends = dev.interval or (dev.mean, dev.mean)
+            left, right, middle = (round(board.at(value) * (DRAWN - 1)) for value in (*ends, dev.mean))
+            marks[left : right + 1] = ["-"] * (right + 1 - left)
+            marks[middle] = "<o>"[1 + board.beyond(dev.mean)]
+        cells.append(Text("".join(marks)))
+    return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
 
 
 def _name(line: Line) -> str:

@@ -25,34 +25,26 @@ UNKNOWN = "unknown (the records do not say)"
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
-def all_warnings(
-    data: Sequence[BlockData],
-    blocks: Sequence[Block],
-    inputs: Inputs,
-    mixed: Mapping[str, Sequence[str]],
-    tuned: Sequence[TunedArm],
-) -> tuple[str, ...]:
-    """Everything that weakens a conclusion, the general before the particular; nothing twice.
-
-    ``mixed`` holds what ``environments`` found: block -> who ran where.
-    """
+def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm]) -> tuple[str, ...]:
+    """Everything that weakens a conclusion, the general before the particular; nothing twice."""
     found = [
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
-        *truncation(data),
-        *evaluations.failures(data),
+        *truncation(blocks),
+        *evaluations.failures(blocks),
         *_tuning(tuned),
         *looked_at(blocks),
-        *_grid(data, inputs),
+        *_grid(blocks, inputs),
     ]
-    found += [
-        f"{name}: the runs come from {len(lines)} environments, so differences are of machines as well as of methods "
-        f"({'; '.join(lines)})."
-        for name, lines in mixed.items()
-    ]
-    found += _mixtures(data)
-    for block in data:
+    for block in blocks:
+        if lines := block.mixed_environments:
+            found.append(
+                f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
+                f"as of methods ({'; '.join(lines)})."
+            )
+    found += _mixtures(blocks)
+    for block in blocks:
         found += [*_data(block), *_runs(block)]
     return tuple(dict.fromkeys(found))
 
@@ -135,8 +127,7 @@ def _data(block: BlockData) -> Iterator[str]:
 
 def _runs(block: BlockData) -> Iterator[str]:
     for cell in block.cells.values():
-        for text in dict.fromkeys(text for run in cell.runs for text in run.degraded):
-            yield f"{cell.method} on {block.name} ran degraded: {text}"
+        yield from (f"{cell.method} on {block.name} ran degraded: {text}" for text in cell.degraded)
         # Seeds with the same warning but for its numbers give one, with the numbers of the first of them.
         texts: dict[tuple[str, str], dict[int, str]] = {}
         for run in cell.runs:
@@ -170,43 +161,46 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
     """
     problems: list[Problem] = []
     marks: dict[str, tuple[str, ...]] = {}
+
+    def refuse(code: str, path: str, what: str, lines: Sequence[str], hint: str) -> None:
+        problems.append(Problem(code, "params.yaml", 0, path, "\n      ".join([what, *lines]), hint))
+
     for block in blocks:
         encoders: dict[str, list[str]] = {}
         for cell in block.cells.values():
             if (model := cell.finetune.model) is not None:
                 encoders.setdefault(model.content_sha256[:12], []).append(cell.method)
         if len(encoders) > 1:
-            lines = tuple(f"{digest}: {listed(methods)}" for digest, methods in encoders.items())
+            lines = [f"{digest}: {listed(methods)}" for digest, methods in encoders.items()]
             what = f"the methods of {block.name} started from {plural(len(encoders), 'different encoder')}"
             hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-            problems.append(_problem("mixed-encoders", "model", what, lines, hint))
-        lines = tuple(f"{place}: {listed(_who(block, methods))}" for place, methods in _places(block).items())
-        if len(lines) > 1:
-            marks[block.name] = lines
-        if len(lines) > 1 and mixed == "refuse":
-            what = f"the runs of {block.name} come from {len(lines)} environments"
-            hint = (
-                "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), "
-                "or set report.mixed_environments: mark"
-            )
-            problems.append(_problem("mixed-environments", "report.mixed_environments", what, lines, hint))
+            refuse("mixed-encoders", "model", what, lines, hint)
+        if len(lines := [f"{place}: {listed(who)}" for place, who in _places(block).items()]) > 1:
+            marks[block.name] = tuple(lines)
+            if mixed == "refuse":
+                what = f"the runs of {block.name} come from {len(lines)} environments"
+                hint = (
+                    "train all of them on one machine with one device and thread count (`dvc repro -f finetune` "
+                    "there), or set report.mixed_environments: mark"
+                )
+                refuse("mixed-environments", "report.mixed_environments", what, lines, hint)
     if problems:
         raise ConfigError(problems)
     return marks
 
 
-def _problem(code: str, path: str, what: str, lines: Sequence[str], hint: str) -> Problem:
-    return Problem(code, "params.yaml", 0, path, "\n      ".join([what, *lines]), hint)
-
-
-def _places(block: BlockData) -> dict[str, dict[str, list[int]]]:
-    """Environment -> method -> seeds that ran there, over all phases of training."""
-    found: dict[str, dict[str, list[int]]] = {}
+def _places(block: BlockData) -> dict[str, list[str]]:
+    """Environment -> methods that ran there, over all phases of training, with their seeds where only some did."""
+    found: dict[str, list[str]] = {}
     for cell in block.cells.values():
+        seeds: dict[str, list[int]] = {}
         records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
         for run in cell.runs:
             for place in sorted({_described(record.environment) for record in records if record.seed == run.seed}):
-                found.setdefault(place, {}).setdefault(cell.method, []).append(run.seed)
+                seeds.setdefault(place, []).append(run.seed)
+        for place, at in seeds.items():
+            who = cell.method if len(at) == len(cell.runs) else f"{cell.method} ({_seeds(at)})"
+            found.setdefault(place, []).append(who)
     return found
 
 
@@ -220,11 +214,3 @@ def _described(environment: Mapping[str, Any] | None) -> str:
         if key not in ("device", "name")
     ]
     return ", ".join([" ".join(str(environment[key]) for key in ("device", "name") if environment.get(key)), *rest])
-
-
-def _who(block: BlockData, methods: Mapping[str, list[int]]) -> list[str]:
-    """Methods; seeds are named for those of which only some ran there."""
-    return [
-        name if len(seeds) == len(block.cells[name].runs) else f"{name} ({_seeds(seeds)})"
-        for name, seeds in methods.items()
-    ]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
+from regft_core.report.contents import Report
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
-from regft_core.report.model import Report
 from regft_core.report.page import render
 from regft_core.report.published.table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
@@ -23,8 +23,6 @@ from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
-#: Folder of the files that ``dvc metrics show`` reads.
-METRICS = "metrics"
 OUT = Path("reports")
 
 
@@ -63,23 +61,22 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
         ConfigError: as ``build_report``; nothing is written either.
         StoreError: a file cannot be written.
     """
-    data, looks = read_grid(inputs), Looks(inputs.looks)
-    report = build_report(data, inputs, looks)
+    looks = Looks(inputs.looks)
+    report = build_report(read_grid(inputs), inputs, looks)
     if out is None:
         looks.save()
         return report
-    curves = {block.name: figures.learning_curves(block, own) for block, own in zip(report.blocks, data, strict=True)}
-    report = replace(report, html=render(report, data, inputs, curves))
+    curves = {block.name: figures.learning_curves(block) for block in report.blocks}
+    report = replace(report, html=render(report, inputs, curves))
     looks.save()  # before anybody can have seen it
-    folder = inputs.root / out
+    folder, plots = inputs.root / out, inputs.root / out / "plots"
     with atomic_directory(folder / "tables") as shown:
-        for name, table in tables(report, data).items():
+        for name, table in tables(report.blocks).items():
             write_text(shown / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
     write_json(folder / "results.json", report.results)
-    with atomic_directory(folder / METRICS) as shown:
-        for name, numbers in report.metrics.items():
+    with atomic_directory(folder / "metrics") as shown:
+        for name, numbers in results.primary(report.blocks).items():
             write_json(shown / f"{name}.json", numbers)
-    plots = folder / "plots"
     with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
         for block in report.blocks:
             for place, drawn in ((boards, figures.scores(block)), (loss, curves[block.name])):
@@ -99,13 +96,8 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None 
     config = inputs.config
     printed = [read_published(inputs.root, name) for name in config.published]
     mixed = warnings.environments(data, config.mixed_environments)
-    blocks = tuple(
-        replace(build_block(own, inputs, looks=looks, blocks=len(data)), mixed_environments=mixed.get(own.name, ()))
-        for own in data
-    )
-    rows = {own.name: own.subsample.n for own in data}
-    order = {block.name: [row.method for row in block.rows] for block in blocks}
-    tuned = facts.tuned_arms(data)
+    blocks = tuple(build_block(own, inputs, looks, len(data), mixed.get(own.name, ())) for own in data)
+    tuned = facts.tuned_arms(blocks)
     report = Report(
         reference=config.reference if any(block.row(config.reference) for block in blocks) else None,
         confidence=config.confidence,
@@ -113,15 +105,15 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None 
         blocks=blocks,
         across=averages.across_tasks(blocks, config) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=warnings.all_warnings(data, blocks, inputs, mixed, tuned),
+        warnings=warnings.all_warnings(blocks, inputs, tuned),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
         left_out=warnings.left_out(inputs),
-        truncated=facts.truncated(data),
-        cut_warnings=warnings.truncation(data),
-        evaluations=evaluations.sections(data, order, config.confidence, config.reference),
-        published=published_tables(printed, data, blocks, config, inputs.seeds),
+        truncated=facts.truncated(blocks),
+        cut_warnings=warnings.truncation(blocks),
+        evaluations=evaluations.sections(blocks, config.confidence, config.reference),
+        published=published_tables(printed, blocks, config, inputs.seeds),
         averages=averages.average_columns(blocks, config.averages, config.reference),
-        more_rows=averages.more_rows(blocks, rows),
+        more_rows=averages.more_rows(blocks),
         tuned=tuned,
     )
-    return replace(report, results=results.results(report, inputs), metrics=results.primary(blocks))
+    return replace(report, results=results.results(report, inputs))

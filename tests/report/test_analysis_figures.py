@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regft_core.evaluate.analysis_result import Plot
 from regft_core.statistics.bootstrap import seed_interval
+from tests.report.test_evaluations import write
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
 
 
-def curve(seed: int, shift: float) -> dict[str, Any]:
+def found(seed: int, shift: float) -> dict[str, Any]:
+    """What an evaluation found about one run."""
     rows = [
         [noise, rate, 0.9 - rate * (1 + shift) + 0.01 * seed**2] for noise in ("mask", "sampled") for rate in (0.0, 0.5)
     ]
-    return {
-        "columns": ["noise", "rate", "accuracy"], "rows": rows, "keys": 2, "weight": None, "plot": PLOT, "listed": True,
-    }  # fmt: skip
-
-
-def write(root: Path, method: str, size: int | str, seeds: Any, shift: float, **changes: Any) -> None:
-    """What an evaluation found about an arm at one size."""
-    runs = [
-        {
-            "seed": seed, "key": "0", "status": "ok", "error": None, "environment": None, "remarks": [],
-            "scalars": {"dev": {"spread": 1e-6 * (1 + shift + seed)}},
-            "tables": {"dev": {"curve": curve(seed, shift)}},
-            "ranges": {"spread": [0.0, None]}, "over_sizes": ["spread"],
-        } | changes
-        for seed in seeds
-    ]  # fmt: skip
-    content = {"evaluation": "toy", "description": "a toy", "options": {}, "machine_dependent": False, "runs": runs}
-    content |= {"cell": {"method": method, "task": "sst2", "size": size}}
-    path = root / "work" / "evaluate" / method / "sst2" / str(size) / "evaluations" / "toy.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
+    curve = {"columns": ["noise", "rate", "accuracy"], "rows": rows, "keys": 2, "plot": PLOT}
+    scalars = {"spread": 1e-6 * (1 + shift + seed)}
+    return {"scalars": {"dev": scalars}, "tables": {"dev": {"curve": curve}}, "ranges": {}, "over_sizes": ["spread"]}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +30,7 @@ def sizes(make: Any, synthetic: Any) -> Any:
     built = make(arms, {"sst2": synthetic.Task(n=60)}, range(3), (100, 300, "full"))
     for i, method in enumerate(arms):
         for size in (100, 300, "full"):
-            write(built.root, method, size, range(3), 0.2 * i)
+            write(built.root, method, range(3), size, **{f"seed_{seed}": found(seed, 0.2 * i) for seed in range(3)})
     return built, built.again()
 
 
@@ -60,19 +42,19 @@ def figure(html: str, label: str) -> str:
 
 def test_lines_have_intervals_over_seeds_and_differences_are_paired(sizes: Any) -> None:
     _, report = sizes
-    found = next(entry for entry in report.evaluations[0].found if entry.block == "sst2-300")
-    vanilla, tdt, _ = found.tables["dev", "curve"]
-    assert vanilla.rows[1][:2] == ("mask", 0.5)
+    entry = next(entry for entry in report.evaluations[0].found if entry.block == "sst2-300")
+    vanilla, tdt, _ = entry.tables["dev", "curve"]
+    assert vanilla.table.rows[1][:2] == ("mask", 0.5)
     assert vanilla.bands[1] == pytest.approx(seed_interval([0.4, 0.41, 0.44]))
-    apart, other = found.tables["dev", "curve, minus vanilla"]
+    apart, other = entry.tables["dev", "curve, minus vanilla"]
     assert (apart.method, other.method) == ("tdt", "off")
-    assert apart.columns == ("noise", "rate", "difference", "low", "high")
+    assert apart.table.columns == ("noise", "rate", "difference", "low", "high")
     # Seeds move both arms alike, so their difference is the same for every seed: no spread.
-    assert apart.rows[1] == ("mask", 0.5, *(pytest.approx(-0.1),) * 3)
+    assert apart.table.rows[1] == ("mask", 0.5, *(pytest.approx(-0.1),) * 3)
     assert apart.of == "paired over 3 seeds"
-    assert tdt.plot == Plot("rate", "accuracy", panels="sets", group="noise", paired=True)
-    assert found.numbers["vanilla", "dev", "spread"].versus is None
-    assert found.numbers["tdt", "dev", "spread"].versus[0] == pytest.approx(2e-7)
+    assert tdt.table.plot == Plot("rate", "accuracy", panels="sets", group="noise", paired=True)
+    assert entry.numbers["vanilla", "dev", "spread"].versus is None
+    assert entry.numbers["tdt", "dev", "spread"].versus[0] == pytest.approx(2e-7)
     shown = report.results["sst2-300"]["tdt"]["evaluations"]["toy"]["dev"]["spread"]["minus_reference"]
     assert shown["mean"] == pytest.approx(2e-7)
     assert "minus vanilla: +2.00e−07" in report.html
@@ -88,10 +70,3 @@ def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     one = built.again(cells=[cell for cell in built.cells if str(cell.size) == "300"])
     assert 'id="sizes"' not in one.html
     assert "over the training rows" not in one.html
-
-
-VIEWS = tuple(
-    (f"r{i}", view, label, float(i), float(which))
-    for which, view in enumerate(("original", "positive", "negative"))
-    for i, label in enumerate(("yes", "no", "yes"))
-)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regft_core.evaluate.analysis_result import Table
 from regft_core.report.evaluations import mean_rows
 from regft_core.report.formatting import quantity
-from regft_core.runs.records import FoundTable
 from regft_core.statistics.bootstrap import seed_interval
 
 HOSTILE = "<script>alert('x')</script>"
@@ -29,7 +30,7 @@ def texts(seed: int) -> dict[str, Any]:
     return {"columns": ["idx", "text"], "rows": [[f"r{seed}", HOSTILE]], "keys": 0, "weight": None, "plot": None}
 
 
-def write(root: Path, method: str, seeds: Any, *, name: str = "toy", **changes: Any) -> None:
+def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) -> None:
     """An evaluation of every seed, as the stage evaluate writes it; ``changes`` are per seed or for all."""
     runs = []
     for seed in seeds:
@@ -46,14 +47,14 @@ def write(root: Path, method: str, seeds: Any, *, name: str = "toy", **changes: 
         }
         runs.append(run | changes.get(f"seed_{seed}", {}))
     content: Mapping[str, Any] = {
-        "cell": {"method": method, "task": "sst2", "size": 300},
-        "evaluation": name,
+        "cell": {"method": method, "task": "sst2", "size": size},
+        "evaluation": "toy",
         "description": f"how large {HOSTILE} is",
         "options": {"bins": 5},
-        "machine_dependent": changes.get("machine_dependent", False),
+        "machine_dependent": False,
         "runs": runs,
     }
-    path = root / "work" / "evaluate" / method / "sst2" / "300" / "evaluations" / f"{name}.json"
+    path = root / "work" / "evaluate" / method / "sst2" / str(size) / "evaluations" / "toy.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
 
@@ -92,10 +93,10 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
     report = grid.again()
     tables = report.evaluations[0].found[0].tables
     (shown,) = tables["dev", "bins"]
-    assert shown.rows == (("low", 10.0, 0.2, pytest.approx(0.31)), ("high", 30.0, pytest.approx(0.8), 0.7))
+    assert shown.table.rows == (("low", 10.0, 0.2, pytest.approx(0.31)), ("high", 30.0, pytest.approx(0.8), 0.7))
     assert shown.of == "mean of 3 seeds"
     (first,) = tables["dev", "texts"]
-    assert (first.of, first.rows) == ("seed 0", (("r0", HOSTILE),))
+    assert (first.of, first.table.rows) == ("seed 0", (("r0", HOSTILE),))
     html = section(report.html)
     assert HOSTILE not in html
     assert "&lt;script&gt;" in html
@@ -104,10 +105,10 @@ def test_tables_are_means_by_weight_or_the_first_seed_and_texts_are_escaped(grid
 
 
 def test_the_mean_of_a_table_is_pooled_by_weight() -> None:
-    one = FoundTable(columns=["bin", "n", "x", "word"], keys=1, weight="n", rows=[["a", 1, 0.0, "p"]])
-    other = one.model_copy(update={"rows": [["a", 3, 1.0, "q"], ["b", 0, 5.0, "q"]]})
+    one = Table(("bin", "n", "x", "word"), (("a", 1, 0.0, "p"),), keys=1, weight="n")
+    other = replace(one, rows=(("a", 3, 1.0, "q"), ("b", 0, 5.0, "q")))
     assert mean_rows([one, other]) == (("a", 2.0, 0.75, None), ("b", 0.0, None, "q"))
-    alike = [table.model_copy(update={"weight": None}) for table in (one, other)]
+    alike = [replace(table, weight=None) for table in (one, other)]
     assert mean_rows(alike)[0] == ("a", 2.0, 0.5, None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from regft_core.report import formatting
@@ -46,9 +45,3 @@ def test_leaderboard_shows_the_numbers_of_the_metrics_file(built: Any) -> None:
             for role in ("reference", "control"):
                 if f"verdict_{role}" in numbers:
                     assert f'title="{numbers[f"verdict_{role}"]}: ' in row, (method, role)
-
-
-def test_same_input_same_bytes(built: Any) -> None:
-    report = built.again(out=Path("second"), training=None)
-    again = built.again(out=Path("second"), training=None)
-    assert report.html == again.html

@@ -51,53 +51,34 @@ def test_stale_files_are_never_opened(copy: Path) -> None:
     assert set(block.cells) == {"vanilla", "weight_mixup"}
 
 
+def without_run(result: Any) -> None:
+    del result["runs"][4]
+
+
+def without_seed(manifest: Any) -> None:
+    del manifest["seeds"]["5"]
+
+
 @pytest.mark.parametrize(
-    ("path", "stage"),
+    ("path", "edit", "code", "stage"),
     [
-        ("work/datasets/sst2/task.json", "subsample"),
-        ("work/subsamples/sst2/300/manifest.json", "subsample"),
-        ("work/evaluate/vanilla/sst2/300/result.json", "evaluate"),
-        ("work/finetune/vanilla/sst2/300/manifest.json", "finetune"),
-        ("work/search/weight_mixup/sst2/300/manifest.json", "search"),
-        ("work/evaluate/vanilla/sst2/300/predictions/seed-2/contrast.jsonl", "evaluate"),
+        ("work/datasets/sst2/task.json", None, "damaged-json", "subsample"),
+        ("work/finetune/vanilla/sst2/300/manifest.json", None, "damaged-json", "finetune"),
+        ("work/search/weight_mixup/sst2/300/manifest.json", None, "damaged-json", "search"),
+        (f"{PLACE}/predictions/seed-2/contrast.jsonl", None, "damaged-output", "evaluate"),
+        (f"{PLACE}/result.json", without_run, "run-missing", "evaluate"),
+        ("work/subsamples/sst2/300/manifest.json", without_seed, "rows-missing", "subsample"),
+        (f"{PLACE}/result.json", lambda v: v["runs"][2].update(key="f" * 64), "outdated-evaluation", "evaluate"),
     ],
 )
-def test_missing_or_broken_file_names_the_stage(copy: Path, path: str, stage: str) -> None:
-    (copy / path).unlink() if stage == "evaluate" else (copy / path).write_text("{not json\n")
-    with pytest.raises(DataError) as caught:
-        read(copy)
-    assert caught.value.code in ("file-missing", "damaged-json", "damaged-output")
-    assert f"(stage {stage})" in str(caught.value)
-    assert Path(path).name in str(caught.value)
-
-
-def test_seed_that_was_not_run(copy: Path) -> None:
-    path = copy / PLACE / "result.json"
-    result = json.loads(path.read_text())
-    del result["runs"][4]
-    path.write_text(json.dumps(result))
-    with raises_code(DataError, "run-missing", "[4]", "(stage evaluate)"):
-        read(copy)
-
-
-def test_seed_that_was_not_drawn(copy: Path) -> None:
-    path = copy / "work/subsamples/sst2/300/manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["seeds"]["5"]
-    path.write_text(json.dumps(manifest))
-    with raises_code(DataError, "rows-missing", "[5]", "sst2"):
-        read(copy)
-    (block,) = read(copy, [0])
-    assert list(block.subsample.seeds) == ["0"]
-    assert [run.seed for run in block.cells["vanilla"].finetune.runs] == [0]
-
-
-def test_evaluation_of_other_runs_is_refused(copy: Path) -> None:
-    path = copy / PLACE / "result.json"
-    result = json.loads(path.read_text())
-    result["runs"][2]["key"] = "f" * 64
-    path.write_text(json.dumps(result))
-    with raises_code(DataError, "outdated-evaluation", "[2]"):
+def test_what_contradicts_names_the_stage(copy: Path, path: str, edit: Any, code: str, stage: str) -> None:
+    file = copy / path
+    if edit is None:
+        file.write_text("{not json\n")
+    else:
+        edit(value := json.loads(file.read_text()))
+        file.write_text(json.dumps(value))
+    with raises_code(DataError, code, f"(stage {stage})", file.name):
         read(copy)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regft_core.report import Inputs, summary_table
+from regft_core.report import Inputs, show
 from regft_core.report import page as pages
 from regft_core.report import results as numbers
 from regft_core.report.formatting import some
@@ -54,7 +54,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def terminal_lines(report: Any, block: Any) -> dict[str, str]:
     """Method -> its line at a width where everything fits."""
     console = Console(width=250, file=io.StringIO())
-    console.print(summary_table(report))
+    show(report, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     first = next(i for i, line in enumerate(lines) if re.match(r"method +dev", line))
     return {line.split()[1]: line for line in lines[first + 1 : first + 1 + len(block.rows)]}
@@ -73,8 +73,7 @@ def check(report: Any, page: str) -> None:
     (block,) = report.blocks
     results, shown = report.results[block.name], numbers.primary(report.blocks)[block.name]
     lines = terminal_lines(report, block)
-    every = [c for row in block.rows for c in row.comparisons]
-    every += [c for c in (block.opponents.comparisons if block.opponents else ()) if c.role == "opponent"]
+    every = [*(c for row in block.rows for c in row.comparisons), *block.opposed()]
     words = {(c.method, c.other): c.verdict.word for c in every if c.set == "dev"}
     # One pair has one verdict, and the word is that of its interval, which holds the one that is drawn.
     assert len(words) == sum(c.set == "dev" for c in every)
@@ -141,6 +140,5 @@ def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path:
         methods = synthetic.methods_of(arms)
         config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
         inputs = Inputs(root, cells, range(seeds), config, methods)
-        data = read_grid(inputs)
-        report = build_report(data, inputs)
-        check(report, pages.render(report, data, inputs, {block.name: "" for block in report.blocks}))
+        report = build_report(read_grid(inputs), inputs)
+        check(report, pages.render(report, inputs, {block.name: "" for block in report.blocks}))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import yaml
 
-from regft_core.report import Inputs, write_report
+from regft_core.report import Inputs, Report, write_report
 from regft_core.report.published import words
 from regft_core.schema.report import ReportConfig
+from regft_core.settings.grid import Cell
 from tests.report.grids import terminal
+from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
 TABLE: dict[str, Any] = {
     "paper": "A paper",
@@ -56,31 +60,37 @@ TABLE: dict[str, Any] = {
 }
 
 
-def report(
-    synthetic: Any, root: Path, arms: Any, table: Any = None, n: int = 100, seeds: int = 4, **changes: Any
-) -> Any:
-    """A report of sst2 and rte beside a paper's table: ``TABLE`` with ``changes``, or ``table``."""
-    for folder, names in (("tasks", ("sst2", "rte", "contrast")), ("methods", ("vanilla", "good", "other", *arms))):
+ARMS = {"vanilla": Arm(0.72), "good": Arm(0.8)}
+
+
+def ran(root: Path, arms: Mapping[str, Arm] = MappingProxyType(ARMS), n: int = 100, seeds: int = 4) -> Path:
+    """A project in which sst2 (2 ``n`` rows) and rte (``n`` rows) were run."""
+    for folder, names in (("tasks", ("sst2", "rte", "contrast")), ("methods", (*ARMS, "other", "third"))):
         (root / "pipelines" / folder).mkdir(parents=True, exist_ok=True)
         for name in names:
             (root / "pipelines" / folder / f"{name}.yaml").write_text("")
     (root / "published").mkdir(exist_ok=True)
-    (root / "published" / "p_table1.yaml").write_text(yaml.safe_dump(table or {**TABLE, **changes}, sort_keys=False))
-    tasks = {"sst2": synthetic.Task(n=2 * n), "rte": synthetic.Task(n=n, ood=())}
-    cells = synthetic.build(root, arms, tasks, (300,), range(seeds))
-    return written(synthetic, root, cells, arms, seeds)
+    build(root, arms, {"sst2": Task(n=2 * n), "rte": Task(n=n, ood=())}, (300,), range(seeds))
+    return root
 
 
-def written(synthetic: Any, root: Path, cells: Any, arms: Any, seeds: int) -> Any:
+def beside(root: Path, table: Mapping[str, Any], arms: Iterable[str] = ARMS, seeds: int = 4, out: Any = None) -> Report:
+    """The report of these arms beside a paper's table."""
+    (root / "published" / "p_table1.yaml").write_text(yaml.safe_dump(dict(table), sort_keys=False))
+    cells = [Cell(name, task, 300) for task in ("sst2", "rte") for name in arms]
     config = ReportConfig(bootstrap_samples=200, published=["p_table1"])
-    methods = synthetic.methods_of(arms)
-    return write_report(Inputs(root, cells, range(seeds), config, methods, training=synthetic.TRAINING))
+    methods: Any = methods_of({name: ARMS.get(name, Arm()) for name in arms})
+    return write_report(Inputs(root, cells, range(seeds), config, methods, training=TRAINING), out)
 
 
 @pytest.fixture(scope="module")
-def found(synthetic: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
-    return report(synthetic, tmp_path_factory.mktemp("published"), arms)
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture(scope="module")
+def found(root: Path) -> Any:
+    return beside(root, TABLE)
 
 
 def cell(found: Any, method: str, key: str) -> Any:
@@ -131,34 +141,30 @@ def test_gains_are_within_one_source(found: Any) -> None:
     assert cell(found, "Plain", "sst2").our_gain is None
 
 
-def test_printed_gains_stand_beside_ours(synthetic: Any, tmp_path: Path) -> None:
+def test_printed_gains_stand_beside_ours(root: Path) -> None:
     """A column may print gains alone, over a row that the table names."""
     plain, good = TABLE["rows"][:2]
     rows = [
         {**plain, "scores": {"sst2": 70.0, "rte": 60.0}},
         {**good, "scores": {"sst2": 75.0, "rte": 61.0}, "gain_over": "Plain", "gains": {"average": 3.0, "rte": 1.0}},
     ]
-    arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
-    found = report(synthetic, tmp_path, arms, rows=rows)
+    found = beside(root, {**TABLE, "rows": rows})
     own = cell(found, "Good", "average")
     assert (own.published, own.difference, own.published_gain) == (None, None, 3.0)
-    assert words.published(own) == "+3.00"
     parts = [cell(found, "Good", key).our_gain for key in ("sst2", "rte")]
     assert own.our_gain == pytest.approx(sum(parts) / 2)
+    assert words.published(own) == "+3.00"
     assert words.ours(own) == words.number(own.our_gain, 2, signed=True)
     assert words.published(cell(found, "Good", "rte")) == "61.00 (5) +1.00"
     assert words.published(cell(found, "Plain", "average")) == ""
 
 
-def test_an_arm_that_was_not_run_is_not_replaced_by_the_published_one(
-    found: Any, synthetic: Any, tmp_path: Path
-) -> None:
+def test_an_arm_that_was_not_run_is_not_replaced_by_the_published_one(found: Any, root: Path) -> None:
     absent = cell(found, "Other", "sst2")
     assert (absent.published.value, absent.ours, absent.why) == (99.0, None, "other was not run here")
     assert any("compared with nothing: Other" in note for note in found.published[0].notes)
     # Without our own baseline there is no gain of ours, however near the published baseline lies.
-    alone = report(synthetic, tmp_path, {"good": synthetic.Arm(0.8)})
-    assert cell(alone, "Good", "sst2").our_gain is None
+    assert cell(beside(root, TABLE, ["good"]), "Good", "sst2").our_gain is None
 
 
 def test_a_copied_row_is_marked_and_never_compared(found: Any) -> None:
@@ -168,24 +174,21 @@ def test_a_copied_row_is_marked_and_never_compared(found: Any) -> None:
     assert "Copied by the paper and not compared: Plain of others (from: another paper)" in found.published[0].notes
 
 
-ARMS = ("vanilla", "good")
+BERT = {"model": "google-bert/bert-large-cased", "source": "the paper"}
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (
-            {"encoders": {"MiniLM": {"model": "google-bert/bert-large-cased", "source": "the paper"}}},
-            "another encoder: all-MiniLM-L6-v2 here, bert-large-cased in the paper",
-        ),
+        ({"encoders": {"MiniLM": BERT}}, "another encoder: all-MiniLM-L6-v2 here, bert-large-cased in the paper"),
         (
             {"rows": [{**row, "size": 1000} for row in TABLE["rows"]]},
             "trained on 300 rows here, on 1000 rows in the paper",
         ),
     ],
 )
-def test_another_experiment_is_shown_and_marked(synthetic: Any, tmp_path: Path, changes: Any, why: str) -> None:
-    found = report(synthetic, tmp_path, {name: synthetic.Arm(0.72) for name in ARMS}, **changes)
+def test_another_experiment_is_shown_and_marked(root: Path, changes: Any, why: str) -> None:
+    found = beside(root, {**TABLE, **changes}, out=Path("reports"))
     own = cell(found, "Good", "sst2")
     assert (own.ours is not None, own.difference, own.otherwise) == (True, None, (why,))
     assert f"{words.mean(own.ours)}†" in found.html
@@ -193,21 +196,20 @@ def test_another_experiment_is_shown_and_marked(synthetic: Any, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("rows", "changes", "why"),
+    ("changes", "why"),
     [
-        ([*TABLE["rows"][:1], *({**row, "size": 1000} for row in TABLE["rows"][1:])], {}, "sst2 was not run with 1000"),
+        ({"rows": [TABLE["rows"][0], {**TABLE["rows"][1], "size": 1000}]}, "sst2 was not run with 1000"),
         (
-            [*TABLE["rows"][:1], {**TABLE["rows"][1], "encoder": "B"}],
-            {"encoders": {**TABLE["encoders"], "B": {"model": "google-bert/bert-large-cased", "source": "it"}}},
+            {
+                "rows": [TABLE["rows"][0], {**TABLE["rows"][1], "encoder": "B"}],
+                "encoders": {**TABLE["encoders"], "B": BERT},
+            },
             "all-MiniLM-L6-v2 was run here, not bert-large-cased",
         ),
-        (TABLE["rows"], {"columns": {**TABLE["columns"], "sst2": {"metric": "matthews"}}}, "another metric"),
+        ({"columns": {**TABLE["columns"], "sst2": {"metric": "matthews"}}}, "another metric"),
     ],
 )
-def test_cells_that_nothing_here_fits_stay_empty(
-    synthetic: Any, tmp_path: Path, rows: Any, changes: Any, why: str
-) -> None:
-    arms = {name: synthetic.Arm(0.72) for name in ARMS}
-    own = cell(report(synthetic, tmp_path, arms, rows=rows, **changes), "Good", "sst2")
+def test_cells_that_nothing_here_fits_stay_empty(root: Path, changes: Any, why: str) -> None:
+    own = cell(beside(root, {**TABLE, **changes}), "Good", "sst2")
     assert (own.ours, own.difference) == (None, None)
     assert why in own.why

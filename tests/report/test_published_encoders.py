@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.settings.grid import Cell
 from regft_core.settings.papers.encoders import KNOWN
-from tests.report.test_published import cell, written
-from tests.report.test_published import report as beside
+from tests.report.synthetic import Arm
+from tests.report.test_published import beside, cell, ran
 
 LARGE, TUNED = "FacebookAI/roberta-large", "FacebookAI/roberta-large-mnli"
 TABLE: dict[str, Any] = {
@@ -35,58 +34,42 @@ CONFIG = {
 }
 
 
-def report(synthetic: Any, root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None) -> Any:
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # ``first`` has the regularisers of plain fine-tuning.
+    arms = {"vanilla": Arm(0.72), "good": Arm(0.8), "first": Arm(0.76, control_for="good")}
+    return ran(tmp_path_factory.mktemp("encoders"), arms, seeds=3)
+
+
+def report(root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None) -> Any:
     """A report of runs whose manifests say ``model``; those of ``first`` have ``phases``."""
-    arms = {"vanilla": synthetic.Arm(0.72), "good": synthetic.Arm(0.8)}
-    if phases is not None:
-        arms["first"] = synthetic.Arm(0.76, control_for="good")  # with the regularisers of plain fine-tuning
-    beside(synthetic, root, arms, TABLE, seeds=3)
     for path in (root / "work" / "finetune").rglob("manifest.json"):
         manifest = json.loads(path.read_text())
         manifest["model"] = {"content_sha256": "a" * 64, "revision": None, **model}
         if manifest["cell"]["method"] == "first":
             manifest["method"]["phases"] = phases
         path.write_text(json.dumps(manifest))
-    cells = [Cell(name, task, 300) for task in ("sst2", "rte") for name in arms]
-    return written(synthetic, root, cells, arms, 3)
+    return beside(root, TABLE, ["vanilla", "good", *(["first"] if phases else [])], 3)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"name": LARGE, "revision": "722cf37"},
-        {"name": "roberta-large", "revision": "722cf37"},
-        {"name": "/models/r", "config": {**CONFIG, "_name_or_path": "roberta-large"}},
-        {"name": "/models/r", "config": CONFIG},
-    ],
-)
-def test_spellings_of_one_encoder(synthetic: Any, tmp_path: Path, model: dict[str, Any]) -> None:
-    found = report(synthetic, tmp_path, model)
+def test_a_folder_that_is_the_encoder(root: Path) -> None:
+    found = report(root, {"name": "/models/r", "config": CONFIG})
     assert cell(found, "Good", "sst2").difference is not None
     # RTE starts from another checkpoint in the paper.
     said = ("another encoder: roberta-large here, roberta-large, tuned on mnli in the paper",)
     assert cell(found, "Good", "rte").otherwise == said
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"name": TUNED, "revision": "2a8f12d"},
-        {"name": "/m", "config": {**CONFIG, "finetuning_task": "mnli", "_name_or_path": "roberta-large"}},
-    ],
-)
-def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(
-    synthetic: Any, tmp_path: Path, model: dict[str, Any]
-) -> None:
-    found = report(synthetic, tmp_path, model)
+def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(root: Path) -> None:
+    found = report(root, {"name": TUNED, "revision": "2a8f12d"})
     assert cell(found, "Good", "rte").difference is not None
     assert cell(found, "Good", "sst2").difference is None
     assert "roberta-large, tuned on mnli here, roberta-large in the paper" in cell(found, "Good", "sst2").otherwise[0]
 
 
-def test_a_phase_on_the_other_task_is_such_a_checkpoint(synthetic: Any, tmp_path: Path) -> None:
+def test_a_phase_on_the_other_task_is_such_a_checkpoint(root: Path) -> None:
     phases = {"intermediate": {"data": {"task": "mnli"}}, "finetune": {}}
-    found = report(synthetic, tmp_path, {"name": LARGE, "revision": "722cf37"}, phases)
+    found = report(root, {"name": LARGE, "revision": "722cf37"}, phases)
     rte = next(block for block in found.blocks if block.task == "rte")
     own = cell(found, "Plain", "rte")
     assert own.difference is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,8 @@ from hypothesis import strategies as st
 
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
-from regft_core.report.scores import ordered
+from regft_core.report.compare import ordered
+from regft_core.schema.report import ReportConfig
 from tests.errors import raises_code
 from tests.statistics.single import paired_difference
 
@@ -78,35 +78,6 @@ def test_cost_ratios(built: Any) -> None:
     assert control.compute_ratio == pytest.approx(4.0 / 3.8)
 
 
-def test_memory_is_the_largest_peak_and_its_ratio(make: Any, synthetic: Any) -> None:
-    arms = {"vanilla": synthetic.Arm(memory=8 * 2**30), "r3f": synthetic.Arm(memory=12 * 2**30), "cpu": synthetic.Arm()}
-    report = make(arms, {"sst2": synthetic.Task(n=40)}, [0, 1]).report
-    costs = {row.method: row.cost for row in report.blocks[0].rows}
-    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].memory) == (12 * 2**30, 1.5)
-    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].memory) == (None, None)
-    assert "12.00 GiB<small>1.50×</small>" in report.html
-    assert report.results["sst2-300"]["r3f"]["cost_ratio"]["memory"] == 1.5
-    assert report.results["sst2-300"]["cpu"]["cost_ratio"]["memory"] is None
-
-
-def test_other_kinds_of_device_are_not_compared(built: Any, tmp_path: Path) -> None:
-    shutil.copytree(built.root / "work", tmp_path / "work")
-    for path in (tmp_path / "work" / "finetune").rglob("manifest.json"):
-        manifest = json.loads(path.read_text())
-        for run in manifest["runs"]:  # as the stage writes it: the device is one of the environment's facts
-            run["environment"] = {"device": "cuda:0" if "r_drop" in path.parts else "cpu", "name": "a machine"}
-        path.write_text(json.dumps(manifest))
-    config = built.config.model_copy(update={"mixed_environments": "mark"})
-    report = write_report(Inputs(tmp_path, built.cells, built.seeds, config, built.methods))
-    rows = report.blocks[0]
-    assert rows.row("vanilla").cost.devices == ("cpu",)
-    cost = rows.row("r_drop").cost
-    assert cost.devices == ("cuda",)
-    assert cost.measured is None
-    assert cost.note == "measured on cuda, plain fine-tuning on cpu"
-    assert any(re.search(r"runs come from \d environments", text) for text in report.warnings)
-
-
 def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     shutil.copytree(built.root / "work", tmp_path / "work")
     path = tmp_path / "work/evaluate/vanilla/sst2/300/predictions/seed-0/dev.jsonl"
@@ -116,6 +87,24 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
     with raises_code(DataError, "scores-differ", "vanilla", "sst2-300"):
         write_report(Inputs(tmp_path, built.cells, built.seeds, built.config, built.methods))
     assert not (tmp_path / "reports").exists()
+
+
+def test_memory_and_kinds_of_device(synthetic: Any, tmp_path: Path) -> None:
+    """The largest peak and its ratio; seconds of a GPU and a CPU are not compared."""
+    gpu, cpu = {"device": "cuda:0", "name": "a card"}, {"device": "cpu", "name": "a machine"}
+    arms = {
+        "vanilla": synthetic.Arm(memory=8 * 2**30, environment=gpu),
+        "r3f": synthetic.Arm(memory=12 * 2**30, environment=gpu),
+        "cpu": synthetic.Arm(environment=cpu),
+    }
+    cells = synthetic.build(tmp_path, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
+    config = ReportConfig(bootstrap_samples=100, mixed_environments="mark")
+    report = write_report(Inputs(tmp_path, cells, (0, 1), config, synthetic.methods_of(arms)), None)
+    costs = {row.method: row.cost for row in report.blocks[0].rows}
+    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].memory, costs["r3f"].devices) == (12 * 2**30, 1.5, ("cuda",))
+    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].memory, costs["cpu"].measured) == (None, None, None)
+    assert costs["cpu"].note == "measured on cpu, plain fine-tuning on cuda"
+    assert report.results["sst2-300"]["r3f"]["cost_ratio"]["memory"] == 1.5
 
 
 @given(st.data())

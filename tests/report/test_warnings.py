@@ -31,7 +31,8 @@ def changed(built: Any, tmp_path: Path) -> Any:
         value = json.loads(file.read_text())
         edit(value)
         file.write_text(json.dumps(value))
-        return "\n".join(write_report(Inputs(tmp_path, cells, built.seeds, built.config, built.methods)).warnings)
+        inputs = Inputs(tmp_path, cells, built.seeds, built.config, built.methods)
+        return "\n".join(write_report(inputs, None).warnings)
 
     return change
 
@@ -118,17 +119,6 @@ def report(synthetic: Any, root: Path, arms: Any, mixed: str = "refuse") -> Any:
     cells = synthetic.build(root, arms, {"sst2": synthetic.Task(n=40)}, (300,), (0, 1))
     config = ReportConfig(bootstrap_samples=100, mixed_environments=mixed)
     return write_report(Inputs(root, cells, (0, 1), config, synthetic.methods_of(arms), training=synthetic.TRAINING))
-
-
-def test_one_environment_or_none_is_fine_and_blocks_may_differ(synthetic: Any, tmp_path: Path) -> None:
-    report(synthetic, tmp_path / "none", {n: synthetic.Arm() for n in ("vanilla", "a")})
-    cells = []
-    for task, where in (("sst2", CPU), ("cola", GPU)):
-        arms = {n: synthetic.Arm(environment=where) for n in ("vanilla", "a")}
-        cells += synthetic.build(tmp_path, arms, {task: synthetic.Task(n=40)}, (300,), (0, 1))
-    config = ReportConfig(bootstrap_samples=100)
-    found = write_report(Inputs(tmp_path, cells, (0, 1), config, synthetic.methods_of(arms)))
-    assert [block.mixed_environments for block in found.blocks] == [(), ()]
 
 
 @pytest.mark.parametrize(

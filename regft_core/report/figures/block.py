@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.ticker import LogLocator, NullLocator
 
 from regft_core.report.figures.panels import CURVE_POINTS, Curve, Runs, runs
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, Sheet, columns_of, style, text_width
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, T, columns_of, panels, text_width
 from regft_core.report.formatting import factor, unit
 from regft_core.report.model import Block, Comparison
-from regft_core.report.read_grid import BlockData, CellData
+from regft_core.report.read_grid import CellData
 from regft_core.report.tables import thinned
 from regft_core.statistics.verdict import GAIN, LOSS, NONE, SAME
 
@@ -26,31 +27,24 @@ WORD_STYLE = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NONE:
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
-    shown = [name for name in block.sets if any(name in row.scores for row in block.rows)]
-    if not shown:
-        return ""
+    shown = {f"{s} (n = {n})": s for s, n in block.sets.items() if any(s in row.scores for row in block.rows)}
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
-    name, label = f"scores-{block.name}", block.primary + (" × 100" if factor(block.primary) == 100 else "")
-    with style(name):
-        sheet = _by_set(len(shown), labels, 0.3, label)
-        for axis, place in zip(sheet.axes, shown):
-            axis.set_title(f"{place} (n = {block.sets[place]})", loc="left")
-            _dots(axis, block, place)
-        return sheet.svg(name, f"Scores of all seeds on {block.title}")
+    metric = block.primary + (" × 100" if factor(block.primary) == 100 else "")
+    title = f"Scores of all seeds on {block.title}"
+    return _by_set(
+        f"scores-{block.name}", title, shown, lambda axis, name: _dots(axis, block, name), labels, 0.3, metric
+    )
 
 
-def _by_set(panels: int, labels: Sequence[str], height: float, x: str) -> Sheet:
+def _by_set(
+    name: str, title: str, shown: Mapping[str, T], draw: Callable[[Any, T], None], labels: Sequence[str],
+    height: float, x: str,
+) -> str:  # fmt: skip
     """A panel per set, with a row per label."""
-    width = {1: 4.6, 2: 3.4, 3: 2.6}.get(columns_of(panels), 2.15)
-    sheet = Sheet(panels, width=width, height=height * len(labels) + 0.1, left=text_width(labels) + 0.15, bottom=0.45)
-    for i, axis in enumerate(sheet.axes):
-        axis.set_ylim(len(labels) - 0.5, -0.5)
-        axis.set_yticks(range(len(labels)), labels if i % sheet.columns == 0 else [""] * len(labels))
-        axis.grid(axis="x")
-        axis.locator_params(axis="x", nbins=6)
-        axis.spines["left"].set_visible(False)
-    sheet.label(x)
-    return sheet
+    return panels(
+        name, title, shown, draw, width={1: 4.6, 2: 3.4, 3: 2.6}.get(columns_of(len(shown)), 2.15),
+        height=height * len(labels) + 0.1, x=x, grid="x", labels=labels, left=text_width(labels) + 0.15, bottom=0.45,
+    )  # fmt: skip
 
 
 def _dots(axis: Any, block: Block, name: str) -> None:
@@ -61,7 +55,7 @@ def _dots(axis: Any, block: Block, name: str) -> None:
     means, intervals = [], []
     for y, row in enumerate(block.rows):
         estimate = row.scores[name][block.primary].estimate
-        collapsed = {seed for seed, _ in row.collapsed} if name == "dev" else set()
+        collapsed = set(row.collapsed) if name == "dev" else set()
         # Spread by the position in the list of seeds, so that equal scores do not hide each other.
         offsets = 0.16 * np.linspace(-1, 1, estimate.n) if estimate.n > 1 else np.zeros(1)
         for seed, value, offset in zip(estimate.seeds, estimate.values, offsets):
@@ -89,23 +83,20 @@ def differences(block: Block) -> str:
     """Forest plot: each method minus its controls and minus the reference, one panel per set."""
     found = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
     pairs = sorted(dict.fromkeys(key[:3] for key in found), key=lambda pair: pair[2] != "control")
-    shown = [name for name in block.sets if any(key[3] == name for key in found)]
-    if not shown:
-        return ""
-    labels, name = (
-        [f"{a} − {b}{' (control)' * (role == 'control')}" for a, b, role in pairs],
-        f"differences-{block.name}",
+    sets = [name for name in block.sets if any(key[3] == name for key in found)]
+    shown = {name: [found[(*pair, name)] for pair in pairs] for name in sets}
+    labels = [f"{a} − {b}{' (control)' * (role == 'control')}" for a, b, role in pairs]
+    title, x, scale = (
+        f"Paired differences on {block.title}",
+        f"difference in {unit(block.primary)}",
+        factor(block.primary),
     )
-    with style(name):
-        sheet = _by_set(len(shown), labels, 0.27, f"difference in {unit(block.primary)}")
-        for axis, place in zip(sheet.axes, shown):
-            axis.set_title(place, loc="left")
-            axis.axvline(0, color=INK, linewidth=0.9)
-            _differences(axis, [found[(*pair, place)] for pair in pairs], factor(block.primary))
-        return sheet.svg(name, f"Paired differences on {block.title}")
+    draw = partial(_differences, scale=scale)
+    return _by_set(f"differences-{block.name}", title, shown, draw, labels, 0.27, x)
 
 
 def _differences(axis: Any, comparisons: Sequence[Comparison], scale: float) -> None:
+    axis.axvline(0, color=INK, linewidth=0.9)
     for word, (colour, marker) in WORD_STYLE.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
         for width, bounds_of in ((0.8, lambda c: c.verdict.interval), (2.4, lambda c: c.estimate.interval)):
@@ -125,19 +116,14 @@ def cost_and_score(block: Block) -> str:
     ]
     if len(points) < 2:
         return ""
-    scale, names = factor(block.primary), [name for name, *_ in points]
-    with style(f"cost-{block.name}"):
-        height, right = max(2.4, 0.21 * len(points) + 0.3), text_width(names) + 0.75
-        sheet = Sheet(1, width=4.6, height=height, left=0.7, right=right, top=0.2)
-        (axis,) = sheet.axes
+    scale, costs = factor(block.primary), sorted(cost for *_, cost, _ in points)
+
+    def draw(axis: Any, _: object) -> None:
         axis.set_xscale("log")
-        costs = sorted(cost for *_, cost, _ in points)
         axis.set_xlim(costs[0] / 1.15, costs[-1] * 1.15)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if costs[-1] < 20 * costs[0] else (1,)))
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.grid()
-        sheet.label("declared passes, plain fine-tuning = 1, all phases included", f"{block.primary} on dev")
         for _, estimate, cost, hollow in points:
             if estimate.interval is not None:
                 axis.plot([cost, cost], [b * scale for b in estimate.interval], color=MUTED, linewidth=0.8)
@@ -151,36 +137,41 @@ def cost_and_score(block: Block) -> str:
                 name, xy=(cost, estimate.mean * scale), xytext=(1.05, place), textcoords="axes fraction",
                 va="center", annotation_clip=False, arrowprops=arrow,
             )  # fmt: skip
-        return sheet.svg(f"cost-{block.name}", f"Score against cost on {block.title}")
+
+    x, y = "declared passes, plain fine-tuning = 1, all phases included", f"{block.primary} on dev"
+    return panels(
+        f"cost-{block.name}", f"Score against cost on {block.title}", {"": None}, draw, width=4.6,
+        height=max(2.4, 0.21 * len(points) + 0.3), x=x, y=y, left=0.7,
+        right=text_width([name for name, *_ in points]) + 0.75, top=0.2,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ curves
 
 
-def learning_curves(block: Block, data: BlockData) -> str:
+def learning_curves(block: Block) -> str:
     """Loss of the fine-tuning phase, one panel per method on one scale."""
-    shown = {row.method: [Runs("loss", _losses(data.cells[row.method], "finetune"))] for row in block.rows}
+    shown = {row.method: [Runs("loss", _losses(row, "finetune"))] for row in block.rows}
     name = f"curves-{block.name}"
     return runs(name, f"Training loss on {block.title}", shown, x="step", y="loss", shared=True)
 
 
-def search_curves(block: Block, data: BlockData) -> str:
+def search_curves(block: Block) -> str:
     """Inner (training) and outer (held-out) loss of the phases before fine-tuning, a panel per method and phase."""
     shown: dict[str, list[Runs]] = {}
     for row in block.rows:
-        cell = data.cells[row.method]
-        for phase in dict.fromkeys(point.phase for point in cell.curves or () if point.phase != "finetune"):
-            logged = (o for o in cell.diagnostics if o.phase == phase and o.name.endswith(OUTER))
+        for phase in dict.fromkeys(point.phase for point in row.curves or () if point.phase != "finetune"):
+            logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
             outer = _dashed("outer", _curves((o.seed, o.step, o.value) for o in logged))
-            shown[f"{row.method}, {phase}"] = [Runs("inner", _losses(cell, phase)), outer]
+            shown[f"{row.method}, {phase}"] = [Runs("inner", _losses(row, phase)), outer]
     shown = dict(list(shown.items())[:MOST_PHASES])
     title = f"Loss of the phases before fine-tuning on {block.title}"
     return runs(f"search-{block.name}", title, shown, x="step", y="loss")
 
 
-def epoch_curves(block: Block, data: BlockData) -> str:
+def epoch_curves(block: Block) -> str:
     """Primary metric after every epoch, one panel per method on one scale; nothing where no run took it."""
-    taken = {row.method: epochs(data.cells[row.method], block.primary) for row in block.rows}
+    taken = {row.method: epochs(row, block.primary) for row in block.rows}
     shown = {
         name: [Runs("dev", own.get("dev", [])), _dashed("set aside", own.get("held_out", []))]
         for name, own in taken.items()

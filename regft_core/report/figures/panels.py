@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from matplotlib.lines import Line2D
 
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, Sheet, columns_of, style, text_width
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, columns_of, panels, text_width
 from regft_core.report.leaderboard import leaderboard
 from regft_core.report.model import Block
 
@@ -18,8 +19,10 @@ from regft_core.report.model import Block
 CURVE_POINTS = 60
 #: With more lines than this only the first few have their interval shaded: more would hide each other.
 SHADED = 3
-#: Colour, marker and dashes of the methods of a figure; all three differ, so that no meaning is in the colour alone.
-LOOKS: tuple[tuple[str, str, Any], ...] = (
+#: Colour, marker and dashes.
+Look = tuple[str, str, Any]
+#: Of the methods of a figure; all three differ, so that no meaning is in the colour alone.
+LOOKS: tuple[Look, ...] = (
     (INK, "o", "-"),
     (ACCENT, "^", "-"),
     (WORSE, "s", (0, (5, 2))),
@@ -30,29 +33,12 @@ LOOKS: tuple[tuple[str, str, Any], ...] = (
     (BETTER, "<", (0, (5, 2))),
 )
 _BASELINE: dict[str, Any] = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (1, 2))}
+#: Columns of the points of a figure; ``low`` and ``high`` bound what is shaded around a line.
+POINT = ("panel", "method", "x", "y", "low", "high")
 
 Array = npt.NDArray[np.float64]
 #: Steps (or epochs) and values of one run.
 Curve = tuple[Sequence[float] | Array, Sequence[float] | Array]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a line; ``low`` and ``high`` bound what is shaded around it."""
-
-    x: float
-    y: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel: method -> points in their order; ``baseline``: what is dotted for comparison."""
-
-    title: str
-    lines: Mapping[str, Sequence[Point]]
-    baseline: Sequence[Point] = field(default_factory=tuple)
 
 
 def named(block: Block, reference: str | None, present: Iterable[str]) -> list[str]:
@@ -64,92 +50,86 @@ def named(block: Block, reference: str | None, present: Iterable[str]) -> list[s
     return sorted(ranked, key=lambda name: name != reference)[: len(LOOKS)]
 
 
+def drawn(points: pd.DataFrame, methods: Sequence[str]) -> tuple[dict[str, pd.DataFrame], dict[str, Look]]:
+    """Return the points of each panel in which one of ``methods`` has some, and the looks of those that have."""
+    present = points[points["method"].isin(methods)]
+    shown = points[points["panel"].isin(present["panel"])].groupby("panel", sort=False)
+    return dict(list(shown)), {m: look for m, look in zip(methods, LOOKS) if m in set(present["method"])}
+
+
 def lines(
-    name: str,
-    title: str,
-    shown: Sequence[Panel],
-    methods: Sequence[str],
-    *,
-    x: str,
-    y: str,
-    baseline: str = "",
-    log_x: bool = False,
-    zero: bool = False,
-) -> str:
+    name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str, baseline: str = "",
+    log_x: bool = False, zero: bool = False,
+) -> str:  # fmt: skip
     """Return panels with a line per method as SVG; nothing when no panel has a point.
 
     Args:
+        points: with the columns ``POINT``, and ``baseline`` where there is something to compare with.
         methods: those that are drawn; the legend counts the others.
         x, y: what the axes are; ``baseline``: what the dotted line is.
         zero: a line at 0, for differences.
     """
-    shown = [panel for panel in shown if any(panel.lines.get(method) for method in methods)]
-    if not shown:
-        return ""
-    looks = {method: look for method, look in zip(methods, LOOKS) if any(panel.lines.get(method) for panel in shown)}
+    shown, looks = drawn(points, methods)
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle=dashes, linewidth=1.3, markersize=3.5)
         for color, marker, dashes in looks.values()
     ]
     labels = list(looks)
-    if baseline and any(panel.baseline for panel in shown):
+    if baseline and any(panel["baseline"].notna().any() for panel in shown.values()):
         handles.append(Line2D([], [], **_BASELINE))
         labels.append(baseline)
-    if others := len({method for panel in shown for method, points in panel.lines.items() if points} - looks.keys()):
+    if others := len({method for panel in shown.values() for method in panel["method"]} - looks.keys()):
         handles.append(Line2D([], [], linestyle="none"))
         labels.append(f"{others} not drawn")
-    width = {1: 4.0, 2: 3.0, 3: 2.4}.get(columns_of(len(shown)), 1.9)
-    with style(name):
-        sheet = Sheet(
-            len(shown), width=width, height=max(1.6, 0.75 * width), left=0.85, right=text_width(labels) + 0.6, gap=0.65,
-            row_gap=0.6, legend=(handles, labels),
-        )  # fmt: skip
-        for axis, panel in zip(sheet.axes, shown):
-            axis.set_title(panel.title, loc="left")
-            axis.grid()
-            if log_x:
-                axis.set_xscale("log")
-            axis.set_ylim(*_limits(panel, looks, zero))
-            axis.locator_params(axis="y", nbins=5)
-            if zero:
-                axis.axhline(0, color=MUTED, linewidth=0.8)
-            _draw(axis, panel, looks)
-            if not log_x:
-                whole = all(float(p.x).is_integer() for points in panel.lines.values() for p in points)
-                axis.locator_params(axis="x", nbins=5, integer=whole)
-        sheet.label(x, y)
+    values = sorted({value for panel in shown.values() for value in panel["x"]})
+
+    def draw(axis: Any, panel: pd.DataFrame) -> None:
+        compared = panel[panel["method"] == panel["method"].iloc[0]].dropna(subset="baseline") if baseline else None
         if log_x:
-            values = sorted({p.x for panel in shown for points in panel.lines.values() for p in points})
-            for axis in sheet.axes if len(values) <= 6 else ():
-                axis.set_xticks(values, [f"{value:g}" for value in values])
-                axis.set_xticks([], minor=True)
-        return sheet.svg(name, title)
+            axis.set_xscale("log")
+        axis.set_ylim(
+            *_limits(panel[panel["method"].isin(looks)], [] if compared is None else compared["baseline"], zero)
+        )
+        axis.locator_params(axis="y", nbins=5)
+        if zero:
+            axis.axhline(0, color=MUTED, linewidth=0.8)
+        if compared is not None and len(compared):
+            axis.plot(list(compared["x"]), list(compared["baseline"]), zorder=2, **_BASELINE)
+        _draw(axis, panel, looks)
+        if not log_x:
+            axis.locator_params(axis="x", nbins=5, integer=all(float(value).is_integer() for value in values))
+        elif len(values) <= 6:
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.set_xticks([], minor=True)
+
+    width = {1: 4.0, 2: 3.0, 3: 2.4}.get(columns_of(len(shown)), 1.9)
+    return panels(
+        name, title, shown, draw, width=width, height=max(1.6, 0.75 * width), x=x, y=y, left=0.85,
+        right=text_width(labels) + 0.6, gap=0.65, row_gap=0.6, legend=(handles, labels),
+    )  # fmt: skip
 
 
-def _draw(axis: Any, panel: Panel, looks: Mapping[str, tuple[str, str, Any]]) -> None:
-    if panel.baseline:
-        axis.plot([p.x for p in panel.baseline], [p.y for p in panel.baseline], zorder=2, **_BASELINE)
+def _draw(axis: Any, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
     shaded = list(looks)[: len(looks) if len(looks) <= SHADED + 1 else SHADED]
     for method, (color, marker, dashes) in looks.items():
-        points = panel.lines.get(method) or ()
-        bounded = [(p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None]
+        points = panel[panel["method"] == method]
+        bounded = points.dropna(subset=["low", "high"])
+        ends = [list(bounded[column]) for column in ("x", "low", "high")]
         if method in shaded and len(bounded) > 1:
-            axis.fill_between(*zip(*bounded), color=color, alpha=0.12, linewidth=0, zorder=2)
-        elif method in shaded and bounded:
-            axis.vlines(*zip(*bounded), color=color, linewidth=0.8, alpha=0.5, zorder=2)
-        if points:
-            xs, ys = [p.x for p in points], [p.y for p in points]
-            axis.plot(xs, ys, color=color, marker=marker, linestyle=dashes, linewidth=1.3, markersize=3.5, zorder=3)
+            axis.fill_between(*ends, color=color, alpha=0.12, linewidth=0, zorder=2)
+        elif method in shaded and len(bounded):
+            axis.vlines(*ends, color=color, linewidth=0.8, alpha=0.5, zorder=2)
+        if len(points):
+            look = {"color": color, "marker": marker, "linestyle": dashes, "linewidth": 1.3, "markersize": 3.5}
+            axis.plot(list(points["x"]), list(points["y"]), zorder=3, **look)
 
 
-def _limits(panel: Panel, looks: Iterable[str], zero: bool) -> tuple[float, float]:
+def _limits(points: pd.DataFrame, compared: Collection[float], zero: bool) -> tuple[float, float]:
     """All drawn points, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
-    points = [*(point for method in looks for point in panel.lines.get(method, ())), *panel.baseline]
-    values = [point.y for point in points] + ([0.0] if zero else [])
+    values = [*points["y"], *compared, *([0.0] if zero else [])]
     low, high = min(values, default=0.0), max(values, default=1.0)
     margin = (high - low) or abs(high) or 1.0
-    lowest = min((point.low for point in points if point.low is not None), default=low)
-    highest = max((point.high for point in points if point.high is not None), default=high)
+    lowest, highest = min(points["low"].dropna(), default=low), max(points["high"].dropna(), default=high)
     bottom, top = max(lowest, low - 0.6 * margin), min(highest, high + 0.6 * margin)
     return min(low, bottom) - 0.06 * margin, max(high, top) + 0.06 * margin
 
@@ -176,20 +156,20 @@ def runs(name: str, title: str, shown: Mapping[str, Sequence[Runs]], *, x: str, 
     top = min(float(values.max()), 1.5 * float(np.quantile(values, 0.98)) + 1e-9) if y == "loss" else values.max()
     bottom = min(0.0, float(values.min())) if y == "loss" else values.min()
     margin = 0.05 * float(top - bottom) or 1.0
-    with style(name):
-        sheet = Sheet(len(shown), width=2.15, height=1.25, left=0.55, gap=0.45, row_gap=0.55, bottom=0.45)
-        for axis, (panel, own) in zip(sheet.axes, shown.items()):
-            axis.set_title(panel, loc="left", fontsize=8.5)
-            axis.grid(axis="y")
-            axis.locator_params(nbins=4)
-            if shared:
-                axis.set_ylim(bottom - (0 if y == "loss" else margin), top + margin)
-            for one in own:
-                _with_mean(axis, one)
-            if len(own) > 1:
-                axis.legend(frameon=False, fontsize=7, labelcolor=INK)
-        sheet.label(x, y)
-        return sheet.svg(name, title)
+
+    def draw(axis: Any, own: Sequence[Runs]) -> None:
+        axis.locator_params(nbins=4)
+        if shared:
+            axis.set_ylim(bottom - (0 if y == "loss" else margin), top + margin)
+        for one in own:
+            _with_mean(axis, one)
+        if len(own) > 1:
+            axis.legend(frameon=False, fontsize=7, labelcolor=INK)
+
+    return panels(
+        name, title, shown, draw, width=2.15, height=1.25, x=x, y=y, grid="y", left=0.55, gap=0.45, row_gap=0.55,
+        bottom=0.45, fontsize=8.5,
+    )  # fmt: skip
 
 
 def _with_mean(axis: Any, one: Runs) -> None:

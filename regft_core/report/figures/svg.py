@@ -10,14 +10,14 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+T = TypeVar("T")
 #: Placeholder -> CSS variable. Meaning is never in the colour alone: markers differ as well.
 INK, MUTED, GRID, ACCENT, BETTER, WORSE, PAPER = (f"#0{i}0{i}0{i}" for i in range(1, 8))
 VARIABLES = {
@@ -63,13 +63,6 @@ SETTINGS: Any = {
 }
 
 
-@contextmanager
-def style(name: str) -> Iterator[None]:
-    """Draw inside with the report's settings; ``name`` makes the identifiers of this figure its own."""
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
-        yield
-
-
 def text_width(texts: Sequence[str], size: float = 9.0) -> float:
     """Inches that the longest text needs, on the safe side for any sans-serif font."""
     return max(map(len, texts), default=0) * size * 0.62 / 72
@@ -84,49 +77,64 @@ def columns_of(panels: int) -> int:
     return min(panels, COLUMNS)
 
 
-class Sheet:
-    """Panels of ``width`` by ``height`` inches, row by row, with fixed margins; made and drawn within ``style``.
+def panels(
+    name: str, title: str, shown: Mapping[str, T], draw: Callable[[Any, T], None], *, width: float, height: float,
+    x: str = "", y: str = "", grid: str = "both", labels: Sequence[str] = (), one_scale: bool = False,
+    legend: tuple[Sequence[Any], Sequence[str]] | None = None, left: float, right: float = 0.15, gap: float = 0.25,
+    row_gap: float = 0.75, top: float = 0.35, bottom: float = 0.5, **heading: Any,
+) -> str:  # fmt: skip
+    """Return a panel for each title of ``shown`` as one ``<svg>``; nothing without any.
 
     Args:
+        name: prefix of the figure's identifiers; ``title`` is read aloud.
+        draw: fills the axes of a panel with its content.
+        width, height: of a panel, in inches, as are the margins; panels stand row by row.
+        x, y: named below the lowest panels, and beside the first of each row.
+        labels: of the rows of every panel, from the top.
+        one_scale: all panels share the axis of ``y``.
         legend: handles and labels, in the margin of ``right`` inches.
     """
-
-    def __init__(
-        self, panels: int, *, width: float, height: float, left: float, right: float = 0.15, gap: float = 0.25,
-        row_gap: float = 0.75, top: float = 0.35, bottom: float = 0.5,
-        legend: tuple[Sequence[Any], Sequence[str]] | None = None,
-    ) -> None:  # fmt: skip
-        self.columns = columns_of(panels)
-        rows = math.ceil(panels / self.columns)
-        total_width = left + self.columns * width + (self.columns - 1) * gap + right
-        total_height = top + rows * height + (rows - 1) * row_gap + bottom
-        self.figure = Figure(figsize=(total_width, total_height))
-        self.axes: list[Any] = []
-        for place in range(panels):
-            row, column = divmod(place, self.columns)
-            x, y = left + column * (width + gap), total_height - top - (row + 1) * height - row * row_gap
-            place_of_axis = (x / total_width, y / total_height, width / total_width, height / total_height)
-            self.axes.append(self.figure.add_axes(place_of_axis))
-            self.axes[-1].tick_params(length=0)
+    if not shown:
+        return ""
+    columns = columns_of(len(shown))
+    rows = math.ceil(len(shown) / columns)
+    total_width = left + columns * width + (columns - 1) * gap + right
+    total_height = top + rows * height + (rows - 1) * row_gap + bottom
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        figure = Figure(figsize=(total_width, total_height))
+        axes: list[Any] = []
+        for place, (text, content) in enumerate(shown.items()):
+            row, column = divmod(place, columns)
+            at_x, at_y = left + column * (width + gap), total_height - top - (row + 1) * height - row * row_gap
+            size = (at_x / total_width, at_y / total_height, width / total_width, height / total_height)
+            axis: Any = figure.add_axes(size)
+            axes.append(axis)
+            axis.tick_params(length=0)
+            axis.set_title(text, loc="left", **heading)
+            axis.grid(axis=grid)
+            if labels:
+                axis.set_ylim(len(labels) - 0.5, -0.5)
+                axis.set_yticks(range(len(labels)), labels if column == 0 else [""] * len(labels))
+                axis.locator_params(axis="x", nbins=6)
+                axis.spines["left"].set_visible(False)
+            draw(axis, content)
+            if x:
+                axis.set_ylabel(y if column == 0 else "")
+                axis.set_xlabel(x if place >= len(shown) - columns else "")
+        if one_scale:
+            limits = [axis.get_ylim() for axis in axes]
+            for axis in axes:
+                axis.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
         if legend is not None:
-            place_of_legend = (1 - (right - 0.1) / total_width, 1 - 0.25 / total_height)
-            self.figure.legend(
-                *legend, loc="upper left", bbox_to_anchor=place_of_legend, frameon=False, fontsize=8, borderaxespad=0,
-                borderpad=0, handlelength=2.2,
+            figure.legend(
+                *legend, loc="upper left", bbox_to_anchor=(1 - (right - 0.1) / total_width, 1 - 0.25 / total_height),
+                frameon=False, fontsize=8, borderaxespad=0, borderpad=0, handlelength=2.2,
             )  # fmt: skip
-
-    def label(self, x: str, y: str = "") -> None:
-        """Name ``x`` below the lowest panels and ``y`` beside the first of each row."""
-        for i, axis in enumerate(self.axes):
-            axis.set_ylabel(y if i % self.columns == 0 else "")
-            axis.set_xlabel(x if i >= len(self.axes) - self.columns else "")
-
-    def svg(self, name: str, label: str) -> str:
-        """Return the ``<svg>`` element alone, its identifiers prefixed with ``name``; ``label`` is read aloud."""
-        return _element(self.figure, name, label)
+        return _element(figure, name, title)
 
 
 def _element(figure: Figure, name: str, label: str) -> str:
+    """The ``<svg>`` element alone, its identifiers prefixed with ``name``."""
     stream = io.StringIO()
     figure.set_canvas(FigureCanvasSVG(figure))
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -152,7 +160,7 @@ def _element(figure: Figure, name: str, label: str) -> str:
 
 
 def standalone(svg: str) -> str:
-    """A figure of ``to_svg`` as a file that any viewer opens: light colours on white, its size in pixels."""
+    """A figure as a file that any viewer opens: light colours on white, its size in pixels."""
     for name, colour in LIGHT.items():
         svg = svg.replace(f"var(--{name})", colour)
     svg = re.sub(r'class="figure" (.*?)style="width:(\d+)px"', r'\1width="\2"', svg, count=1)

@@ -14,15 +14,16 @@ from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.report import facts, formatting, sentences
 from regft_core.report.averages import more_rows_sentence
+from regft_core.report.contents import Report
 from regft_core.report.costs import overrides
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.panels import named
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
-from regft_core.report.model import Block, Comparison, Report, Row, by_size
+from regft_core.report.model import Block, Comparison, Row, by_size
 from regft_core.report.published import words
-from regft_core.report.read_grid import BlockData, Inputs
+from regft_core.report.read_grid import Inputs
 from regft_core.settings.method_sources import settings
 from regft_core.statistics import verdict
 
@@ -66,20 +67,21 @@ def _environment() -> Environment:
     return environment
 
 
-def render(report: Report, data: Sequence[BlockData], inputs: Inputs, curves: Mapping[str, str]) -> str:
+def render(report: Report, inputs: Inputs, curves: Mapping[str, str]) -> str:
     """Return the page. All text from files is escaped; only the figures are markup.
 
     ``curves``: block -> its learning curves, which are files, too.
     """
-    cells = [cell for block in data for cell in block.cells.values()]
+    cells = [cell for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
     present = list(dict.fromkeys(row.method for _, row in rows))
-    shared = inputs.shared or next((cell.finetune.training for cell in cells if cell.method == report.reference), {})
-    on_tasks = {task: overrides(own, inputs.shared) for task, own in inputs.on_tasks.items()}
+    protocol = inputs.protocol()
+    shared = protocol or next((cell.finetune.training for cell in cells if cell.method == report.reference), {})
+    on_tasks = {task: overrides(inputs.protocol(task) or {}, protocol) for task in inputs.task_training}
     findings = {(finding.method, finding.block): finding for finding in report.findings}
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(report, block, own, curves[block.name]) for block, own in zip(report.blocks, data, strict=True)],
+        blocks=[_block(report, block, curves[block.name]) for block in report.blocks],
         scale={
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
             for block in report.blocks
@@ -90,7 +92,7 @@ def render(report: Report, data: Sequence[BlockData], inputs: Inputs, curves: Ma
             for method in dict.fromkeys(method for method, _ in findings)
         ],
         evaluation_figures=_evaluation_figures(report),
-        size_figures=_size_figures(report, data),
+        size_figures=_size_figures(report),
         methods={name: methods[name] for name in present},
         uses={name: _uses([row for _, row in rows if row.method == name]) for name in present},
         sources=[
@@ -99,27 +101,27 @@ def render(report: Report, data: Sequence[BlockData], inputs: Inputs, curves: Ma
             for source in settings(methods[name], discover())
             if source.given or source.value is not None
         ],
-        diagnostics=[entry for block in data for entry in facts.diagnostics(block)],
-        data_facts=facts.data_facts(data),
-        models=[model.plain() for model in facts.distinct(cells, "model")],
-        versions=facts.distinct(cells, "versions"),
+        diagnostics=[entry for block in report.blocks for entry in facts.diagnostics(block)],
+        data_facts=facts.data_facts(report.blocks),
+        models=[model.plain() for model in facts.distinct(cell.finetune.model for cell in cells)],
+        versions=facts.distinct(cell.finetune.versions for cell in cells),
         training=shared,
         on_tasks={task: changed for task, changed in on_tasks.items() if changed},
-        failed=[(block, row, seed, text) for block, row in rows for seed, text in row.failed],
-        collapsed=[(block, row, seed, how) for block, row in rows for seed, how in row.collapsed],
-        runs=[(block, cell, run) for block in data for cell in block.cells.values() for run in cell.runs],
+        failed=[(block, row, *failure) for block, row in rows for failure in row.failed.items()],
+        collapsed=[(block, row, *collapse) for block, row in rows for collapse in row.collapsed.items()],
+        runs=[(block, cell, run) for block in report.blocks for cell in block.cells.values() for run in cell.runs],
     )  # fmt: skip
 
 
-def _block(report: Report, block: Block, data: BlockData, curves: str) -> dict[str, Any]:
+def _block(report: Report, block: Block, curves: str) -> dict[str, Any]:
     rows, large = block.rows, len(block.rows) > FOLDED_ABOVE
     drawn = {
         "scores": figures.scores(block),
         "differences": figures.differences(block),
         "curves": curves,
         "cost": figures.cost_and_score(block),
-        "search": figures.search_curves(block, data),
-        "epochs": figures.epoch_curves(block, data),
+        "search": figures.search_curves(block),
+        "epochs": figures.epoch_curves(block),
     }
     return {
         "block": block,
@@ -129,17 +131,16 @@ def _block(report: Report, block: Block, data: BlockData, curves: str) -> dict[s
         "large": large,
         "sets": [name for name in block.sets if any(name in row.scores for row in rows)],
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
-        "listed": [metric for metric in block.metrics if metric != block.primary or not large],
+        "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
         "pairs": [pair for row in rows for pair in _pairs(block, row)],
-        "without_curve": [name for name, cell in data.cells.items() if not cell.curves],
+        "without_curve": [name for name, cell in block.cells.items() if not cell.curves],
         "figures": {name: Markup(svg) for name, svg in drawn.items()},
     }
 
 
 def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
     """Rows of the table of differences: a method's controls first, then the reference and the best frozen encoder."""
-    others = block.opponents.comparisons if block.opponents is not None else ()
-    opposed = [c for c in others if c.method == row.method and c.role == "opponent"]
+    opposed = [c for c in block.opposed() if c.method == row.method]
     groups: dict[tuple[str, str], dict[str, Comparison]] = {}
     for c in sorted([*row.comparisons, *opposed], key=lambda c: c.role != "control"):
         groups.setdefault((c.role, c.other), {})[c.set] = c
@@ -169,16 +170,15 @@ def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Marku
     return found
 
 
-def _size_figures(report: Report, data: Sequence[BlockData]) -> dict[str, dict[str, Any]]:
+def _size_figures(report: Report) -> dict[str, dict[str, Any]]:
     """``scores``: task -> figure; ``numbers``: evaluation -> figures. Both empty for a grid with one size per task."""
-    rows = {block.name: float(block.subsample.n) for block in data}
-    several = {task: own for task, own in by_size(report.blocks, rows).items() if len(own) > 1}
-    scores = {task: scores_over_sizes(task, own, rows, report.reference) for task, own in several.items()}
+    several = {task: blocks for task, blocks in by_size(report.blocks).items() if len(blocks) > 1}
+    scores = {task: scores_over_sizes(task, blocks, report.reference) for task, blocks in several.items()}
     numbers = {
         section.name: [
             Markup(svg)
-            for task, own in several.items()
-            for svg in numbers_over_sizes(section, task, own, rows, report.reference)
+            for task, blocks in several.items()
+            for svg in numbers_over_sizes(section, task, blocks, report.reference)
         ]
         for section in report.evaluations
     }
@@ -186,10 +186,9 @@ def _size_figures(report: Report, data: Sequence[BlockData]) -> dict[str, dict[s
 
 
 def _uses(rows: Sequence[Row]) -> dict[str, Any]:
-    """Variants, degradations, changed settings and devices of one method's runs, over all blocks."""
+    """Variants, degradations and changed settings of one method's runs, over all blocks."""
     return {
         "variants": list(dict.fromkeys(variant for row in rows for variant in row.variants)),
         "degraded": list(dict.fromkeys(text for row in rows for text in row.degraded)),
         "overrides": {key: values for row in rows for key, values in row.overrides.items()},
-        "devices": list(dict.fromkeys(device for row in rows for device in row.cost.devices)),
     }

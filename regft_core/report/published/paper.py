@@ -1,4 +1,4 @@
-"""A table of a paper beside what ran here: both are asked by arm, encoder, size and column."""
+"""A table of a paper with ours in its cells, and its claims with their verdicts; where ours are, and our gains."""
 
 from __future__ import annotations
 
@@ -16,15 +16,116 @@ from regft_core.names import plural
 from regft_core.report import scores
 from regft_core.report.averages import replicates_of
 from regft_core.report.model import Block
-from regft_core.report.published.model import Mean, Tested
-from regft_core.report.read_grid import BlockData
 from regft_core.schema.report import ReportConfig, split_part, weights_of
 from regft_core.settings.papers.encoders import Encoder, between_phases, in_directory, named
-from regft_core.settings.papers.published import PublishedConfig, PublishedRow
+from regft_core.settings.papers.published import Claim, PublishedConfig, PublishedRow
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate, percentiles
 from regft_core.statistics.power import detectable_gain
-from regft_core.statistics.reproduction import Bounds
+from regft_core.statistics.reproduction import Bounds, Outcome
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds, in points or the column's unit; None where nobody says."""
+
+    value: float
+    deviation: float | None = None
+    seeds: int | None = None
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """A number that the paper prints for one column, and ours."""
+
+    key: str
+    #: None where the paper prints no mean here.
+    published: Mean | None
+    #: None when it was not run here; ``why`` says the reason.
+    ours: Mean | None = None
+    #: Ours minus published, with its interval (NaN where nothing is known of the spread); None in another experiment.
+    difference: Bounds | None = None
+    #: Whether the paper prints a gain in the cell; gains over its row or over the reference, within each source.
+    gain_printed: bool = False
+    published_gain: float | None = None
+    our_gain: float | None = None
+    #: What makes ours another experiment than the paper's.
+    otherwise: tuple[str, ...] = ()
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def printed(self) -> bool:
+        """Whether the paper prints anything in the cell."""
+        return self.published is not None or self.gain_printed
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of the paper's file with its cells; ``model``: hub id of its encoder."""
+
+    row: PublishedRow
+    model: str
+    cells: tuple[PrintedCell, ...]
+
+    @property
+    def ran(self) -> bool:
+        """Whether any of it was run here."""
+        return any(cell.ours is not None for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One column of a claim against one opponent."""
+
+    over: str
+    key: str
+    word: Outcome
+    #: Gains in the claim's direction: points, or natural logarithms of ratios of deviations.
+    printed: Bounds | None
+    ours: Bounds | None = None
+    seeds: int = 0
+    #: Smallest true gain that this run finds 80% of the time.
+    detectable: float = math.nan
+    #: Why it was not tested.
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """The verdict on one claim with one encoder at one training size."""
+
+    claim: Claim
+    encoder: str
+    size: str
+    word: Outcome
+    #: Of the intervals that gave the verdict.
+    confidence: float
+    tested: tuple[Tested, ...]
+    #: Encoders and sizes of the claim that did not run here.
+    elsewhere: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of a paper, with ours beside it."""
+
+    name: str
+    where: str
+    what: str
+    statistic: str
+    #: Whether the paper prints the columns as rows.
+    transposed: bool
+    #: (name, its metric, ``mean`` or its unit)
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[PrintedRow, ...]
+    claims: tuple[ClaimVerdict, ...]
+    #: Why nothing can be compared; empty when something is.
+    nothing: str
+    #: Why ours is another experiment than the paper's.
+    otherwise: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,11 +147,11 @@ class Paper:
     """A table of a paper (``config``) with the blocks that ran here."""
 
     def __init__(
-        self, config: PublishedConfig, data: Sequence[BlockData], blocks: Sequence[Block], report: ReportConfig,
+        self, config: PublishedConfig, blocks: Sequence[Block], report: ReportConfig,
         seeds: Sequence[int],
     ) -> None:  # fmt: skip
         self.config, self.report = config, report
-        self._data, self._blocks, self._seeds = data, blocks, seeds
+        self._blocks, self._seeds = blocks, seeds
         self.sizes = list(dict.fromkeys(str(row.size) for row in config.rows))
         self._starts = [self._start(name, key) for name in config.encoders for key in [*config.metrics, ""]]
         self._pair = lru_cache(maxsize=None)(self._resampled)
@@ -114,7 +215,7 @@ class Paper:
             otherwise.append(f"trained on {_rows(shown)} here, on {_rows(size)} in the paper")
             size = shown
         index = here[size]
-        if arm not in self._data[index].cells:
+        if arm not in self._blocks[index].cells:
             return f"{arm} was not run here"
         arm = self._started_from(encoder, index, arm)
         mine = self._encoder(index, arm)
@@ -133,17 +234,17 @@ class Paper:
         return Place(index, arm, name, metric, tuple(otherwise))
 
     def _encoder(self, block: int, arm: str) -> Encoder | None:
-        manifest = self._data[block].cells[arm].finetune
+        manifest = self._blocks[block].cells[arm].finetune
         model = manifest.model
         if model is None:
             return None
         local = model.revision is None and model.name not in ALIASES and bool(model.config)
         start = in_directory(model.name, model.config) if local else named(model.name)
-        return start.after(*between_phases(manifest.method, self._data[block].task))
+        return start.after(*between_phases(manifest.method, self._blocks[block].task))
 
     def _started_from(self, encoder: Encoder, block: int, arm: str) -> str:
         """``arm``, or the method that is the same after a phase on the tasks that ``encoder`` was trained on."""
-        cells = self._data[block].cells
+        cells = self._blocks[block].cells
 
         def fits(name: str) -> bool:
             mine, last = self._encoder(block, name), [cells[method].finetune for method in (name, arm)]
@@ -168,8 +269,8 @@ class Paper:
         return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
     def _resampled(self, place: Place, other: str) -> Arms:
-        data = self._data[place.block]
-        return scores.arms_of(data, place.set, place.metric, self.report, self._seeds, (place.arm, other))
+        block = self._blocks[place.block]
+        return scores.arms_of(block, place.set, place.metric, self.report, self._seeds, (place.arm, other))
 
     def gain(self, arm: Places, over: Places, confidence: float) -> Tested:
         """``arm`` minus ``over`` on the same columns, paired by seed, in points, as gains count: positive is better.

@@ -18,9 +18,16 @@ from dataclasses import replace
 
 from regft_core.report.formatting import listed
 from regft_core.report.model import Block
-from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
-from regft_core.report.published.paper import Paper, Places
-from regft_core.report.read_grid import BlockData
+from regft_core.report.published.paper import (
+    ClaimVerdict,
+    Mean,
+    Paper,
+    Places,
+    PrintedCell,
+    PrintedRow,
+    PublishedTable,
+    Tested,
+)
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.papers.published import ALL, Claim, Published, PublishedRow, row_of
 from regft_core.statistics.reproduction import (
@@ -39,11 +46,11 @@ Setting = tuple[int, str, str]
 
 
 def published_tables(
-    published: Sequence[Published], data: Sequence[BlockData], blocks: Sequence[Block], report: ReportConfig,
+    published: Sequence[Published], blocks: Sequence[Block], report: ReportConfig,
     seeds: Sequence[int],
 ) -> tuple[PublishedTable, ...]:  # fmt: skip
     """Put what ran here into the tables, and judge their claims."""
-    return tuple(_table(table.name, Paper(table.config, data, blocks, report, seeds)) for table in published)
+    return tuple(_table(table.name, Paper(table.config, blocks, report, seeds)) for table in published)
 
 
 def _table(name: str, paper: Paper) -> PublishedTable:

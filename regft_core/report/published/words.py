@@ -9,7 +9,7 @@ from rich.text import Text
 
 from regft_core.names import plural
 from regft_core.report.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, some
-from regft_core.report.published.model import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
+from regft_core.report.published.paper import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
 from regft_core.statistics.reproduction import Bounds
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.

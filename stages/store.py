@@ -33,7 +33,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
-    wrong = [f"{damage.path}: {damage.problem}" for damage in damaged]
+    wrong = [f"{path}: {problem}" for path, problem in damaged]
     if wrong:
         what_next = "-> delete the folders that are named and run `dvc repro`: what they held is computed again"
         raise StoreError(

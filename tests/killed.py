@@ -8,19 +8,19 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from regft_core.runs import pruning, store, training_run, working_run
+from regft_core.disk import files, tensors
+from regft_core.runs import pruning, run_folder, store, training_run
 
 #: Forked children share the imported torch: starting Python anew for each kill would take minutes.
 FORK = multiprocessing.get_context("fork")
 #: Place -> owner and name of a function, and whether the kill comes before or after its call.
 PLACES: dict[str, tuple[Any, str, str]] = {
-    "checkpoint.tensors": (working_run, "write_tensors", "after"),
-    "checkpoint.manifest": (working_run.WorkingRun, "_publish_checkpoint", "before"),
-    "checkpoint.renamed": (working_run.WorkingRun, "_publish_checkpoint", "after"),
-    "commit.tensors": (working_run.WorkingRun, "_write_contents", "after"),
-    "commit.manifest": (working_run.WorkingRun, "_publish", "before"),
-    "commit.renamed": (working_run.WorkingRun, "_publish", "after"),
-    "aside.renamed": (store, "_set_aside", "after"),
+    "checkpoint.written": (tensors, "_save", "after"),
+    "checkpoint.renamed": (run_folder, "write_checked", "after"),
+    "commit.tensors": (run_folder, "manifest_entries", "before"),
+    "commit.manifest": (files, "replace_directory", "before"),
+    "commit.renamed": (files, "replace_directory", "after"),
+    "aside.renamed": (store, "fsync", "after"),
     "prune.marked": (pruning, "_delete_tensors", "before"),
 }
 
@@ -30,9 +30,10 @@ def kill_at(place: str) -> None:
     name, _, count = place.partition(":")
     left = int(count or 1)
 
-    def passed(*_: Any) -> None:
+    def passed(*arguments: Any) -> None:
         nonlocal left
-        left -= 1
+        # Tensors of a checkpoint have metadata, those of a commit have none.
+        left -= name != "checkpoint.written" or arguments[-1] is not None
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -45,10 +46,10 @@ def kill_at(place: str) -> None:
 
     def wrapped(*given: Any, **options: Any) -> Any:
         if when == "before":
-            passed()
+            passed(*given)
         found = original(*given, **options)
         if when == "after":
-            passed()
+            passed(*given)
         return found
 
     setattr(owner, attribute, wrapped)

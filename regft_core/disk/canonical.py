@@ -37,6 +37,11 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
+def sha256_json(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON of ``value``, the key of what it determines: equal values share it."""
+    return sha256_text(canonical_json(value))
+
+
 def sha256_file(path: Path | str) -> str:
     """Return the SHA-256 of a file's content; raises ``OSError`` when it cannot be read."""
     with open(path, "rb") as file:

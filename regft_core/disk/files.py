@@ -173,31 +173,19 @@ def replace_directory(temporary: Path, target: Path) -> None:
         remove(old)
 
 
-def claim_directory(temporary: Path, target: Path) -> bool:
-    """Put ``temporary`` at ``target`` if nothing is there; return whether it did. Of several, one succeeds."""
-    with explained(target):
-        try:
-            os.rename(temporary, target)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise
-        fsync(target.parent)
-    return True
-
-
 @contextmanager
-def atomic_directory(target: Path | str) -> Iterator[Path]:
-    """Yield an empty directory that becomes ``target`` when the block ends without an error.
+def atomic_directory(target: Path | str, temporary: Path | None = None) -> Iterator[Path]:
+    """Yield an empty directory (at ``temporary``) that becomes ``target`` when the block ends without an error.
 
     On an error nothing of it stays and the old ``target`` is untouched. Raises ``StoreError``.
     """
     target = Path(target)
-    temporary = temporary_name(target)
+    temporary = temporary_name(target) if temporary is None else temporary
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_stale(target.parent)
-        temporary.mkdir()
+        remove(temporary)
+        temporary.mkdir(parents=True)
     try:
         try:
             yield temporary

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regft_core.disk.files import explained, fsync
+from regft_core.disk.canonical import canonical_json
+from regft_core.disk.files import explained, fsync, temporary_name
 from regft_core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -21,27 +25,46 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     give the same bytes. Raises ``TypeError`` for what is not a dense tensor, ``StoreError``
     when the file cannot be written.
     """
-    import torch
-    from safetensors.torch import save_file
-
-    seen: set[int] = set()
-    plain: dict[str, Tensor] = {}
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-            raise TypeError(f"{path.name}: {name!r} is not a dense tensor; numbers and texts belong in the JSON part")
-        tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != tensor.numel() * tensor.element_size():
-            tensor = tensor.clone(memory_format=torch.contiguous_format)
-        seen.add(tensor.untyped_storage().data_ptr())
-        plain[name] = tensor
+    plain = _plain(tensors)
     with explained(path):
-        path.touch()
-        mode = path.stat().st_mode  # of the umask: safetensors renames a temporary file, which only its owner may read
-        save_file(plain, str(path), metadata=metadata)
-        path.chmod(mode)
-        fsync(path)
+        _save(path, plain, metadata)
+
+
+def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and texts atomically, with a hash of all of them, for ``read_checked``; raises alike."""
+    plain = _plain(tensors)
+    temporary = temporary_name(path)
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _save(temporary, plain, {**metadata, "sha256": _digest(plain, metadata)})
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        fsync(path.parent)
+
+
+def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors, on the CPU, and the texts of a file of ``write_checked``.
+
+    Raises ``FileNotFoundError``, another ``OSError`` when it cannot be read, ``ValueError`` when it is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            # Memory of their own, aligned as computed tensors are: kernels may add up otherwise elsewhere.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    if metadata.pop("sha256", "") != _digest(tensors, metadata):
+        raise ValueError("its checksum does not match")
+    return tensors, metadata
 
 
 def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
@@ -60,3 +83,42 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
             f"{path}: cannot be read as safetensors: {error}\n"
             "    -> delete the run and repeat the stage: it is trained again",
         ) from error
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous tensors on the CPU, none of which shares memory with another."""
+    import torch
+
+    seen: set[int] = set()
+    plain: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise TypeError(f"{name!r} is not a dense tensor; numbers and texts belong in the JSON part")
+        tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.numel() * tensor.element_size():
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+        seen.add(tensor.untyped_storage().data_ptr())
+        plain[name] = tensor
+    return plain
+
+
+def _save(path: Path, plain: dict[str, Tensor], metadata: dict[str, str] | None) -> None:
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode  # of the umask: safetensors renames a temporary file, which only its owner may read
+    save_file(plain, str(path), metadata=metadata)
+    path.chmod(mode)
+    fsync(path)
+
+
+def _digest(plain: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    import torch
+
+    digest = hashlib.sha256(canonical_json(metadata).encode())
+    for name in sorted(plain):
+        digest.update(f"{name} {plain[name].dtype} {tuple(plain[name].shape)};".encode())
+        digest.update(plain[name].flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -17,6 +17,7 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.data.prompts import wrong_words
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
+from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
@@ -36,7 +37,6 @@ from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.prepared_rows import (
     RowsInMaking,
     dataset_folder,
-    rows_key,
     rows_of_each_set,
     rows_scope,
     source_files,
@@ -95,7 +95,7 @@ def _check_words(project: Project) -> None:
 
 def _dataset(project: Project, task: str) -> None:
     inputs, folder = partial(task_inputs, project, task), dataset_folder(project, task)
-    if is_current(folder, rows_key(inputs())):
+    if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
     making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
@@ -119,7 +119,7 @@ def _dataset(project: Project, task: str) -> None:
 
 def _subsamples(project: Project, task: str) -> None:
     inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
-    if is_current(folder, rows_key(inputs())):
+    if is_current(folder, sha256_json(inputs())):
         return
     making = RowsInMaking(task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
     write_subsamples(

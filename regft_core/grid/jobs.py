@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.runs.context import Context
@@ -118,7 +119,7 @@ class Planner:
         context = Context(trial, project=self.project)
         keys = [context.keys.of(phase.name) for phase in context.method.phases]
         scored = score_identity(context, context.keys.of(FINETUNE), judging_rows(context))
-        return [*keys, context.store.run_key(scored)]
+        return [*keys, sha256_json(scored)]
 
     def _add_phases(self, context: Context) -> dict[str, int]:
         """Add the phases before fine-tuning; returns the index of each by its name."""
@@ -143,7 +144,7 @@ class Planner:
         context = Context(job, project=self.project)
         indices, finetuned = self._add_phases(context), context.keys.of(FINETUNE)
         if job.trial is not None:
-            judged, shares = context.store.run_key(score_identity(context, finetuned, judging_rows(context))), {}
+            judged, shares = sha256_json(score_identity(context, finetuned, judging_rows(context))), {}
         else:
             judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
         if judged in known:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
@@ -134,7 +134,7 @@ def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, lis
 
 
 def _hash(value: Any) -> str:
-    return sha256_text(canonical_json(value))
+    return sha256_json(value)
 
 
 def _described(context: Context) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _tuned_search(context: Context) -> str:
     for job in trials_that_choose(project, context.job):
         trial = Context(job, project=project)
         identity = score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial))
-        trials.append([job.values, trial.store.run_key(identity)])
+        trials.append([job.values, sha256_json(identity)])
     choices = [_search(Context(context.job.with_values(values), project=project)) for values in _values(context)]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return _hash({"trials": trials, "rule": rule, "choices": choices})

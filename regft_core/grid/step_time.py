@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import RunFailed, StoreError
@@ -97,7 +97,7 @@ def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig,
     }
     machine = [platform.node(), cores(), execution.device, execution.threads]
     content = resolve_model(encoder, project.root).content_sha256
-    key = sha256_text(canonical_json([request, content, machine, [field.name for field in fields(StepTime)]]))[:16]
+    key = sha256_json([request, content, machine, [field.name for field in fields(StepTime)]])[:16]
     times: dict[str, Any] = {}
     with suppress(StoreError):  # nothing was measured so far
         times = read_json(file, dict)

@@ -37,9 +37,8 @@ from regft_core.runs.made_once import made_once
 from regft_core.runs.phase import produce
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
-from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.trials import beside
-from regft_core.runs.working_run import WorkingRun
 from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.project import Project
@@ -147,7 +146,7 @@ class _Judged:
         context = self.context
         identity = self.identity(evaluation, options)
 
-        def make(working: WorkingRun, here: Mapping[str, Any]) -> StoredRun:
+        def make(working: OpenRun, here: Mapping[str, Any]) -> StoredRun:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),

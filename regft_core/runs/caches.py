@@ -8,7 +8,6 @@ them exceed ``LIMIT_BYTES``, and with the weights of runs when the store exceeds
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regft_core.disk.files import write_bytes
+from regft_core.disk.tensors import read_checked, write_checked
 from regft_core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -74,7 +73,9 @@ class FeatureFiles:
             return self._waiting[key]
         path = self._path(key)
         try:
-            vectors = _read(path, key)
+            tensors, texts = read_checked(path)
+            if texts["key"] != key:
+                raise ValueError("it has the vectors of another key")
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -82,7 +83,7 @@ class FeatureFiles:
             return None
         with suppress(OSError):  # a hint for pruning
             os.utime(path)
-        return vectors
+        return tensors["vectors"]
 
     def put(self, key: str, vectors: Tensor) -> None:
         """Keep vectors ``[B, H]`` until they are written."""
@@ -90,13 +91,10 @@ class FeatureFiles:
 
     def write(self) -> None:
         """Write what was put; what the disk refuses is said, and not kept."""
-        from safetensors.torch import save
-
         waiting, self._waiting = self._waiting, {}
         try:
             for key, vectors in waiting.items():
-                metadata = {"key": key, "sha256": _checksum(vectors)}
-                write_bytes(self._path(key), save({"vectors": vectors}, metadata))
+                write_checked(self._path(key), {"vectors": vectors}, {"key": key})
         except StoreError as error:
             log.warning("vectors of a frozen encoder are not kept: %s", error)
         if waiting:
@@ -117,12 +115,19 @@ def feature_files(store: Path) -> Iterator[tuple[float, int, Path]]:
 def damaged_features(store: Path) -> Iterator[tuple[Path, str]]:
     """Yield path and problem of every file of vectors that is not what was written."""
     for _, _, path in sorted(feature_files(store)):
-        try:
-            _read(path, path.stem)
-        except FileNotFoundError:  # pruned meanwhile
-            continue
-        except (OSError, ValueError) as error:
-            yield path, str(error)
+        if problem := damage_of(path, path.stem):
+            yield path, problem
+
+
+def damage_of(path: Path, key: str | None = None) -> str:
+    """Return what is wrong with a file of checked tensors (and of this key), in words; empty where it is gone."""
+    try:
+        texts = read_checked(path)[1]
+        return "" if key in (None, texts.get("key")) else "it has the vectors of another key"
+    except FileNotFoundError:  # pruned meanwhile
+        return ""
+    except (OSError, ValueError) as error:
+        return str(error)
 
 
 def _trim(store: Path, limit: int) -> None:
@@ -134,29 +139,3 @@ def _trim(store: Path, limit: int) -> None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
             total -= size
-
-
-def _read(path: Path, key: str) -> Tensor:
-    """Return the vectors of a file; raises ValueError for what was not written under this key."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise FileNotFoundError(path)
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata, vectors = file.metadata() or {}, file.get_tensor("vectors")
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
-    if metadata.get("key") != key or metadata.get("sha256") != _checksum(vectors):
-        raise ValueError("its checksum does not match")
-    # Memory of its own, aligned as the encoder's output is: kernels may add up otherwise elsewhere.
-    aligned: Tensor = vectors.clone()
-    return aligned
-
-
-def _checksum(vectors: Tensor) -> str:
-    import torch
-
-    digest = hashlib.sha256(f"{vectors.dtype} {tuple(vectors.shape)};".encode())
-    digest.update(vectors.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import regft_core
-from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
 from regft_core.disk.file_states import FileState, content_sha256, file_state, folder_state, settled
 from regft_core.disk.files import write_json
 from regft_core.disk.paths import cache_folder
@@ -309,7 +309,7 @@ def code_of(scope: Scope) -> Code:
             states[named], hashes[named] = state, content_sha256(path)
             content.append([name, hashes[named]])
     versions = installed(sorted(packages))
-    sha256 = sha256_text(canonical_json({"code": sorted(content), "packages": versions}))
+    sha256 = sha256_json({"code": sorted(content), "packages": versions})
     code, folders = Code(sha256, dict(sorted(hashes.items())), versions, states), list(map(folder_state, looked))
     if all(map(settled, [*states.values(), *folders])):
         _codes[scope] = code, folders

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.runs.context import Context
-    from regft_core.runs.stored_run import StoredRun
+    from regft_core.runs.run_folder import StoredRun
     from regft_core.schema.method import Phase
 
     Tensors = Mapping[str, Mapping[str, Tensor]]

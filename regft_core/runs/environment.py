@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.models.products import fast_products
-from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.execution import ExecutionConfig
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regft_core.data.splits import set_files
+from regft_core.disk.canonical import sha256_json
 from regft_core.disk.file_states import content_sha256
 from regft_core.errors import RunFailed
 from regft_core.progress import ProgressWriter
@@ -19,8 +20,7 @@ from regft_core.runs.made_once import made_once
 from regft_core.runs.outputs import reads_text
 from regft_core.runs.phase_record import known_keys
 from regft_core.runs.rows import rows_of
-from regft_core.runs.stored_run import StoredRun
-from regft_core.runs.working_run import WorkingRun
+from regft_core.runs.run_folder import OpenRun, StoredRun
 
 
 def _scope(context: Context) -> Scope:
@@ -53,7 +53,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
 
 def evaluation_key(context: Context, finetuned: str) -> str:
     """Key of the evaluation of a run."""
-    return context.store.run_key(evaluation_identity(context, finetuned))
+    return sha256_json(evaluation_identity(context, finetuned))
 
 
 #: One row of predictions as a line; ``json.dumps`` makes an encoder for every call.
@@ -101,7 +101,7 @@ def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun
     """
     identity = evaluation_identity(context, finetuned)
 
-    def make(working: WorkingRun, _: Mapping[str, Any]) -> StoredRun:
+    def make(working: OpenRun, _: Mapping[str, Any]) -> StoredRun:
         try:
             result, files = _evaluate(context, model, identity["sets"])
         except RunFailed as error:

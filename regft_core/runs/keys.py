@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import to_jsonl
-from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.canonical import sha256_json, sha256_text
 from regft_core.errors import PlanOutdated
 from regft_core.hooks import phase_entries
 from regft_core.hooks.phase_entries import answers_without_encoder
@@ -101,9 +101,9 @@ class Keys:
             "seed": self._context.seed(phase),
             "rows": data.sha256,
             "rows_per_example": self._context.encoder.rows_per_example(data.summary.pairs),
-            "split": sha256_text(canonical_json([rows, held_out])) if held_out else None,
+            "split": sha256_json([rows, held_out]) if held_out else None,
             # Folds of a solved head keep groups together.
-            **({} if data.groups is None else {"groups": sha256_text(canonical_json(data.groups))}),
+            **({} if data.groups is None else {"groups": sha256_json(data.groups)}),
             "task": {
                 "kind": data.kind,
                 "labels": data.labels,
@@ -141,12 +141,12 @@ class Keys:
             "format": RUN_FORMAT,
             "phase": phase.name,
             "finished": {cls.name: options.model_dump(mode="json") for cls, options in acting},
-            "trained": self._context.store.run_key(self.identity_of(training)),
+            "trained": sha256_json(self.identity_of(training)),
             "code": code_of(self.training_scope(phase)).sha256,
         }
 
     def _merged_identity(self, phase: Phase, repeat: RepeatConfig) -> dict[str, Any]:
-        members = [self._context.store.run_key(self.identity_of(phase, index)) for index in range(repeat.times)]
+        members = [sha256_json(self.identity_of(phase, index)) for index in range(repeat.times)]
         identity = {
             "format": RUN_FORMAT,
             "phase": phase.name,
@@ -191,25 +191,25 @@ class Keys:
             return self._context.job.keys[name]
         asked = name, tuple(sorted(self._context.job.keys.items()))
         if asked not in self._known:
-            self._known[asked] = self._context.store.run_key(self.identity(name))
+            self._known[asked] = sha256_json(self.identity(name))
         return self._known[asked]
 
     def training_keys(self, name: str) -> list[str]:
         """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
         training = self.training_of(self._context.phase(name))
-        return [] if training is None else [self._context.store.run_key(self.identity_of(training))]
+        return [] if training is None else [sha256_json(self.identity_of(training))]
 
     def member_keys(self, name: str) -> list[str]:
         """The keys of all that a phase trains: of its training, or of each of its members."""
         phase = self._context.phase(name)
         if phase.repeat is None:
             return self.training_keys(name) or [self.of(name)]
-        return [self._context.store.run_key(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
+        return [sha256_json(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
 
     def require_current(self, name: str) -> None:
         """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
         written_down = self._context.job.keys.get(name)
-        if written_down is not None and written_down != self._context.store.run_key(self.identity(name)):
+        if written_down is not None and written_down != sha256_json(self.identity(name)):
             raise PlanOutdated(
                 "out-of-date",
                 f"the encoder, configuration, code, data or packages of phase '{name}' of {self._context.job.name} "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import CodeChanged
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
 from regft_core.runs.loaded import LoadedCode
-from regft_core.runs.stored_run import StoredRun
-from regft_core.runs.working_run import WorkingRun
+from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.schema.method import FINETUNE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def made_once(
     identity: Mapping[str, Any],
     scope: Scope,
     what: str,
-    make: Callable[[WorkingRun, dict[str, Any]], StoredRun],
+    make: Callable[[OpenRun, dict[str, Any]], StoredRun],
     *,
     current: str | None = FINETUNE,
     serves: Callable[[StoredRun], bool] = lambda _: True,
@@ -39,7 +39,7 @@ def made_once(
         CodeChanged, InputChanged: code or encoder are edited meanwhile.
         PlanOutdated: an earlier stage has produced ``current`` from something else than what is here.
     """
-    key = context.store.run_key(identity)
+    key = sha256_json(identity)
     stored = context.store.get(key)
     if stored is not None and serves(stored):
         return stored

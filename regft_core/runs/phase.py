@@ -18,7 +18,7 @@ from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import merged_record, phase_record
 from regft_core.runs.row_splits import member_label, member_streams, run_rows
-from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regft_core.data.examples import Example
+    from regft_core.runs.run_folder import OpenRun
     from regft_core.runs.training_run import PhaseInputs
-    from regft_core.runs.working_run import WorkingRun
     from regft_core.training.best import Judge
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
     Tensors = Mapping[str, Mapping[str, Tensor]]
-    _Make = Callable[[Context, Phase, int | None, WorkingRun, dict[str, Any], bool], tuple[dict[str, Any], Tensors]]
+    _Make = Callable[[Context, Phase, int | None, OpenRun, dict[str, Any], bool], tuple[dict[str, Any], Tensors]]
 
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
@@ -81,7 +81,7 @@ def _made(context: Context, phase: Phase, member: int | None, need: Need, key: s
         scope = context.keys.training_scope(phase)
         make = _trained if training is None else partial(_finished, training=training)
 
-    def commit(working: WorkingRun, here: dict[str, Any]) -> StoredRun:
+    def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
         # Weights are stored where somebody wants them, or the run had them before it was pruned.
         before = working.finished is not None and "weights" in working.finished.tensor_names
         weights = need == "weights" or context.keys.weights_wanted(phase) or before
@@ -109,7 +109,7 @@ def _made(context: Context, phase: Phase, member: int | None, need: Need, key: s
 
 
 def _trained(
-    context: Context, phase: Phase, member: int | None, working: WorkingRun, here: dict[str, Any], weights: bool
+    context: Context, phase: Phase, member: int | None, working: OpenRun, here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
     """Train a phase (one member of it); returns the record, and what is stored with it.
 
@@ -145,7 +145,7 @@ def _finished(
     context: Context,
     phase: Phase,
     member: int | None,
-    working: WorkingRun,
+    working: OpenRun,
     here: dict[str, Any],
     weights: bool,
     *,
@@ -165,7 +165,7 @@ def _finished(
 
 
 def _merged(
-    context: Context, phase: Phase, member: int | None, working: WorkingRun, here: dict[str, Any], weights: bool
+    context: Context, phase: Phase, member: int | None, working: OpenRun, here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
     from regft_core.runs.merge import merge_greedily, merge_mean

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regft_core.runs.epoch_scores import merged_epoch_scores
-from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase, Registry
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import epoch_steps

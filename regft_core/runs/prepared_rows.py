@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
+from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.file_states import file_state
 from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, PlanOutdated, StoreError
@@ -120,11 +120,6 @@ def content_of(project: Project, task: str) -> dict[str, str]:
 Inputs = Callable[[], Mapping[str, Any]]
 
 
-def rows_key(inputs: Mapping[str, Any]) -> str:
-    """The key of rows that are made from ``inputs``."""
-    return sha256_text(canonical_json(inputs))
-
-
 class RowsInMaking:
     """Rows that are about to be made.
 
@@ -152,14 +147,14 @@ class RowsInMaking:
                 f"the code that makes the rows of task '{task}' was edited a moment ago; nothing was written"
                 "\n    -> run `dvc repro` again",
             )
-        self.key = rows_key(made_from)
+        self.key = sha256_json(made_from)
 
     def check(self) -> None:
         """Raise CodeChanged or PlanOutdated if they would now be made otherwise; call it before they are written."""
         self._code.check()
         # Put back as it was, a file may have been read in between.
         written = [path for path, state in self._files.items() if file_state(path) != state]
-        if written or rows_key(self._inputs()) != self.key:
+        if written or sha256_json(self._inputs()) != self.key:
             what = ", ".join(written) or "its files or code"
             raise PlanOutdated(
                 "rows-edited",
@@ -180,7 +175,7 @@ def training_rows(project: Project, task: str, store: Path) -> Path:
     from regft_core.data.prepare import prepare_dataset
 
     inputs = partial(training_set_inputs, project, task)
-    folder = store / "datasets" / f"{task}-{rows_key(inputs())[:32]}"
+    folder = store / "datasets" / f"{task}-{sha256_json(inputs())[:32]}"
     if not _intact(folder):
         making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
         folder = folder.with_name(f"{task}-{making.key[:32]}")

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 from filelock import Timeout
 
 from regft_core.disk.files import explained, remove, write_json
-from regft_core.errors import StoreError
 from regft_core.runs.caches import feature_files
-from regft_core.runs.stored_run import MANIFEST, PRUNED, TENSORS_SUFFIX, USED
+from regft_core.runs.run_folder import DAMAGED, PARTIAL, PRUNED, TENSORS_SUFFIX, USED
 
 if TYPE_CHECKING:
     from regft_core.runs.store import RunStore
 
 log = logging.getLogger(__name__)
-
-#: Endings of what lies beside the complete run of a key.
-PARTIAL, DAMAGED = ".partial", ".damaged"
 
 
 @dataclass(frozen=True)
@@ -67,51 +63,39 @@ def prune(store: RunStore, budget: int, keep: Collection[str]) -> Pruned:
 
 def _items(store: RunStore) -> Iterator[_Item]:
     """Yield all that has tensors; opens no file."""
-    for suffix in (DAMAGED, PARTIAL):
+    for suffix in (DAMAGED, PARTIAL, ""):
         for key, path in store.directories(suffix):
-            statuses = [status for name in (path, *path.rglob("*")) if (status := _status(name)) is not None]
-            size = sum(status.st_size for status in statuses[1:])
-            yield _Item(suffix != DAMAGED, max((s.st_mtime for s in statuses), default=0.0), key, path, size)
-    for key, path in store.directories():
-        times, size = dict[str, float](), 0
-        with suppress(OSError):  # set aside or replaced meanwhile
-            for entry in os.scandir(path):
-                times[entry.name] = entry.stat().st_mtime
-                size += entry.stat().st_size if entry.name.endswith(TENSORS_SUFFIX) else 0
-        item = _Item(True, times.get(USED, times.get(MANIFEST, 0.0)), key, path, size)
-        if size and PRUNED in times:
-            _prune_one(store, item)  # a pruning that was killed after its mark
-        elif size:
-            yield item
+            files = dict[str, os.stat_result]()
+            with suppress(OSError):  # set aside, replaced or removed meanwhile
+                files = {file.name: file.stat() for file in path.rglob("*") if file.is_file()}
+            # Of a complete run only tensors can go; those that a killed pruning has left go first.
+            sizes = [status.st_size for name, status in files.items() if suffix or name.endswith(TENSORS_SUFFIX)]
+            times = [status.st_mtime for name, status in files.items() if suffix or name == USED]
+            used = 0.0 if PRUNED in files else max(times, default=0.0)
+            if sizes:
+                yield _Item(suffix != DAMAGED, used, key, path, sum(sizes))
     for used, size, path in feature_files(store.path):
         yield _Item(True, used, path.stem, path, size)
 
 
-def _status(path: Path) -> os.stat_result | None:
-    with suppress(OSError):  # removed by its owner meanwhile
-        return path.stat()
-    return None
-
-
 def _prune_one(store: RunStore, item: _Item) -> bool:
     """Delete the tensors of one item; False where it is in use."""
-    try:
-        with explained(item.path):
-            if item.path.suffix == TENSORS_SUFFIX:
-                remove(item.path)
-                return True
-            with store.lock(item.key).acquire(timeout=0):
-                if item.path.name != item.key:
-                    remove(item.path)  # damaged, or checkpoints
-                elif item.path.is_dir():
-                    # The mark first: weights that vanish without it would look like damage.
-                    write_json(item.path / PRUNED, {"reason": "budget"})
-                    _delete_tensors(item.path)
-        return True
-    except StoreError as error:
-        if isinstance(error.__cause__, Timeout):
+    with explained(item.path):
+        if item.path.suffix == TENSORS_SUFFIX:
+            remove(item.path)
+            return True
+        try:
+            lock = store.lock(item.key).acquire(timeout=0)
+        except Timeout:
             return False
-        raise
+        with lock:
+            if item.path.name != item.key:
+                remove(item.path)  # damaged, or a checkpoint
+            elif item.path.is_dir():
+                # The mark first: weights that vanish without it would look like damage.
+                write_json(item.path / PRUNED, {"reason": "budget"})
+                _delete_tensors(item.path)
+    return True
 
 
 def _delete_tensors(run: Path) -> None:

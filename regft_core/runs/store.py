@@ -2,7 +2,7 @@
 
 Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity.json``, ``result.json``,
 ``<name>.safetensors``, other files, ``manifest.json`` with their hashes). Beside it, ``<key>.partial/`` is one that is
-being trained (checkpoints), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
+being trained (its checkpoint), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
 that was found damaged. The key is the hash of everything that determines the run, so projects and machines may share
 a store. ``features/`` beside ``runs/`` has vectors of frozen encoders. Nothing here imports torch before tensors are
 read or written.
@@ -12,35 +12,19 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from regft_core.disk.files import (
-    claim_directory,
-    explained,
-    fill_in,
-    fsync,
-    fsync_tree,
-    remove,
-    sweep_stale,
-    temporary_name,
-)
+from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, sweep_stale
+from regft_core.disk.reading import Unreadable
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.runs.caches import damaged_features
-from regft_core.runs.pruning import DAMAGED, PARTIAL, Pruned, prune
-from regft_core.runs.stored_run import (
-    MANIFEST,
-    StoredRun,
-    problems,
-    read_manifest,
-    run_key,
-)
-from regft_core.runs.working_run import WorkingRun
+from regft_core.runs.caches import damage_of, damaged_features
+from regft_core.runs.pruning import Pruned, prune
+from regft_core.runs.run_folder import CHECKPOINT, DAMAGED, MANIFEST, PARTIAL, PRUNED, OpenRun, StoredRun
 
 log = logging.getLogger(__name__)
 
@@ -55,15 +39,6 @@ class NotStored(Exception):
     """A run was asked for that is not in the store; a caller that only looks it up computes it elsewhere."""
 
 
-@dataclass(frozen=True)
-class Damage:
-    """Something in the store that is not what was written; ``path`` is what to delete."""
-
-    key: str
-    path: Path
-    problem: str
-
-
 class RunStore:
     """Finished and unfinished runs under ``path``; cheap to make, safe to use from many processes.
 
@@ -74,11 +49,6 @@ class RunStore:
         self.path = Path(path)
         self.budget_bytes = budget_bytes
         self.stored_only = stored_only
-
-    @staticmethod
-    def run_key(identity: Mapping[str, Any]) -> str:
-        """Return the key of an identity: SHA-256 of its canonical JSON, 64 hexadecimal digits."""
-        return run_key(identity)
 
     def directory(self, key: str) -> Path:
         """Return where the complete run of ``key`` is, or would be; raises ``ValueError`` for no key."""
@@ -94,8 +64,7 @@ class RunStore:
 
         Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
         """
-        path = self.directory(key)
-        damage: DamagedRun | None = None
+        path, damage = self.directory(key), None
         # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
         for _ in range(2):
             if not path.is_dir():
@@ -117,6 +86,7 @@ class RunStore:
 
     # ------------------------------------------------------------------------- one process per run
 
+    @contextmanager
     def open(
         self,
         key: str,
@@ -124,11 +94,10 @@ class RunStore:
         *,
         guard: Callable[[], None] | None = None,
         environment: Mapping[str, Any] | None = None,
-    ) -> WorkingRun:
-        """Take the exclusive right to produce ``key``; waits while another process has it.
+    ) -> Iterator[OpenRun]:
+        """Have the exclusive right to produce ``key`` within the block; waits while another process has it.
 
-        If the run is complete by then, ``.finished`` of the returned run has it; a damaged one is
-        set aside first, with a warning, and ``.finished`` is None.
+        If the run is complete by then, ``.finished`` has it; a damaged one is set aside first, with a warning.
 
         Args:
             guard: called right before the run becomes complete; if it raises, nothing is stored.
@@ -139,21 +108,19 @@ class RunStore:
         """
         if self.stored_only:
             raise NotStored(key)
-        target, lock = self.directory(key), self._locked(key)
-        try:
+        target = self.directory(key)
+        with self._locked(key):
             sweep_stale(target.parent)
-            return WorkingRun(key, identity, target, lock, self._finished(key), guard=guard, environment=environment)
-        except BaseException:
-            lock.release()
-            raise
+            yield OpenRun(key, identity, target, self._intact(key), guard=guard, environment=environment)
 
     def lock(self, key: str) -> BaseFileLock:
         """Return the lock of ``key``, not acquired. The system releases it when its holder dies."""
         # No fallback to a file that merely exists: it would outlive its process.
         return FileLock(self.directory(key).with_name(f"{key}.lock"), fallback_to_soft=False)
 
-    def _locked(self, key: str) -> BaseFileLock:
-        """Return the acquired lock of ``key``; raises ``StoreError``."""
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        """Hold the lock of ``key`` within the block; raises ``StoreError``."""
         lock = self.lock(key)
         with explained(lock.lock_file):
             Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
@@ -162,40 +129,49 @@ class RunStore:
             except Timeout:
                 log.warning("waiting for run %s, which another process has open", key)
                 lock.acquire()
-        return lock
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def _finished(self, key: str) -> StoredRun | None:
-        """Return the complete run, its lock being held; a damaged one is set aside."""
+    def _intact(self, key: str, *, hashed: bool = False) -> StoredRun | None:
+        """Return the complete run, whose lock is held; a damaged one is renamed to ``<key>.damaged``, with a warning.
+
+        An earlier one of that name goes. ``hashed``: with a look at every file.
+        """
         path = self.directory(key)
         if not path.is_dir():
             return None
         try:
-            return StoredRun(key, path)
+            run = StoredRun(key, path)
+            if hashed:
+                run.check()
+            return run
         except DamagedRun as damage:
-            _set_aside(path, damage.reason)
+            aside = path.with_name(path.name + DAMAGED)
+            with explained(path):
+                remove(aside)
+                path.rename(aside)
+                fsync(path.parent)
+            log.warning(
+                "run %s is damaged: %s. It is now %s, and is trained again when needed", key, damage.reason, aside
+            )
             return None
 
     def read_intact(self, ensure: Callable[[], StoredRun], read: Callable[[StoredRun], T]) -> T:
         """Return ``read(ensure())``; a run found damaged in it is set aside and ensured once more.
 
         So is one that another process prunes between the two.
-        ``ensure`` finds or trains the run and must have closed it; ``read`` loads from it, for
-        instance ``StoredRun.load_tensors``. Raises what they raise.
+        ``ensure`` finds or trains the run and has closed it; ``read`` loads from it. Raises what they raise.
         """
         try:
             return read(ensure())
         except DamagedRun as damage:
-            self._set_aside_if_damaged(damage)
+            with self._locked(damage.key):  # another process may have trained it again meanwhile
+                self._intact(damage.key, hashed=True)
         except PrunedRun as gone:
             log.info("%s: once more", gone)
         return read(ensure())
-
-    def _set_aside_if_damaged(self, damage: DamagedRun) -> None:
-        """Set a run aside under its lock, unless it is intact: another process may have trained it again meanwhile."""
-        path = self.directory(damage.key)
-        with self._locked(damage.key):
-            if path.is_dir() and _run_problems(damage.key, path):
-                _set_aside(path, damage.reason)
 
     # ------------------------------------------------------------------------- between machines
 
@@ -204,7 +180,7 @@ class RunStore:
         stored = self.get(key)
         if stored is None:
             return None
-        names = [MANIFEST, *stored.manifest["files"]]
+        names = [MANIFEST, PRUNED, *stored.entries]
         return {name: (stored.path / name).read_bytes() for name in names if (stored.path / name).is_file()}
 
     def add(self, key: str, packed: Mapping[str, bytes]) -> None:
@@ -212,24 +188,15 @@ class RunStore:
 
         Raises StoreError: the bytes are not those of a complete run of this key, or the disk refuses.
         """
-        target = self.directory(key)
-        if self.holds(key):
-            return
-        temporary = temporary_name(target)
-        try:
-            with explained(target):
-                temporary.mkdir(parents=True)
-            for name, content in packed.items():
-                if ".." in Path(name).parts:
-                    raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
-                fill_in(temporary / name, content)
-            if wrong := _run_problems(key, temporary):
-                raise StoreError("damaged-run", f"run {key} arrived damaged: {'; '.join(wrong)}\n    -> run it again")
-            with explained(target):
-                fsync_tree(temporary)
-            claim_directory(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with self._locked(key):
+            if self.holds(key):
+                return
+            with atomic_directory(self.directory(key)) as folder:
+                for name, content in packed.items():
+                    if ".." in Path(name).parts:
+                        raise StoreError("damaged-run", f"run {key} arrived with a file outside of its folder: {name}")
+                    fill_in(folder / name, content)
+                StoredRun(key, folder).check()
 
     # ------------------------------------------------------------------------- the whole store
 
@@ -244,14 +211,19 @@ class RunStore:
             if _KEY.fullmatch(key) and path.is_dir():
                 yield key, path
 
-    def verify(self) -> list[Damage]:
-        """Hash every file of every complete run, checkpoint and kept vector again; return what is damaged."""
-        damaged = [Damage(key, path, problem) for key, path in self.directories() for problem in _problems(key, path)]
-        for key, partial in self.directories(PARTIAL):
-            for path in sorted(partial.glob("checkpoint-*")):
-                if path.suffix != ".unfinished":
-                    damaged += [Damage(key, path, problem) for problem in _problems(None, path)]
-        return damaged + [Damage(path.stem, path, problem) for path, problem in damaged_features(self.path)]
+    def verify(self) -> list[tuple[Path, str]]:
+        """Hash every file of every complete run, checkpoint and kept vector again; return what is damaged, and how."""
+        damaged = []
+        for key, path in self.directories():
+            try:
+                StoredRun(key, path).check()
+            except DamagedRun as damage:
+                damaged.append((path, damage.reason))
+            except Unreadable as error:
+                damaged.append((path, str(error)))
+        checkpoints = (path / CHECKPOINT for _, path in self.directories(PARTIAL))
+        damaged += [(path, problem) for path in checkpoints if (problem := damage_of(path))]
+        return damaged + list(damaged_features(self.path))
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
@@ -263,29 +235,3 @@ class RunStore:
         """
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         return Pruned(0, 0, ()) if budget is None else prune(self, budget, keep)
-
-
-def _run_problems(key: str, path: Path) -> list[str]:
-    """Hash every file of a complete run that should be there; return what is wrong. Raises ``Unreadable``."""
-    try:
-        return StoredRun(key, path).problems()
-    except DamagedRun as damage:
-        return [str(damage)]
-
-
-def _problems(key: str | None, path: Path) -> list[str]:
-    """Return what is wrong with a complete run, or without a ``key`` with a checkpoint."""
-    try:
-        return problems(path, read_manifest(path)["files"]) if key is None else _run_problems(key, path)
-    except (StoreError, ValueError) as error:
-        return [str(error)]
-
-
-def _set_aside(target: Path, reason: str) -> None:
-    """Rename a damaged run, whose lock is held, to ``<key>.damaged`` with a warning; an earlier one goes."""
-    aside = target.with_name(target.name + DAMAGED)
-    with explained(target):
-        remove(aside)
-        target.rename(aside)
-        fsync(target.parent)
-    log.warning("run %s is damaged: %s. It is now %s, and is trained again when needed", target.name, reason, aside)

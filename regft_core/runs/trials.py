@@ -23,10 +23,9 @@ from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import known_keys
+from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.store import NotStored
-from regft_core.runs.stored_run import StoredRun
 from regft_core.runs.train import finetune, search
-from regft_core.runs.working_run import WorkingRun
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project
 
@@ -158,7 +157,7 @@ def _judge(context: Context, key: str) -> Record:
     examples = judging_rows(context)
     identity = score_identity(context, key, examples)
 
-    def make(working: WorkingRun, _: Record) -> StoredRun:
+    def make(working: OpenRun, _: Record) -> StoredRun:
         try:
             score: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
         except RunFailed as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from regft_core import __version__
 from regft_core.data.file_format import Row, Table
 from regft_core.data.table import open_table
-from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import DataError
 from regft_core.names import plural
 from regft_core.output import drawing
@@ -128,7 +128,7 @@ def _key(
     files = [data, *(path for path in sorted(model.directory.rglob("*")) if path.is_file())]
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
-    return sha256_text(canonical_json([states, machine, asdict(how), asdict(columns), list(keep), list(names)]))
+    return sha256_json([states, machine, asdict(how), asdict(columns), list(keep), list(names)])
 
 
 class Progress:

@@ -35,7 +35,7 @@ from regft_core.training.trainee import Trainee
 
 
 class Checkpointer(Protocol):
-    """Where the loop keeps its resume state (see ``store.run_store.WorkingRun``)."""
+    """Where the loop keeps its resume state (see ``runs.run_folder.OpenRun``)."""
 
     def save_checkpoint(self, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
         """Write tensors and JSON values at once; an older checkpoint is replaced."""

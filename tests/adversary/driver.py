@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import sha256_json
+
 HOME = Path.cwd()
 METHODS = ("single", "two_phases", "soup", "tuned")
 TASK, SIZE = "cue_sentence", "16"
@@ -163,7 +165,7 @@ def at(moment: str, given: Input) -> Iterator[None]:
 
     from regft_core.evaluate import predict
     from regft_core.grid import data
-    from regft_core.runs.working_run import WorkingRun
+    from regft_core.runs.run_folder import OpenRun
 
     if moment in ("before planning", "before the start"):
         yield
@@ -171,11 +173,11 @@ def at(moment: str, given: Input) -> Iterator[None]:
     owner, name, before, after = {
         "while rows are made": (data, "write_subsamples", given.change, nothing),
         "while the encoder loads": (PreTrainedModel, "from_pretrained", given.change, given.put_back),
-        "in training": (WorkingRun, "save_checkpoint", nothing, given.change),
-        "between phases": (WorkingRun, "commit", nothing, given.change),
-        "during one phase only": (WorkingRun, "commit", given.put_back, given.change),
+        "in training": (OpenRun, "save_checkpoint", nothing, given.change),
+        "between phases": (OpenRun, "commit", nothing, given.change),
+        "during one phase only": (OpenRun, "commit", given.put_back, given.change),
         "in evaluation": (predict, "predict", given.change, nothing),
-        "before the commit": (WorkingRun, "commit", given.change, nothing),
+        "before the commit": (OpenRun, "commit", given.change, nothing),
     }[moment]
     with wrapped(owner, name, before, after):
         yield
@@ -194,11 +196,11 @@ def planned(root: Path, method: str) -> list[str]:
     """The keys of everything that a job asks for, rows among them, as planning knows them: no torch."""
     from regft_core.runs.context import Context
     from regft_core.runs.evaluate import evaluation_key
-    from regft_core.runs.prepared_rows import rows_key, subsample_inputs
+    from regft_core.runs.prepared_rows import subsample_inputs
     from regft_core.runs.project import open_project
 
     project = open_project(root)
-    found = {rows_key(subsample_inputs(project, TASK))}
+    found = {sha256_json(subsample_inputs(project, TASK))}
     for asked in jobs(project, root, method):
         context = Context(asked, project=project)
         keys = {phase.name: context.keys.of(phase.name) for phase in context.method.phases}

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import RunFailed, StoreError
 from regft_core.runs.store import RunStore
-from regft_core.runs.stored_run import run_key
 
 
 def square(job: int, device: str) -> tuple[int, str]:
@@ -47,7 +47,7 @@ def commit(job: tuple[str, int, float], device: str) -> str:
     """Train for a while, as a run does: (store, number, seconds); notes every training beside the store."""
     path, number, seconds = job
     identity: dict[str, Any] = {"number": number}
-    key = run_key(identity)
+    key = sha256_json(identity)
     store = RunStore(path)
     with store.open(key, identity) as run:
         if run.finished is None:

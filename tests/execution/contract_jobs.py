@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import DataError
 from regft_core.grid.executors import JobsFailed, run_all
 from regft_core.runs.store import RunStore
-from regft_core.runs.stored_run import run_key
 
 STEPS = 10
 
@@ -62,7 +62,7 @@ def run(job: Job, *, device: str) -> Trained:
     from tests.methods.chain import phase, runner
 
     identity: dict[str, Any] = {"seed": job.seed}
-    with RunStore(job.store).open(run_key(identity), identity) as working:
+    with RunStore(job.store).open(sha256_json(identity), identity) as working:
         stored = working.finished
         if stored is None:
             inputs = runner(seed=job.seed).inputs(phase(max_steps=STEPS), {})

@@ -21,7 +21,7 @@ from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.stored_run import StoredRun
+from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
 from regft_core.settings.files import METHODS, ships
 from tests.tiny import tiny_model_dir

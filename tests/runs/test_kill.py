@@ -27,8 +27,8 @@ SOUP = {
 BEST = {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}
 #: All epochs are scored, and none is chosen.
 WATCHED = {"epochs": 3, "epoch_scores": True}
-#: During a checkpoint write, before the manifest, after the rename, in the middle of an epoch; at the end.
-ONCE = ["checkpoint.tensors:2", "checkpoint.manifest:2", "checkpoint.renamed:2", "step:2"]
+#: Before and after a checkpoint is in its place, in the middle of an epoch; at the end.
+ONCE = ["checkpoint.written:2", "checkpoint.renamed:2", "step:2"]
 #: The passings of a commit: of each member, of their merge, of fine-tuning, of the evaluation.
 ENDS = ["commit.tensors", "commit.manifest", "commit.renamed"]
 PLACES = [

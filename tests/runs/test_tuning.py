@@ -12,6 +12,7 @@ import torch
 
 from regft_core.api import load
 from regft_core.data.examples import read_jsonl, write_jsonl
+from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.cached import cached_seeds
 from regft_core.runs.context import Context
@@ -163,7 +164,7 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     context = Context(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
     rows = judging_rows(context)
     flipped = [replace(rows[0], label=1 - rows[0].label), *rows[1:]]
-    found = [context.store.run_key(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
+    found = [sha256_json(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
     assert len(set(found)) == 3
     assert found[0] == found[3]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from regft_core.disk.canonical import sha256_json
 from regft_core.errors import StoreError
 from regft_core.runs.context import project_store
 from regft_core.runs.project import open_project
 from regft_core.runs.store import RunStore
-from regft_core.runs.stored_run import run_key
 from stages.store import _prune
 from tests.errors import raises_code
 from tests.small_project import stage
@@ -42,7 +42,7 @@ def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.
     with raises_code(StoreError, "no-budget"):
         _prune(RunStore(tmp_path))
     identity = {"seed": 0}
-    with RunStore(tmp_path).open(run_key(identity), identity) as run:
+    with RunStore(tmp_path).open(sha256_json(identity), identity) as run:
         run.commit({}, {"weights": {"w": torch.ones(100)}})
     _prune(RunStore(tmp_path, 10))
     assert "0.0 GB remain of 1 MB allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out

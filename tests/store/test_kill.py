@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.runs.store import RunStore, run_key
+from regft_core.disk.canonical import sha256_json
+from regft_core.runs.store import RunStore
 from tests.killed import FORK, in_child
 
 IDENTITY: dict[str, Any] = {"kill": "test"}
-KEY = run_key(IDENTITY)
+KEY = sha256_json(IDENTITY)
 STEPS = 6
 
 
@@ -62,7 +63,7 @@ def assert_as_if_uninterrupted(path: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        *(f"checkpoint.{place}:{n}" for place in ("tensors", "manifest", "renamed") for n in (1, 3)),
+        *(f"checkpoint.{place}:{n}" for place in ("written", "renamed") for n in (1, 3)),
         "commit.tensors",
         "commit.manifest",
         "commit.renamed",
@@ -79,7 +80,7 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
         assert run.finished is not None
     assert_as_if_uninterrupted(tmp_path / "store")
     # At most the step whose checkpoint was cut off is repeated.
-    assert len(steps.read_text().split()) - STEPS == (1 if point.startswith(("checkpoint.t", "checkpoint.m")) else 0)
+    assert len(steps.read_text().split()) - STEPS == (1 if point.startswith("checkpoint.w") else 0)
     assert done_before >= 1
 
 
@@ -118,7 +119,7 @@ def test_killed_while_pruning(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_process_goes_to_the_one_that_waits(tmp_path: Path) -> None:
     first = FORK.Process(target=train, args=(tmp_path, 0.2))
     first.start()
-    while not list(tmp_path.rglob("checkpoint-000001")):
+    while not list(tmp_path.rglob("checkpoint.safetensors")):
         time.sleep(0.01)
     second = FORK.Process(target=train, args=(tmp_path,))
     second.start()

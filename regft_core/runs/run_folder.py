@@ -1,0 +1,287 @@
+"""The folder of one run in the store: complete (``StoredRun``), or being produced under its lock (``OpenRun``)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from regft_core.disk.canonical import canonical_json, json_text, sha256_file, sha256_json
+from regft_core.disk.files import atomic_directory, explained, fill_in, remove
+from regft_core.disk.reading import Unreadable, read_json
+from regft_core.disk.tensors import read_checked, read_tensors, write_checked, write_tensors
+from regft_core.errors import DamagedRun, PrunedRun, RegftError, StoreError, text_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+IDENTITY, RESULT, MANIFEST = "identity.json", "result.json", "manifest.json"
+#: Its time is when the run was last used. Not in the manifest: it may change.
+USED = "used"
+#: Present when the weights were deleted to stay within the budget. Not in the manifest either.
+PRUNED = "pruned.json"
+TENSORS_SUFFIX = ".safetensors"
+#: Endings of what lies beside the complete run of a key.
+PARTIAL, DAMAGED = ".partial", ".damaged"
+#: In a partial run: the newest checkpoint.
+CHECKPOINT = f"checkpoint{TENSORS_SUFFIX}"
+
+#: File -> ``bytes``, ``sha256``.
+Entries = Mapping[str, Mapping[str, Any]]
+
+
+class StoredRun:
+    """A complete run: identity, result, files, and its tensors unless they were pruned.
+
+    Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
+    of all files and hashes of the identity and the result are compared with the manifest. Raises
+    another ``StoreError`` when the system refuses to read it.
+    """
+
+    def __init__(self, key: str, path: Path) -> None:
+        self.key = key
+        self.path = path
+        try:
+            self.entries: Entries = read_json(path / MANIFEST, dict)["files"]
+            # The store may be shared: a name must not lead out of the run's own directory.
+            if any(name.startswith("/") or ".." in PurePosixPath(name).parts for name in self.entries):
+                raise ValueError("the manifest names a file that is not inside the run")
+            self._compare(self._expected(), lambda name: name in (IDENTITY, RESULT))
+            self.identity: dict[str, Any] = read_json(path / IDENTITY, dict)
+            self.result: dict[str, Any] = read_json(path / RESULT, dict)
+            if sha256_json(self.identity) != key:
+                raise ValueError("its identity belongs to another key")
+        except (Unreadable, DamagedRun):
+            raise
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedRun(key, path, text_of(error)) from error
+
+    def _expected(self) -> Entries:
+        """Manifest entries of the files that have to be there."""
+        pruned = self.pruned
+        return {name: self.entries[name] for name in self.entries if not (pruned and name.endswith(TENSORS_SUFFIX))}
+
+    def _compare(self, entries: Entries, hashed: Callable[[str], bool] = lambda _: True) -> None:
+        """Compare files with the manifest: sizes always, hashes where ``hashed(name)``; raises ``DamagedRun``.
+
+        Raises ``Unreadable`` when the system refuses to read one, which is no damage.
+        """
+        for name, entry in entries.items():
+            path, problem = self.path / name, ""
+            try:
+                size = os.path.getsize(path)
+                if size != entry["bytes"]:
+                    problem = f"{size} bytes, expected {entry['bytes']}"
+                elif hashed(name) and sha256_file(path) != entry["sha256"]:
+                    problem = "its content has changed since it was written"
+            except FileNotFoundError:
+                problem = "missing"
+            except OSError as error:
+                raise Unreadable(path, error) from error
+            if problem:
+                raise DamagedRun(self.key, self.path, f"{name}: {problem}")
+
+    def check(self) -> None:
+        """Hash every file that has to be there; raises ``DamagedRun``, ``Unreadable``."""
+        self._compare(self._expected())
+
+    @property
+    def pruned(self) -> bool:
+        """Whether its tensors were deleted to stay within the budget."""
+        return (self.path / PRUNED).exists()
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the tensors are (still) there; False after pruning and for runs without tensors."""
+        return bool(self.tensor_names) and not self.pruned
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """Names under which tensors were committed, pruned or not."""
+        return sorted(n.removesuffix(TENSORS_SUFFIX) for n in self.entries if n.endswith(TENSORS_SUFFIX))
+
+    def tensors_sha256(self, name: str = "weights") -> str:
+        """Return the hash of one tensor file, also when it was pruned."""
+        return str(self._entry(name + TENSORS_SUFFIX)["sha256"])
+
+    def _entry(self, name: str) -> Mapping[str, Any]:
+        if name not in self.entries:
+            raise StoreError("not-in-run", f"run {self.key} has no {name}; it has: {', '.join(self.entries)}")
+        return self.entries[name]
+
+    def load_tensors(self, name: str = "weights") -> dict[str, Tensor]:
+        """Return committed tensors, hash-checked, on the CPU.
+
+        Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
+        ``StoreError`` when they cannot be read now.
+        """
+        file = name + TENSORS_SUFFIX
+        entry = self._entry(file)
+        with suppress(OSError):  # a hint for pruning
+            (self.path / USED).touch()
+        try:
+            if not self.pruned:
+                self._compare({file: entry})
+                return read_tensors(self.path / file)
+        except StoreError:
+            if not self.pruned:  # else by another process, a moment ago
+                raise
+        raise PrunedRun(
+            "run-pruned",
+            f"the weights of run {self.key} were deleted to keep the store within its budget "
+            "(store.budget_gb in params.yaml); open the run and train it again, or raise the budget",
+        )
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the files committed beside result and tensors."""
+        return [n for n in self.entries if n not in (IDENTITY, RESULT) and not n.endswith(TENSORS_SUFFIX)]
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
+        self._compare({name: self._entry(name)})
+        return (self.path / name).read_bytes()
+
+
+class OpenRun:
+    """The exclusive right to produce one run, within the block of ``RunStore.open``.
+
+    ``finished`` is the complete run if there is one already: use it (train only if its weights
+    were pruned and are needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next
+    process that opens the key. ``guard`` and ``environment``: see ``RunStore.open``.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        identity: Mapping[str, Any],
+        target: Path,
+        finished: StoredRun | None,
+        *,
+        guard: Callable[[], None] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.key = key
+        self.identity = identity
+        self.path = target.with_name(target.name + PARTIAL)
+        self.finished = finished
+        self._guard = guard
+        self._environment = canonical_json(environment)
+        self._target = target
+        if finished is not None and (finished.has_weights or not finished.tensor_names):
+            with explained(self.path):  # of a process that died right after its commit
+                remove(self.path)
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Store everything needed to continue, and the environment, in place of the checkpoint before.
+
+        Raises ``StoreError`` when the disk refuses (the earlier checkpoint stays), ``TypeError`` or ``ValueError``
+        when ``meta`` is not JSON.
+        """
+        texts = {"meta": canonical_json(meta), "environment": self._environment}
+        write_checked(self.path / CHECKPOINT, tensors, texts)
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return ``(tensors, meta)`` of the checkpoint, or None to start afresh.
+
+        One that is damaged, or was made in another environment (``RunStore.open``), is removed with a warning.
+        """
+        path = self.path / CHECKPOINT
+        try:
+            tensors, texts = read_checked(path)
+            if texts["environment"] == self._environment:
+                return tensors, json.loads(texts["meta"])
+            reason = (
+                "was made in another environment, on which the bits of a result may depend "
+                f"({texts['environment']} then, {self._environment} now)"
+            )
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreadable(path, error) from error
+        except ValueError as error:
+            reason = f"is damaged ({error})"
+        log.warning("run %s: its checkpoint %s: it is deleted and the run starts afresh", self.key[:12], reason)
+        self._discard_checkpoint()
+        return None
+
+    def _discard_checkpoint(self) -> None:
+        with explained(self.path):
+            remove(self.path / CHECKPOINT)
+
+    def commit(
+        self,
+        result: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        require_same_tensors: bool = True,
+    ) -> StoredRun:
+        """Make the run complete in one step and drop its checkpoint.
+
+        ``tensors`` maps a name (``weights``) to named tensors; ``files`` maps relative paths
+        (``curves.csv``, ``predictions/dev.jsonl``) to contents. A run whose training failed is
+        committed too, its ``result`` records that.
+
+        When the key is complete already and only its weights were pruned, the new tensors must
+        hash the same as the old ones: otherwise ``StoreError`` is raised and the earlier result
+        stays, because numbers derived from it would describe another model. With
+        ``require_same_tensors=False`` (devices without deterministic kernels) the new run
+        replaces the old one as a whole.
+
+        The guard, when the run was opened with one, is called last before the run becomes
+        complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
+        a verdict on what this process made, the checkpoint goes too.
+
+        Raises ``StoreError`` when the disk refuses; the checkpoint stays then.
+        """
+        with atomic_directory(self._target, self.path / "commit") as folder:
+            fill_in(folder / IDENTITY, json_text(self.identity).encode())
+            fill_in(folder / RESULT, json_text(result).encode())
+            for name, content in (files or {}).items():
+                fill_in(folder / name, content.encode("utf-8") if isinstance(content, str) else content)
+            for name, named in (tensors or {}).items():
+                write_tensors(folder / (name + TENSORS_SUFFIX), named)
+            entries = manifest_entries(folder)
+            fill_in(folder / MANIFEST, json_text({"files": entries}).encode())
+            fill_in(folder / USED, b"")
+            if require_same_tensors:
+                self._compare_with_pruned(entries)
+            try:
+                if self._guard is not None:
+                    self._guard()
+            except RegftError:
+                self._discard_checkpoint()
+                raise
+        with explained(self.path):
+            remove(self.path)
+        self.finished = StoredRun(self.key, self._target)
+        return self.finished
+
+    def _compare_with_pruned(self, entries: Entries) -> None:
+        before = {} if self.finished is None else self.finished.entries
+        for name in before:
+            new, old = entries.get(name, {}).get("sha256"), before[name]["sha256"]
+            if name.endswith(TENSORS_SUFFIX) and new != old:
+                raise StoreError(
+                    "not-reproducible",
+                    f"run {self.key}: trained again, its {name} differ from those of the stored result "
+                    f"({new} instead of {old}). The training is not reproducible here (GPU without "
+                    "execution.deterministic, other hardware). To accept the new model with a new result, delete "
+                    f"{self._target} and repeat the stages",
+                )
+
+
+def manifest_entries(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and hash of every file in a folder, by name."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in paths
+    }

@@ -14,14 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from regft_core.evaluate.ood import positive_of
-from regft_core.runs.records import (
-    EvaluationRecord,
-    Finding,
-    PreparedTask,
-    SearchManifest,
-    Subsample,
-    TrainingManifest,
-)
+from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, Subsample
 from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import SmallScale
@@ -70,11 +63,11 @@ class CellData:
     """One method on one task at one size; everything is of the grid's seeds."""
 
     method: str
-    runs: tuple[EvaluationRecord, ...]
+    runs: tuple[RunRecord, ...]
     #: seed -> set -> [n] predictions in the set's label space, of the runs that finished
     predictions: Mapping[int, Mapping[str, Array]]
-    finetune: TrainingManifest
-    search: SearchManifest | None
+    finetune: Manifest
+    search: Manifest | None
     #: None when the stage left no file.
     curves: tuple[CurvePoint, ...] | None
     diagnostics: tuple[Logged, ...]

@@ -15,7 +15,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import seal
 from regft_core.runs.project import versions
-from regft_core.runs.records import EvaluationResult, Finding, Record, SearchManifest, TrainingManifest
+from regft_core.runs.records import Evaluation, Finding, Manifest, Record
 from regft_core.runs.work import Work
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
@@ -106,15 +106,14 @@ def write_manifest(target: Path, settings: Plain, records: Sequence[Plain], keys
 
     Args:
         settings: of ``records.Manifest``.
-        records: of ``SearchRecord`` or ``TrainingRecord``, with ``curve`` ([phase, step, epoch, loss, learning rate,
+        records: of ``RunRecord``, with ``curve`` ([phase, step, epoch, loss, learning rate,
             gradient norm]) and ``diagnostics`` ([phase, step, name, value]).
         keys: of the plan, with which the folder is sealed (``keyed``).
     """
-    model = SearchManifest if settings["phase"] == "search" else TrainingManifest
     curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
     logged = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
     with atomic_directory(target) as folder:
-        _fill_in(folder / "manifest.json", model, {**settings, "runs": _slim(records)})
+        _fill_in(folder / "manifest.json", Manifest, {**settings, "runs": _slim(records)})
         fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
         fill_in(folder / "method_metrics.csv", _csv(LOGGED_COLUMNS, logged))
         seal(folder, keys)
@@ -167,13 +166,13 @@ def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: 
     """Write the folder of the stage evaluate, which appears as a whole or not at all.
 
     Args:
-        settings: of ``EvaluationResult``.
-        records: of ``EvaluationRecord``, with ``predictions`` (set -> lines) and ``evaluations`` (name -> what is in
+        settings: of ``Evaluation``.
+        records: of ``RunRecord``, with ``predictions`` (set -> lines) and ``evaluations`` (name -> what is in
             ``FindingRecord`` and ``Finding``).
         keys: of the plan, with which the folder is sealed (``keyed``).
     """
     with atomic_directory(target) as folder:
-        _fill_in(folder / "result.json", EvaluationResult, {**settings, "runs": _slim(records)})
+        _fill_in(folder / "result.json", Evaluation, {**settings, "runs": _slim(records)})
         for name, content in _findings(records).items():
             _fill_in(folder / "evaluations" / f"{name}.json", Finding, {"cell": settings["cell"], **content})
         for record in records:

@@ -102,65 +102,6 @@ class EpochScores(Record):
     scores: list[EpochScore]
 
 
-class RunRecord(Record):
-    """One run of a cell, as any stage writes it."""
-
-    size: str
-    seed: int
-    status: Literal["ok", "failed"]
-    error: str | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether it ran to the end."""
-        return self.status == "ok"
-
-
-class PhasesRecord(RunRecord):
-    """Result of training one phase, or of several merged; fields of finished runs only are None otherwise."""
-
-    #: Keys of the phases before fine-tuning.
-    phases: dict[str, str] = {}
-    tuned: Tuned | None = None
-    #: Where it ran, as ``phases.environment`` describes it.
-    environment: dict[str, Any] | None = None
-    steps: int | None = None
-    seconds: Number | None = None
-    skipped: str | None = None
-    marks: list[str] = []
-    cost: Cost = Cost()
-    final_loss: Number | None = None
-    checkpoint: dict[str, Any] | None = None
-    epoch_scores: EpochScores | None = None
-
-
-class SearchRecord(PhasesRecord):
-    """One run in ``work/search``: the phases before fine-tuning, merged."""
-
-    phase_steps: dict[str, int] = {}
-    soups: dict[str, Any] | None = None
-
-
-class TrainingRecord(PhasesRecord):
-    """One run in ``work/finetune``."""
-
-    key: str
-    search_cost: Cost | None = None
-    variant: str | None = None
-    precision: str | None = None
-    degraded: list[str] = []
-    #: Name of the last phase, and what a greedy soup chose in it.
-    phase: str | None = None
-    #: Attention and type of the parameters of the model that was trained.
-    numerics: dict[str, str] | None = None
-    soup: dict[str, Any] | None = None
-
-    @property
-    def keys(self) -> dict[str, str]:
-        """Phase -> key, of all phases."""
-        return {**self.phases, "finetune": self.key}
-
-
 class SetScores(Record):
     """The scores of one run on one set."""
 
@@ -172,17 +113,53 @@ class SetScores(Record):
     positive_label_index: int | None = None
 
 
-class EvaluationRecord(RunRecord):
-    """One run in ``work/evaluate``; one that failed has no sets."""
+class RunRecord(Record):
+    """One run of a cell, as every stage writes it; a stage leaves out what it does not know."""
 
-    key: str
-    variant: str | None = None
-    degraded: list[str] = []
+    size: str
+    seed: int
+    status: Literal["ok", "failed"]
+    error: str | None
+    #: Of the fine-tuned run; the stage search has none.
+    key: str = ""
+    #: Where it ran, as ``environment.py`` describes it.
     environment: dict[str, Any] | None = None
     cost: Cost = Cost()
-    #: None, "constant" or "majority": on the validation set it did no better than a constant answer.
+    #: Keys of the phases before fine-tuning.
+    phases: dict[str, str] = {}
+    tuned: Tuned | None = None
+    steps: int | None = None
+    seconds: Number | None = None
+    skipped: str | None = None
+    marks: list[str] = []
+    final_loss: Number | None = None
+    checkpoint: dict[str, Any] | None = None
+    epoch_scores: EpochScores | None = None
+    #: Of the stage search, by phase: steps, and what greedy soups chose.
+    phase_steps: dict[str, int] = {}
+    soups: dict[str, Any] | None = None
+    #: Of fine-tuning: its phase, attention and type of the parameters, and what a greedy soup chose.
+    phase: str | None = None
+    numerics: dict[str, str] | None = None
+    soup: dict[str, Any] | None = None
+    search_cost: Cost | None = None
+    precision: str | None = None
+    variant: str | None = None
+    degraded: list[str] = []
+    #: Of the evaluation: "constant" or "majority" where it did no better than that on the validation set.
     collapsed: str | None = None
-    sets: dict[str, SetScores]
+    #: Empty where it failed.
+    sets: dict[str, SetScores] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran to the end."""
+        return self.status == "ok"
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Phase -> key, of all phases."""
+        return {**self.phases, "finetune": self.key}
 
 
 # ----------------------------------------------------------------------------------- files
@@ -232,21 +209,10 @@ class Manifest(Record):
     #: Every setting that acts, by its path.
     settings: dict[str, Any] = {}
     versions: dict[str, str | None]
+    runs: list[RunRecord]
 
 
-class SearchManifest(Manifest):
-    """``work/search/<method>/<task>/<size>/manifest.json``."""
-
-    runs: list[SearchRecord]
-
-
-class TrainingManifest(Manifest):
-    """``work/finetune/<method>/<task>/<size>/manifest.json``."""
-
-    runs: list[TrainingRecord]
-
-
-class EvaluationResult(Record):
+class Evaluation(Record):
     """``work/evaluate/<method>/<task>/<size>/result.json``."""
 
     cell: CellName
@@ -254,7 +220,7 @@ class EvaluationResult(Record):
     metrics: list[str]
     kind: str
     labels: list[str] | None
-    runs: list[EvaluationRecord]
+    runs: list[RunRecord]
 
 
 class FindingRecord(Record):

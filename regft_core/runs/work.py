@@ -16,15 +16,7 @@ from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.lazy import np
-from regft_core.runs.records import (
-    EvaluationResult,
-    Finding,
-    PreparedTask,
-    Record,
-    SearchManifest,
-    Subsample,
-    TrainingManifest,
-)
+from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, Subsample
 from regft_core.settings.grid import Cell
 
 if TYPE_CHECKING:
@@ -70,7 +62,7 @@ class Predictions:
 
 
 class JudgedRows:
-    """Rows that runs were judged on, added run by run.
+    """The rows of one set on which runs were evaluated, added run by run.
 
     Args:
         folded: each seed has rows of its own; else all have the same.
@@ -78,41 +70,37 @@ class JudgedRows:
 
     def __init__(self, folded: bool) -> None:
         self._folded = folded
-        self._ids: dict[str, int] = {}
-        self._gold: list[Any] = []
-        self._places: dict[int, list[int]] = {}
+        self._rows: dict[int, tuple[list[str], Any]] = {}
 
     def fits(self, seed: int, predictions: Predictions) -> bool:
         """Add the rows of a run; False where they, or their labels, contradict those of an earlier one."""
-        if self._folded or not self._ids:
-            for idx, label in zip(predictions.ids, predictions.gold, strict=True):
-                if idx not in self._ids:
-                    self._ids[idx] = len(self._ids)
-                    self._gold.append(label)
-        if any(idx not in self._ids for idx in predictions.ids):
-            return False
-        places = [self._ids[idx] for idx in predictions.ids]
-        before = self._places.setdefault(seed if self._folded else 0, places)
-        return before == places and bool(np.array_equal(np.array(self._gold)[places], predictions.gold))
+        ids, gold = self._rows.setdefault(seed if self._folded else 0, (predictions.ids, np.asarray(predictions.gold)))
+        return ids == predictions.ids and bool(np.array_equal(gold, predictions.gold))
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        """Row -> its label, of all seeds."""
+        return {row: label for ids, gold in self._rows.values() for row, label in zip(ids, gold, strict=True)}
 
     @property
     def gold(self) -> Array:
         """[n] labels."""
-        return np.array(self._gold)
+        return np.array(list(self._labels.values()))
 
     @property
     def judged(self) -> dict[int, npt.NDArray[np.int64]] | None:
-        """Seed -> rows of ``gold``; None where all seeds were judged on all."""
+        """Seed -> rows of ``gold``; None where all seeds were evaluated on all."""
         if not self._folded:
             return None
-        return {seed: np.array(places, dtype=np.int64) for seed, places in self._places.items()}
+        place = {row: number for number, row in enumerate(self._labels)}
+        return {seed: np.array([place[row] for row in ids], dtype=np.int64) for seed, (ids, _) in self._rows.items()}
 
     def groups(self, group_of: Mapping[str, str]) -> npt.NDArray[np.int64] | None:
         """[n] index of each row's group; None without groups."""
         if not group_of:
             return None
-        names = {group: number for number, group in enumerate(dict.fromkeys(group_of[idx] for idx in self._ids))}
-        return np.array([names[group_of[idx]] for idx in self._ids], dtype=np.int64)
+        names = {group: number for number, group in enumerate(dict.fromkeys(group_of[row] for row in self._labels))}
+        return np.array([names[group_of[row]] for row in self._labels], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -137,17 +125,17 @@ class Work:
         """The file of ``evaluation``; it is there when the cell was evaluated."""
         return self.folder("evaluate", cell) / "result.json"
 
-    def search(self, cell: Cell) -> SearchManifest:
+    def search(self, cell: Cell) -> Manifest:
         """Read the results of the phases before fine-tuning."""
-        return read(self.manifest_file("search", cell), SearchManifest, "search")
+        return read(self.manifest_file("search", cell), Manifest, "search")
 
-    def finetune(self, cell: Cell) -> TrainingManifest:
+    def finetune(self, cell: Cell) -> Manifest:
         """Read the results of fine-tuning."""
-        return read(self.manifest_file("finetune", cell), TrainingManifest, "finetune")
+        return read(self.manifest_file("finetune", cell), Manifest, "finetune")
 
-    def evaluation(self, cell: Cell) -> EvaluationResult:
+    def evaluation(self, cell: Cell) -> Evaluation:
         """The scores."""
-        return read(self.result_file(cell), EvaluationResult, "evaluate")
+        return read(self.result_file(cell), Evaluation, "evaluate")
 
     def findings(self, cell: Cell) -> dict[str, Finding]:
         """Name -> what each evaluation beyond the scores found; the stage writes their folder as a whole."""

@@ -26,7 +26,7 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.project import versions
-from regft_core.runs.records import EvaluationRecord, TrainingRecord
+from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
 from regft_core.serve.abstention import sentence
 from regft_core.serve.out_of_fold import OutOfFold
@@ -52,7 +52,7 @@ def _template() -> Any:
 
 
 def model_card(
-    context: Context, record: TrainingRecord, served: Served, judged: OutOfFold | None = None, answered_by: str = ""
+    context: Context, record: RunRecord, served: Served, judged: OutOfFold | None = None, answered_by: str = ""
 ) -> str:
     """Return the card as Markdown with the hub's metadata header.
 
@@ -141,7 +141,7 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
         return None
 
 
-def _evaluated(context: Context) -> EvaluationRecord | None:
+def _evaluated(context: Context) -> RunRecord | None:
     """The evaluation of the run; None before there is one."""
     result = _written(Work(context.root).evaluation, cell_of(context.job))
     return next((run for run in result.runs if run.seed == context.job.seed), None) if result else None
@@ -153,7 +153,7 @@ def _reported(context: Context) -> dict[str, Any]:
     return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
 
 
-def _scores(context: Context, evaluated: EvaluationRecord | None) -> list[list[str]]:
+def _scores(context: Context, evaluated: RunRecord | None) -> list[list[str]]:
     """Set, metric, this run's score; mean, interval and seeds as the report has them."""
     cell, rows = _reported(context), []
     for name, scores in (evaluated.sets if evaluated else {}).items():
@@ -181,7 +181,7 @@ def _interval(mean: float | None, low: float | None, high: float | None, runs: i
     return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
 
 
-def _limits(context: Context, evaluated: EvaluationRecord | None) -> list[str]:
+def _limits(context: Context, evaluated: RunRecord | None) -> list[str]:
     """Sentences on what weakens the model or its scores."""
     subsample = _written(Work(context.root).subsample, context.job.task, context.job.size)
     drawn = subsample.seeds.get(str(context.job.seed)) if subsample else None

@@ -19,7 +19,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of
-from regft_core.runs.records import TrainingRecord
+from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FilesSource, Source
@@ -124,7 +124,7 @@ def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | Non
     return fields
 
 
-def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
+def finished_run(job: Job) -> tuple[Context, RunRecord]:
     """The context of a run that was trained, with its tuned values and keys, and its record.
 
     Raises:
@@ -146,11 +146,11 @@ def finished_run(job: Job) -> tuple[Context, TrainingRecord]:
     return Context(replace(job, keys=record.keys, values=values), project=context.project), record
 
 
-def _refitted(job: Job, project: Project) -> TrainingRecord | None:
+def _refitted(job: Job, project: Project) -> RunRecord | None:
     """The record of a refit, which is in the run store alone."""
     searched = look_up(job, project, "search")
     record = None if searched is None else look_up(job, project, "finetune", searched)
-    return None if record is None else TrainingRecord.model_validate(record)
+    return None if record is None else RunRecord.model_validate(record)
 
 
 def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:

@@ -19,7 +19,7 @@ from regft_core.errors import RunFailed
 from regft_core.evaluate.ood import positive_of
 from regft_core.kinds import find
 from regft_core.models.export_record import Refit
-from regft_core.runs.records import EvaluationRecord
+from regft_core.runs.records import RunRecord
 from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.grid import Cell
@@ -71,7 +71,7 @@ class OutOfFold:
         self._work, self._cell = Work(root), cell
         self.task = self._work.task(cell.task)
         runs = {run.seed: run for run in self._work.evaluation(cell).runs}
-        self.runs: list[EvaluationRecord] = [runs[seed] for seed in seeds if seed in runs and runs[seed].ok]
+        self.runs: list[RunRecord] = [runs[seed] for seed in seeds if seed in runs and runs[seed].ok]
         self.failed = [seed for seed in seeds if seed not in runs or not runs[seed].ok]
         self.answers = cache(self._answers)
         if not self.runs:

@@ -16,7 +16,7 @@ import yaml
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.runs.records import MARK, EvaluationRecord, Finding, SearchRecord, TrainingRecord
+from regft_core.runs.records import MARK, Finding, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
@@ -188,8 +188,8 @@ def _cell(
 
 
 def _run(
-    work: Work, cell: Cell, shared: Entry, run: TrainingRecord, searched: SearchRecord | None,
-    evaluation: EvaluationRecord | None, findings: Mapping[str, Finding],
+    work: Work, cell: Cell, shared: Entry, run: RunRecord, searched: RunRecord | None,
+    evaluation: RunRecord | None, findings: Mapping[str, Finding],
     points: Mapping[int, Sequence[tuple[str, float, int]]], exports: Mapping[str, str],
 ) -> Entry:  # fmt: skip
     if evaluation is not None and evaluation.key != run.key:
@@ -239,7 +239,7 @@ def _run(
     )
 
 
-def _points(work: Work, cell: Cell, runs: Sequence[TrainingRecord]) -> dict[int, list[tuple[str, float, int]]]:
+def _points(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, list[tuple[str, float, int]]]:
     """Seed -> (name, value, step) of its curves, what its method logged and the scores of its epochs."""
     found: dict[int, list[tuple[str, float, int]]] = {run.seed: [] for run in runs}
 
@@ -259,7 +259,7 @@ def _points(work: Work, cell: Cell, runs: Sequence[TrainingRecord]) -> dict[int,
     return found
 
 
-def _scores(run: TrainingRecord, evaluation: EvaluationRecord | None, primary: str) -> dict[str, float]:
+def _scores(run: RunRecord, evaluation: RunRecord | None, primary: str) -> dict[str, float]:
     """Final numbers of one run; ``primary`` is the task's main metric on the development set."""
     sets = evaluation.sets if evaluation else {}
     scores: dict[str, float | None] = {"primary": sets["dev"].metrics.get(primary) if "dev" in sets else None}

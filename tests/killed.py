@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from regft_core.disk import files, tensors
-from regft_core.runs import pruning, run_folder, store, training_run
+from regft_core.runs import run_folder, store, training_run
 
 #: Forked children share the imported torch: starting Python anew for each kill would take minutes.
 FORK = multiprocessing.get_context("fork")
@@ -21,7 +21,7 @@ PLACES: dict[str, tuple[Any, str, str]] = {
     "commit.manifest": (files, "replace_directory", "before"),
     "commit.renamed": (files, "replace_directory", "after"),
     "aside.renamed": (store, "fsync", "after"),
-    "prune.marked": (pruning, "_delete_tensors", "before"),
+    "prune.marked": (store, "_delete_tensors", "before"),
 }
 
 

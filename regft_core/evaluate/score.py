@@ -103,6 +103,13 @@ def evaluate_run(
     return found
 
 
+def primary_score(logits: npt.NDArray[Any], labels: Sequence[int] | Sequence[float], task: Mapping[str, Any]) -> float:
+    """Return the task's primary metric of ``logits`` [n, K]; no other metric may be undefined here, or enter a key."""
+    info = SetInfo(labels, [str(number) for number in range(len(labels))])
+    scores = evaluate_run({"rows": logits}, {"rows": info}, {**task, "metrics": [task["primary"]]}).sets["rows"]
+    return float(scores["metrics"][task["primary"]])
+
+
 def _gold(name: str, logits: npt.NDArray[Any], info: SetInfo) -> npt.NDArray[Any]:
     """Return the gold labels as an array, after a look at rows, labels and logits."""
     gold = np.asarray(info.labels)

@@ -7,7 +7,7 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
     judged = [
         *sets,
-        project.once(("evaluations", cell.method), lambda: evaluations(project, [cell.method])),
+        project.once(("evaluations",), lambda: evaluations(project)),
         _runs_beside(project, contexts),
     ]
     keys["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
@@ -186,15 +186,14 @@ def _marks(context: Context) -> list[str]:
     return compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks, tf32=tf32)
 
 
-def evaluations(project: Project, methods: Collection[str]) -> dict[str, Any]:
-    """The evaluations of some methods that are switched on: their code, and the rows of other tasks that they read."""
+def evaluations(project: Project) -> dict[str, Any]:
+    """The evaluations that are switched on: their code, and the rows of other tasks that they read."""
     source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
     on = enabled(project.params)
     others = {name: evaluation.other_tasks(options) for name, (evaluation, options) in on.items()}
-    seen = {*methods, *filter(None, (evaluation.other_method(options) for evaluation, options in on.values()))}
     read = [*tasks, *(task for tasks_read in others.values() for task in tasks_read)]
     kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
-    inputs = evaluations_inputs(project, seen, source, kinds, sorted(primary))
+    inputs = evaluations_inputs(project, source, kinds, sorted(primary))
     for name, tasks_read in others.items():
         if tasks_read:
             inputs[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks_read}
@@ -213,7 +212,7 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "sources": {
             name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
         },
-        "evaluations": evaluations(project, project.methods),
+        "evaluations": evaluations(project),
         "contamination": read_contamination(project.root).model_dump(mode="json"),
         "published": {
             name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published

@@ -25,8 +25,6 @@ from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
-from regft_core.hooks.base import implements
-from regft_core.hooks.registry import discover, entry_of
 from regft_core.lazy import np
 from regft_core.models.source import ModelSource
 from regft_core.runs.code import code_of
@@ -50,44 +48,26 @@ if TYPE_CHECKING:
 
 
 def finding_scope(
-    evaluation: Evaluation,
-    options: StrictModel,
-    source: ModelSource,
-    kinds: Iterable[str],
-    metrics: Iterable[str] = (),
-    views: Iterable[str] = (),
+    evaluation: Evaluation, options: StrictModel, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str] = ()
 ) -> Scope:
-    """The code of one evaluation: its file and, as it declares, what makes models, views and scores.
+    """The code of one evaluation: its file and, as it declares, what makes models and scores.
 
-    ``kinds``: of the tasks that it sees. ``metrics``: those that the tasks are judged by. ``views``: ``views_of`` the
-    methods that it sees.
+    What methods say of tokens is in the key of the run. ``kinds``: of the tasks that it sees. ``metrics``: those that
+    the tasks are judged by.
     """
-    model = evaluation.needs_model(options)
-    own = {
-        EVALUATIONS.entry(evaluation.name),
-        *(scope_of("evaluate", source=source).entries if model else ()),
-        *(views if evaluation.reads_views else ()),
-    }
+    model = scope_of("evaluate", source=source).entries if evaluation.needs_model(options) else ()
+    own = {EVALUATIONS.entry(evaluation.name), *model}
     return scope_of("evaluation", own, kinds=kinds, metrics=metrics if evaluation.scores else ())
 
 
-def views_of(project: Project, methods: Iterable[str]) -> list[str]:
-    """Modules of the regularisers of some methods that say something of tokens or views after training."""
-    registry = discover()
-    classes = {registry[name] for method in methods for name, _ in project.methods[method].finetune.regularisers}
-    hooks = ("token_confidence", "input_views")
-    return sorted(entry_of(cls) for cls in classes if any(implements(cls, hook) for hook in hooks))
-
-
 def evaluations_inputs(
-    project: Project, methods: Iterable[str], source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
+    project: Project, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
 ) -> dict[str, Any]:
     """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
-    views = views_of(project, methods)
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": code_of(finding_scope(evaluation, options, source, kinds, metrics, views)).sha256,
+            "code": code_of(finding_scope(evaluation, options, source, kinds, metrics)).sha256,
             "description": evaluation.description,
         }
         for name, (evaluation, options) in enabled(project.params).items()
@@ -185,7 +165,7 @@ class _Judged:
             trained = produce(context, context.phase(FINETUNE)).result
             if trained["status"] != "ok":
                 raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
-            model = FinishedModel(context).for_views(True)
+            model = FinishedModel(context)
             if model.answered_by is not None:
                 raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
             self._models[method] = model
@@ -196,11 +176,7 @@ class _Judged:
         tasks = self.context.project.tasks
         others = {tasks[task].kind for task in evaluation.other_tasks(options)}
         metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
-        methods = filter(None, [self.context.job.method, evaluation.other_method(options)])
-        views = views_of(self.context.project, methods)
-        return finding_scope(
-            evaluation, options, self.context.source, {self.task["kind"], *others}, sorted(metrics), views
-        )
+        return finding_scope(evaluation, options, self.context.source, {self.task["kind"], *others}, sorted(metrics))
 
     @cached_property
     def _judging(self) -> set[str]:
@@ -244,7 +220,7 @@ class _Judged:
         """
         from regft_core.evaluate.evaluated import EvaluatedRun
 
-        trained = self.model.for_views(evaluation.reads_views) if evaluation.needs_model(options) else None
+        trained = self.model if evaluation.needs_model(options) else None
         others = self._rows_of if evaluation.tasks else None
         models = self._model_of if evaluation.method else None
         run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)

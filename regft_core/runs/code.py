@@ -5,7 +5,7 @@ result can import is hashed, without comments, docstrings and annotations of fun
 beside it and the versions of the packages that it imports. Entries are what computes and the plug-ins in use; what a
 plug-in that is not used does is in no other key.
 
-``loaded.py`` compares it with what this process has loaded.
+``made_once.py`` compares it with what this process has loaded.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from regft_core.runs.environment import environment
 from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.row_splits import run_rows, trial_rows

@@ -9,7 +9,7 @@ left out: no file has them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core.disk.canonical import json_text
@@ -55,24 +55,23 @@ def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[T
     from regft_core.models.load import NEW_PARAMETERS
 
     model = load_pretrained(context, phase)
-    drawn = getattr(model, NEW_PARAMETERS)
-    pretrained = {name: tensor for name, tensor in model.state_dict().items() if name not in drawn}
+    drawn, encoder = getattr(model, NEW_PARAMETERS), model.state_dict()
     weights = tensors[WEIGHTS]
-    same = {name for name, tensor in weights.items() if name in pretrained and _same_bits(tensor, pretrained[name])}
+    same = [name for name in sorted(weights) if name not in drawn and _same_bits(weights[name], encoder.get(name))]
     if not same:
         return tensors, {}
     changed = {name: tensor for name, tensor in weights.items() if name not in same}
-    listed = {"encoder": context.source.content_sha256, "tensors": sorted(same)}
+    listed = {"encoder": context.source.content_sha256, "tensors": same}
     return {**tensors, WEIGHTS: changed}, {FILE: json_text(listed)}
 
 
-def _same_bits(one: Tensor, other: Tensor) -> bool:
+def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
     """Unlike ``torch.equal``, NaN is itself and -0 is not 0."""
     import torch
 
-    if one.dtype != other.dtype or one.shape != other.shape:
+    if pretrained is None or weight.dtype != pretrained.dtype or weight.shape != pretrained.shape:
         return False
-    first, second = (tensor.detach().cpu().contiguous().flatten().view(torch.uint8) for tensor in (one, other))
+    first, second = (t.detach().cpu().contiguous().flatten().view(torch.uint8) for t in (weight, pretrained))
     return torch.equal(first, second)
 
 
@@ -89,14 +88,10 @@ def left_out(context: Context, stored: StoredRun) -> list[str]:
     return list(listed["tensors"])
 
 
-def whole(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """Weights as they were when they were computed: those that are stored, and ``names`` from the encoder's ``own``."""
-    return dict(weights) | {name: own[name] for name in names}
-
-
 def load_whole(context: Context, phase: Phase, stored: StoredRun, name: str) -> dict[str, Tensor]:
     """Tensors of a run as they were when it was computed; raises as ``StoredRun.load_tensors`` and ``left_out``."""
     tensors = stored.load_tensors(name)
     if name == WEIGHTS and (names := left_out(context, stored)):
-        return whole(tensors, load_pretrained(context, phase).state_dict(), names)
+        encoder = load_pretrained(context, phase).state_dict()
+        tensors |= {name: encoder[name] for name in names}
     return tensors

@@ -29,29 +29,20 @@ def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any]
     """
     from regft_core.data.batches import padding_of
     from regft_core.evaluate.predict import predict
-    from regft_core.evaluate.score import SetInfo, evaluate_run
+    from regft_core.evaluate.score import primary_score
 
-    primary = task["primary"]
-    padding = padding_of(tokenizer)
-    sign = 1.0 if metrics.higher_is_better(primary) else -1.0
-    info = SetInfo([example.label for example in examples], [str(number) for number in range(len(examples))])
+    padding, labels = padding_of(tokenizer), [example.label for example in examples]
+    sign = 1.0 if metrics.higher_is_better(task["primary"]) else -1.0
 
     def score(trainee: Trainee) -> float:
         flags = [(module, module.training) for module in trainee.attached.modules()]
         trainee.attached.eval()
         try:
-            logits = predict(
-                trainee.model,
-                encoded,
-                device=device,
-                padding=padding,
-                kind=task["kind"],
-            )
+            logits = predict(trainee.model, encoded, device=device, padding=padding, kind=task["kind"])
         finally:
             for module, flag in flags:
                 module.training = flag
-        found = evaluate_run({"judging": trainee.answers(logits)}, {"judging": info}, {**task, "metrics": [primary]})
-        return sign * float(found.sets["judging"]["metrics"][primary])
+        return sign * primary_score(trainee.answers(logits), labels, task)
 
     return score
 
@@ -71,19 +62,14 @@ def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primar
         primary: the task's primary metric, which judged.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # of a judge's values the larger is always the better
-    looks: list[tuple[str, int, float | None]] = []
-    if trained.best is not None:
-        on = DEV if rule == "best_on_dev_as_published" else SET_ASIDE
-        looks += [(on, step, score) for step, score in trained.best.scores]
-    if trained.watched is not None:
-        looks += [(DEV, step, score) for step, score in trained.watched.scores]
-    if not looks:
-        return {}
+    chosen_on = DEV if rule == "best_on_dev_as_published" else SET_ASIDE
     scores = [
-        [label, on, step, step / trained.steps_per_epoch, None if score is None else sign * score]
-        for on, step, score in looks
+        [label, rows, step, step / trained.steps_per_epoch, None if score is None else sign * score]
+        for rows, looks in ((chosen_on, trained.best), (DEV, trained.watched))
+        if looks is not None
+        for step, score in looks.scores
     ]
-    return {"epoch_scores": {"metric": primary, "scores": scores}}
+    return {"epoch_scores": {"metric": primary, "scores": scores}} if scores else {}
 
 
 def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

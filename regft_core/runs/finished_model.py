@@ -13,9 +13,11 @@ from regft_core.hooks import phase_entries
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.runs.context import Context
-from regft_core.runs.encoder_tensors import left_out, load_pretrained, whole
-from regft_core.runs.phase import handed, produce
+from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
+from regft_core.runs.phase import Need, handed, produce
 from regft_core.runs.row_splits import member_rows, run_rows
+from regft_core.runs.run_folder import StoredRun
+from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
 
+#: Why rows of fine-tuning are not the task's own.
+OTHER_LABELS = "fine-tuning does not train on this task's labels"
+
 
 class FinishedModel:
     """The model of a finished run: its own, or the regulariser that answers in the model's place.
@@ -37,13 +42,7 @@ class FinishedModel:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: Whether who asks has the files of the methods' views in its key.
-        self._shows_views = False
-
-    def for_views(self, shown: bool) -> FinishedModel:
-        """This model, with the views of its methods open to the evaluation that is about to run, or closed."""
-        self._shows_views = shown
-        return self
+        self._phase = context.phase("finetune")
 
     @property
     def answered_by(self) -> str | None:
@@ -53,55 +52,54 @@ class FinishedModel:
     @cached_property
     def _has_model(self) -> bool:
         """Whether the run leaves weights: a bag of words has none."""
-        return self._context.keys.weights_wanted(self._context.phase("finetune"))
+        return self._context.keys.weights_wanted(self._phase)
 
     @cached_property
     def _stack(self) -> Stack:
         from regft_core.training.stack import Stack
 
-        return Stack(self._context.entries(self._context.phase("finetune")), self._setting)
+        return Stack(self._context.entries(self._phase), self._setting)
 
     @cached_property
     def _setting(self) -> Setting:
         """The setting of the last phase, for rebuilding what its regularisers kept."""
         from regft_core.data.reading import Reading
 
-        context, phase = self._context, self._context.phase("finetune")
+        context, task = self._context, self._context.task
         return Setting(
-            kind=context.task["kind"],
-            num_labels=len(find(context.task["kind"]).output_names(context.task["labels"])),
-            seed=context.seed(phase),
-            training=phase.training,
-            phase=phase.name,
-            keyword_segment=context.task.get("keyword_segment"),
+            kind=task["kind"],
+            num_labels=len(find(task["kind"]).output_names(task["labels"])),
+            seed=context.seed(self._phase),
+            training=self._phase.training,
+            phase=self._phase.name,
+            keyword_segment=task.get("keyword_segment"),
             max_length=context.encoder.max_length,
             reading=Reading.of(context.encoder),
-            value_range=context.data(phase).value_range,
-            prompt=context.prompt(phase),
+            value_range=context.data(self._phase).value_range,
+            prompt=context.prompt(self._phase),
         )
 
     @cached_property
-    def _read(self) -> tuple[dict[str, dict[str, Tensor]], list[str]]:
-        """The tensors as they are stored, and the names of the weights that are read with the encoder."""
-        phase = self._context.phase("finetune")
-        return self._context.store.read_intact(
-            lambda: produce(self._context, phase, "weights" if self._has_model else "state"),
-            lambda run: (
-                {name: run.load_tensors(name) for name in run.tensor_names if name in ("weights", "kept")},
-                left_out(self._context, run),
-            ),
-        )
+    def _stored(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors as they are stored: weights of the encoder's own files are not among them."""
+
+        def load(run: StoredRun) -> dict[str, dict[str, Tensor]]:
+            left_out(self._context, run)  # refuses another encoder
+            return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept")}
+
+        need: Need = "weights" if self._has_model else "state"
+        return self._context.store.read_intact(lambda: produce(self._context, self._phase, need), load)
 
     @property
     def kept(self) -> Mapping[str, Tensor]:
         """Tensors that the regularisers kept for inference and figures; mostly none."""
-        return self._read[0].get("kept", {})
+        return self._stored.get("kept", {})
 
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:
         """State that earlier phases handed to fine-tuning; the phase that the method names last wins."""
-        phase = self._context.phase("finetune")
-        return {name: tensor for one in handed(self._context, phase).values() for name, tensor in one.state.items()}
+        phases = handed(self._context, self._phase).values()
+        return {name: tensor for phase in phases for name, tensor in phase.state.items()}
 
     @property
     def tokenizer(self) -> Any:
@@ -115,15 +113,10 @@ class FinishedModel:
 
     def _of_views(self) -> Iterator[tuple[Regulariser, dict[str, Tensor]]]:
         """The regularisers with what each of them kept, on the run's device."""
-        if not self._shows_views:
-            raise RuntimeError(
-                "this evaluation reads what methods say of tokens; say so in its file: READS_VIEWS = True"
-            )
         for regulariser in self._stack.regularisers:
             prefix = f"{regulariser.name}."
-            tensors = {
-                n.removeprefix(prefix): t.to(self._context.device) for n, t in self.kept.items() if n.startswith(prefix)
-            }
+            own = {name: tensor for name, tensor in self.kept.items() if name.startswith(prefix)}
+            tensors = {name.removeprefix(prefix): tensor.to(self._context.device) for name, tensor in own.items()}
             yield regulariser, tensors
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
@@ -141,8 +134,8 @@ class FinishedModel:
 
     @cached_property
     def _plain(self) -> Any:
-        model, (tensors, of_encoder) = self._load(), self._read
-        model.load_state_dict(whole(tensors["weights"], model.state_dict(), of_encoder))
+        model = self._load()
+        model.load_state_dict(model.state_dict() | self._stored[WEIGHTS])
         return model
 
     @cached_property
@@ -155,12 +148,12 @@ class FinishedModel:
         """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
         from regft_core.models.load import NEW_PARAMETERS
 
-        encoder_tensors = set(self._plain.state_dict()) - set(getattr(self._plain, NEW_PARAMETERS))
-        return None if self.kept or not encoder_tensors <= set(self._read[1]) else self._context.features
+        own = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
+        return self._context.features if own and not self.kept else None
 
     def _load(self) -> Any:
         context = self._context
-        return load_pretrained(context, context.phase("finetune"), context.task).to(context.device).eval()
+        return load_pretrained(context, self._phase, context.task).to(context.device).eval()
 
     @cached_property
     def trainee(self) -> Trainee:
@@ -169,15 +162,10 @@ class FinishedModel:
 
         from regft_core.training.trainee import Trainee
 
-        context, phase = self._context, self._context.phase("finetune")
+        context, phase = self._context, self._phase
+        device, seed = torch.device(context.device), context.seed(phase)
         trainee = Trainee(
-            self._plain,
-            context.tokenizer,
-            context.source,
-            context.seed(phase),
-            phase.name,
-            torch.device(context.device),
-            features=self._features,
+            self._plain, context.tokenizer, context.source, seed, phase.name, device, features=self._features
         )
         if self.kept:
             self._stack.rebuild(trainee, dict(self.kept))
@@ -210,45 +198,41 @@ class FinishedModel:
 
     def encode(self, examples: Sequence[Example]) -> Encoded:
         """Tokens of the examples."""
-        return self._context.encode(list(examples), self._context.phase("finetune"))
+        return self._context.encode(list(examples), self._phase)
 
     @cached_property
     def demonstration_sets(self) -> list[list[int]]:
         """The drawn sets of demonstrations, each as the tokens behind every row; empty where there are none."""
         from regft_core.data.prompts import demonstrations, drawn_sets
 
-        context, phase = self._context, self._context.phase("finetune")
+        context, phase = self._context, self._phase
         count = max((r.declares.demonstration_sets for r in self._stack.regularisers), default=0)
         prompt = context.prompt(phase)
         if not count or prompt is None:
             return []
-        words, length = self._plain.label_words.tolist(), context.encoder.max_length
-        examples = context.data(phase).examples
-        train, _, _ = run_rows(phase, None, context.data(phase), context.seed(phase))
-        rows = [examples[row] for row in train]
-        demos = demonstrations(rows, context.tokenizer, length, prompt, words)
+        words, data = self._plain.label_words.tolist(), context.data(phase)
+        rows = [data.examples[row] for row in run_rows(phase, None, data, context.seed(phase))[0]]
+        demos = demonstrations(rows, context.tokenizer, context.encoder.max_length, prompt, words)
         return drawn_sets(demos, [int(row.label) for row in rows], len(words), count, context.seed(phase))
 
     def predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
         """[n, K] logits, means over the sets of demonstrations; raises RunFailed when one is not finite."""
-        from regft_core.evaluate.predict import over_sets
-
-        return over_sets(encoded, self.demonstration_sets, lambda rows: self._predict(rows, on_batch))
-
-    def _predict(self, encoded: Encoded, on_batch: Callable[[int], None] | None) -> npt.NDArray[Any]:
         from regft_core.data.batches import padding_of
-        from regft_core.evaluate.predict import predict
+        from regft_core.evaluate.predict import over_sets, predict
 
-        return predict(
-            self.model,
-            encoded,
-            device=self._context.device,
-            precision=self._context.phase("finetune").training.precision,
-            padding=padding_of(self._context.tokenizer),
-            kind=self._context.task["kind"],
-            on_batch=on_batch,
-            features=self._features,
-        )
+        def logits(rows: Encoded) -> npt.NDArray[Any]:
+            return predict(
+                self.model,
+                rows,
+                device=self._context.device,
+                precision=self._phase.training.precision,
+                padding=padding_of(self._context.tokenizer),
+                kind=self._context.task["kind"],
+                on_batch=on_batch,
+                features=self._features,
+            )
+
+        return over_sets(encoded, self.demonstration_sets, logits)
 
     def batches(self, encoded: Encoded) -> Iterator[Batch]:
         """The batches of evaluation, longest texts first; raises Unfit where texts are read in windows."""
@@ -266,32 +250,36 @@ class FinishedModel:
 
         Raises Unfit where those are another task's or have no labels.
         """
-        phase = self._context.phase("finetune")
-        if phase.data.task not in (None, self._context.job.task) or not phase.data.labels:
-            raise Unfit("fine-tuning does not train on this task's labels")
-        return self._context.data(phase).examples
+        if not self._learns_own_labels(self._phase):
+            raise Unfit(OTHER_LABELS)
+        return self._context.data(self._phase).examples
+
+    def _learns_own_labels(self, phase: Phase) -> bool:
+        return phase.data.task in (None, self._context.job.task) and phase.data.labels
 
     def held_out(self) -> tuple[list[Example], str]:
         """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""
-        context, phase = self._context, self._context.phase("finetune")
-        own_task = (None, context.job.task)
-        reason = ""
-        if self.answered_by is not None:
-            reason = f"'{self.answered_by}' answers instead of a model"
-        elif phase.data.task not in own_task or not phase.data.labels:
-            reason = "fine-tuning does not train on this task's labels"
-        elif phase.data.split == 1.0:
-            reason = "every training row was trained on (data.split of the phase finetune sets a share aside)"
-        elif context.job.values is not None:
-            reason = "tuning has chosen the method's values by training rows"
-        elif any(entry.declares.validation_share for entry in phase_entries.active(context.entries(phase))):
-            reason = "a regulariser of fine-tuning learns from the share that is set aside"
-        elif phase.repeat is not None and ("split" in phase.repeat.vary or phase.repeat.merge == "greedy"):
-            reason = "the members of fine-tuning learn from, or are chosen by, the share that is set aside"
-        elif any(earlier.data.task in own_task and earlier.data.labels for earlier in context.method.earlier):
-            reason = "a phase before fine-tuning learns from the training rows too"
-        if reason:
+        context, phase = self._context, self._phase
+        repeat, entries = phase.repeat, phase_entries.active(context.entries(phase))
+        reasons = {
+            f"'{self.answered_by}' answers instead of a model": self.answered_by is not None,
+            OTHER_LABELS: not self._learns_own_labels(phase),
+            "every training row was trained on (data.split of the phase finetune sets a share aside)": (
+                phase.data.split == 1.0
+            ),
+            "tuning has chosen the method's values by training rows": context.job.values is not None,
+            "a regulariser of fine-tuning learns from the share that is set aside": (
+                any(entry.declares.validation_share for entry in entries)
+            ),
+            "the members of fine-tuning learn from, or are chosen by, the share that is set aside": (
+                repeat is not None and ("split" in repeat.vary or repeat.merge == "greedy")
+            ),
+            "a phase before fine-tuning learns from the training rows too": (
+                any(map(self._learns_own_labels, context.method.earlier))
+            ),
+        }
+        if reason := next((reason for reason, holds in reasons.items() if holds), ""):
             return [], reason
-        examples = context.data(phase).examples
-        _, rows = member_rows(phase, None, context.data(phase), context.seed(phase))
-        return [examples[row] for row in rows], "" if rows else "the share that is set aside has no rows"
+        data = context.data(phase)
+        _, rows = member_rows(phase, None, data, context.seed(phase))
+        return [data.examples[row] for row in rows], "" if rows else "the share that is set aside has no rows"

@@ -17,11 +17,10 @@ import torch
 from regft_core import metrics
 from regft_core.data.batches import padding_of
 from regft_core.evaluate.predict import predict
-from regft_core.evaluate.score import SetInfo, evaluate_run
+from regft_core.evaluate.score import primary_score
 from regft_core.runs.training_run import PhaseInputs, build
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from regft_core.hooks.description import Variant
@@ -71,9 +70,8 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
     trainee, stack = build(inputs)
     trainee.load_weights(outcome["weights"], head=True)
     stack.rebuild(trainee, outcome.get("kept", {}))
-    model: torch.nn.Module = trainee.model
     logits = predict(
-        model,
+        trainee.model,
         inputs.encoded,
         device=inputs.device,
         precision=inputs.training.precision,
@@ -81,9 +79,5 @@ def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, A
         kind=inputs.kind,
     )
     rows = list(inputs.validation_rows)
-    judged = SetInfo(labels=[inputs.encoded.labels[row] for row in rows], ids=[inputs.encoded.ids[row] for row in rows])
-    # Its primary metric alone: no other may be undefined here, or enter the key.
-    answers = trainee.answers(logits[rows])
-    found = evaluate_run({"validation": answers}, {"validation": judged}, {**task, "metrics": [task["primary"]]})
-    value = float(found.sets["validation"]["metrics"][task["primary"]])
+    value = primary_score(trainee.answers(logits[rows]), [inputs.encoded.labels[row] for row in rows], task)
     return value if metrics.higher_is_better(task["primary"]) else -value

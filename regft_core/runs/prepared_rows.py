@@ -19,7 +19,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, PlanOutdated, StoreError
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import LoadedCode
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project

@@ -198,13 +198,9 @@ def judging_rows(context: Context) -> list[Example]:
 
 
 def _score(context: Context, examples: Sequence[Example]) -> float:
-    from regft_core.evaluate.score import SetInfo, evaluate_run
+    from regft_core.evaluate.score import primary_score
 
-    primary = context.task["primary"]
-    logits = FinishedModel(context).answer(examples)
-    info = SetInfo(labels=[example.label for example in examples], ids=[str(n) for n in range(len(examples))])
-    scores = evaluate_run({"dev": logits}, {"dev": info}, context.task | {"metrics": [primary]})
-    return float(scores.sets["dev"]["metrics"][primary])
+    return primary_score(FinishedModel(context).answer(examples), [example.label for example in examples], context.task)
 
 
 def beside(context: Context, method: str) -> Context:

@@ -119,13 +119,12 @@ def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     assert evaluation.other_tasks(options) == ("cue_pair",)
 
 
-def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Path) -> None:
+def test_who_does_not_declare_it_may_not_ask_for_other_tasks_or_runs(project: Path) -> None:
     from regft_core.catalogue import EVALUATIONS
 
     folder = project / "own"
     folder.mkdir()
     asks = {
-        "views": "run.trained.confidence(None)",
         "tasks": "run.rows_of('cue_pair')",
         "method": "run.model_of('vanilla')",
     }
@@ -133,9 +132,9 @@ def test_who_does_not_declare_it_may_not_ask_methods_or_other_tasks(project: Pat
         for name, call in asks.items():
             text = 'DESCRIPTION = "asks"\nKINDS = ("classification",)\nNEEDS_MODEL = True\n'
             (folder / f"asks_{name}.py").write_text(f"{text}\n\ndef run(run):\n    {call}\n")
-        change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_views"])
+        change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["asks_tasks"])
         train(project, "vanilla")
-        for name, said in (("views", "READS_VIEWS = True"), ("tasks", 'TASKS = "tasks"'), ("method", 'METHOD = "of"')):
+        for name, said in (("tasks", 'TASKS = "tasks"'), ("method", 'METHOD = "of"')):
             switch_on(project, [f"asks_{name}"])
             assert compute_only(project, "evaluate", [f"vanilla/{TASK}"], lambda _: None) == {}
             [finding] = (project / "work" / "evaluate" / "vanilla").rglob(f"asks_{name}.json")

@@ -14,10 +14,10 @@ import pytest
 import regft_core
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
-from regft_core.runs import loaded as loaded_code
+from regft_core.runs import made_once as loaded_code
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import NEVER, STAGES, Scope
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import LoadedCode
 from tests.errors import raises_code
 
 RUN = '''"""Words."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.runs import code, loaded
+from regft_core.runs import code, made_once
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
@@ -102,7 +102,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def other(package: str) -> None:
         original = code._version
         monkeypatch.setattr(code, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
-        monkeypatch.setattr(loaded, "_met", {})  # as in a process that began after it was installed
+        monkeypatch.setattr(made_once, "_met", {})  # as in a process that began after it was installed
 
     return other
 

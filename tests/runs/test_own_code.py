@@ -19,7 +19,7 @@ from regft_core.grid.data import prepare
 from regft_core.hooks.registry import discover
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.loaded import LoadedCode
+from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
 from tests.errors import raises_code

@@ -14,9 +14,6 @@ trains and scores no run again. An evaluation is a file of this folder. It decla
     True when it measures the machine as well: what it finds is marked, with the machine.
 ``SCORES`` (optional)
     True when it scores by the task's metric (``run.score``), whose file is then in its key.
-``READS_VIEWS`` (optional)
-    True when it asks the method for confidences of tokens or views of inputs (``run.trained.confidence``,
-    ``run.trained.views``): the files of the methods that have some are then in its key.
 ``TASKS`` (optional)
     the option that lists other tasks whose rows it reads (``run.rows_of``).
 ``METHOD`` (optional)
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedRun
 
 _REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
-_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "READS_VIEWS", "TASKS", "METHOD")
+_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "TASKS", "METHOD")
 
 
 class NoOptions(StrictModel):
@@ -70,7 +67,6 @@ class Evaluation:
     model_for: bool | tuple[str, ...]
     machine_dependent: bool
     scores: bool
-    reads_views: bool
     #: The option that lists tasks whose rows it reads.
     tasks: str | None
     #: The option that names a method whose run it looks into.
@@ -132,9 +128,8 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     for key in ("TASKS", "METHOD"):
         if key in given and given[key] not in config.model_fields:
             wrong.append(f"{key} is {given[key]!r}; name one of the options {options}")
-    for key in ("READS_VIEWS", "METHOD"):
-        if given.get(key) and model_for is not True:
-            wrong.append(f"{key} is for what looks into a model, so NEEDS_MODEL must be True")
+    if given.get("METHOD") and model_for is not True:
+        wrong.append("METHOD is for what looks into a model, so NEEDS_MODEL must be True")
     if wrong:
         hint = "regft_core/evaluate/analyses/__init__.py says what an evaluation's file declares"
         raise ConfigError(
@@ -147,7 +142,6 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         model_for=model_for,
         machine_dependent=bool(given.get("MACHINE_DEPENDENT", False)),
         scores=bool(given.get("SCORES", False)),
-        reads_views=bool(given.get("READS_VIEWS", False)),
         tasks=given.get("TASKS"),
         method=given.get("METHOD"),
         Config=config,

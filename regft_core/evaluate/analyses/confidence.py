@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "how sure a method with a confidence per token is of the tokens (TDT, figure 4)"
 NEEDS_MODEL = True
-READS_VIEWS = True
 
 
 class Config(StrictModel):

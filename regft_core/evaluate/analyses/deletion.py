@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 DESCRIPTION = "scores when the most or the least important tokens are masked (TDT, figure 6)"
 NEEDS_MODEL = True
 SCORES = True
-READS_VIEWS = True
 METHOD = "confidence_of"
 
 _ORDERS = ("descending", "ascending", "random")

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 DESCRIPTION = "inputs and the views that a method contrasts with them, by class, in two dimensions (TDT, figure 3)"
 KINDS = ("classification", "regression")
 NEEDS_MODEL = True
-READS_VIEWS = True
 
 
 class Config(StrictModel):

@@ -80,15 +80,10 @@ class Context:
     def settled_from(self) -> tuple[Any, ...]:
         """The inputs of settling phases: equal for the jobs of one project that have the same ones."""
         values = None if self.job.values is None else canonical_json(self.job.values)
-        changed = (
-            self.method is not self.project.methods[self.job.method]
-            or self.shared != self.params.training
-            or self.project.model(self.job.task) != self.params.model
-        )
         # How many rows there are sets the steps of a refit, and those of a phase that takes as many as on all rows.
         counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
         rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
-        return self.job.method, self.job.task if changed else None, values, self._without_dev, rows
+        return self.job.method, self.job.task, values, self._without_dev, rows
 
     def take_keys(self, keys: Mapping[str, str]) -> None:
         """Take the keys of phases (by name) that a stage before has written down."""
@@ -142,7 +137,7 @@ class Context:
         name = phase.data.task or self.job.task
         prompt, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
         assert prompt is not None  # the configuration is refused without
-        demonstrated = any(e.declares.demonstration_sets for e in phase_entries.active(self.entries(phase)))
+        demonstrated = any(entry.declares.demonstration_sets for entry in self.acting(phase))
         return Prompt(prompt.template, tuple(prompt.words[label] for label in labels), demonstrated)
 
     def encode(self, examples: list[Example], phase: Phase) -> Encoded:
@@ -279,6 +274,10 @@ class Context:
     def entries(self, phase: Phase) -> list[phase_entries.Entry]:
         """Regularisers of a phase with their options."""
         return phase_entries.entries(self.registry, phase.regularisers)
+
+    def acting(self, phase: Phase) -> list[phase_entries.Entry]:
+        """Those of its regularisers that do something: their strength is not 0."""
+        return phase_entries.active(self.entries(phase))
 
     def seed(self, phase: Phase) -> int:
         """Seed of a phase: its own, else the run's."""

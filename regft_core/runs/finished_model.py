@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
-from regft_core.hooks import phase_entries
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.runs.context import Context
@@ -260,7 +259,7 @@ class FinishedModel:
     def held_out(self) -> tuple[list[Example], str]:
         """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""
         context, phase = self._context, self._phase
-        repeat, entries = phase.repeat, phase_entries.active(context.entries(phase))
+        repeat, entries = phase.repeat, context.acting(phase)
         reasons = {
             f"'{self.answered_by}' answers instead of a model": self.answered_by is not None,
             OTHER_LABELS: not self._learns_own_labels(phase),

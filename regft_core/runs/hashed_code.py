@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from regft_core.catalogue import KINDS, METRICS, OPTIMISERS
+from regft_core.catalogue import KINDS, METRICS
 from regft_core.disk.reading import read_json
-from regft_core.hooks import phase_entries
-from regft_core.hooks.registry import entry_of
 from regft_core.models.source import ModelSource
-from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     from regft_core.models.architectures import Architecture
@@ -111,28 +108,6 @@ def scope_of(
     if source is not None:
         used.add(family(source).module)
     return Scope((*STAGES[stage].entries, *sorted(used)), STAGES[stage].without)
-
-
-def phase_scope(
-    entries: Sequence[phase_entries.Entry],
-    phase: Phase,
-    source: ModelSource,
-    kinds: Iterable[str],
-    metrics: Iterable[str] = (),
-) -> Scope:
-    """Return the code that trains a phase: the shared part, and what this phase uses and another may not.
-
-    That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser. Where
-    epochs are judged, what judges them counts too (``metrics``: by which).
-    """
-    own = {entry_of(cls) for cls, _ in phase_entries.active(entries)}
-    if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
-        own.add(OPTIMISERS.entry(phase.training.optimizer))
-    if phase.training.judges_epochs:
-        own |= {CHECKPOINT_RULE, JUDGING}
-    return scope_of(
-        "training", own, kinds=kinds, metrics=metrics if phase.training.judges_epochs else (), source=source
-    )
 
 
 def family(source: ModelSource) -> Architecture:

@@ -10,7 +10,6 @@ from typing import Any
 
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, fill_in
-from regft_core.hooks import phase_entries
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.keyed import seal
@@ -131,8 +130,7 @@ def trains_encoder(context: Context) -> bool:
     """
 
     def frozen(phase: Phase) -> bool:
-        acting = phase_entries.active(context.entries(phase))
-        freezing = [entry.declares for entry in acting if entry.declares.freezes_encoder]
+        freezing = [entry.declares for entry in context.acting(phase) if entry.declares.freezes_encoder]
         return bool(freezing) and not any("structure" in declares.edits for declares in freezing)
 
     phases = context.method.phases
@@ -141,14 +139,12 @@ def trains_encoder(context: Context) -> bool:
 
 def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
-    acting = phase_entries.active(context.entries(context.phase("finetune")))
-    return all(entry.declares.reads_encoder for entry in acting)
+    return all(entry.declares.reads_encoder for entry in context.acting(context.phase("finetune")))
 
 
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
-    acting = phase_entries.active(context.entries(context.phase("finetune")))
-    return all(entry.declares.reads_text for entry in acting)
+    return all(entry.declares.reads_text for entry in context.acting(context.phase("finetune")))
 
 
 def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> Path:

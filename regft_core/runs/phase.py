@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
     Tensors = Mapping[str, Mapping[str, Tensor]]
-    _Make = Callable[[Context, Phase, int | None, OpenRun, dict[str, Any], bool], tuple[dict[str, Any], Tensors]]
 
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
@@ -54,7 +54,7 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     must come out the same.
     """
     stored = context.store.get(context.keys.of(phase.name))
-    return stored if stored is not None and _serves(stored, need) else _made(context, phase, None, need)
+    return stored if stored is not None and _serves(stored, need) else _Making(context, phase, need).run()
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:
@@ -66,135 +66,133 @@ def _serves(stored: StoredRun, need: Need) -> bool:
     return stored.has_weights or not stored.tensor_names
 
 
-def _made(context: Context, phase: Phase, member: int | None, need: Need, key: str | None = None) -> StoredRun:
-    """Return a phase (one member of it), from the store or made now.
+@dataclass(frozen=True)
+class _Making:
+    """A phase (one member of it) that is made, unless the store has it.
 
-    Raises InputChanged where a ``key`` is given and the run has another: what it is made of was edited meanwhile.
+    Attributes:
+        need: what is asked of it.
+        key: the key that it must have; None: any.
     """
-    if member is None:
-        context.keys.require_current(phase.name)  # else what the store has under the present key would pass for it
-    training = context.keys.training_of(phase)
-    make: _Make
-    if phase.repeat is not None and member is None:
-        scope, make = context.keys.merge_scope(phase), _merged
-    else:
-        scope = context.keys.training_scope(phase)
-        make = _trained if training is None else partial(_finished, training=training)
 
-    def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
-        # Weights are stored where somebody wants them, or the run had them before it was pruned.
-        before = working.finished is not None and "weights" in working.finished.tensor_names
-        weights = need == "weights" or context.keys.weights_wanted(phase) or before
+    context: Context
+    phase: Phase
+    need: Need
+    member: int | None = None
+    key: str | None = None
+
+    @property
+    def label(self) -> str:
+        return member_label(self.phase, self.member)
+
+    def run(self) -> StoredRun:
+        """Return it, from the store or made now.
+
+        Raises InputChanged where it has another key than it must: what it is made of was edited meanwhile.
+        """
+        context, phase = self.context, self.phase
+        if self.member is None:
+            context.keys.require_current(phase.name)  # else what the store has under the present key would pass for it
+        merged = phase.repeat is not None and self.member is None
+        scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
+
+        def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
+            # Weights are stored where somebody wants them, or the run had them before it was pruned.
+            before = working.finished is not None and "weights" in working.finished.tensor_names
+            weights = self.need == "weights" or context.keys.weights_wanted(phase) or before
+            try:
+                if merged:
+                    record, tensors = self._merged(working, here, weights)
+                elif (training := context.keys.training_of(phase)) is not None:
+                    record, tensors = self._finished(training, working, here, weights)
+                else:
+                    record, tensors = self._trained(working, weights)
+            except RunFailed as error:
+                record, tensors = {"phase": phase.name, "status": "failed", "error": str(error)}, {}
+            record["environment"] = here
+            tensors, files = without_encoder(context, phase, tensors)
+            same = here["deterministic"] or record["status"] != "ok"
+            return working.commit(record, tensors, files, require_same_tensors=same)
+
+        identity, serves = context.keys.identity_of(phase, self.member), partial(_serves, need=self.need)
+        run = made_once(context, identity, scope, f"phase '{phase.name}'", commit, current=None, serves=serves)
+        if self.key is not None and run.key != self.key:
+            raise InputChanged(f"what {self.label} of {context.job.name} is trained with")
+        return run
+
+    def _trained(self, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
+        """Train it; returns the record, and what is stored with it.
+
+        Raises ModelError: The method cannot train this model. A setting at fault is named with its file and line.
+        """
+        from regft_core.runs.training_run import outcome_tensors, train
+
+        context, phase = self.context, self.phase
+        free_memory(context.device)  # of phases, members and trials before, which would count in this one's peak
+        inputs = phase_inputs(context, phase, self.member)
+        chooses = phase.training.checkpoint != "last"
         try:
-            record, tensors = make(context, phase, member, working, here, weights)
-        except RunFailed as error:
-            record, tensors = {"phase": phase.name, "status": "failed", "error": str(error)}, {}
-        record["environment"] = here
-        tensors, files = without_encoder(context, phase, tensors)
-        same = here["deterministic"] or record["status"] != "ok"
-        return working.commit(record, tensors, files, require_same_tensors=same)
+            done = train(
+                inputs,
+                judge=_judge(context, phase, context.judging_rows(phase, self.member)) if chooses else None,
+                watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
+                checkpointer=working,
+                checkpoint_seconds=context.params.execution.checkpoint_seconds,
+                progress=ProgressWriter(context.job.progress, context.job.run, self.label),
+            )
+        except ModelError as error:
+            place = place_in(context.project, context.job.method, phase, error.text)
+            if place is None:
+                raise
+            raise ModelError(error.code, f"{place}: {error.text}") from error
+        tensors = outcome_tensors(inputs, done, weights=weights)
+        record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(self.label, done)
+        record["numerics"] = numerics(done.trainee.model)
+        return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
 
-    run = made_once(
-        context,
-        context.keys.identity_of(phase, member),
-        scope,
-        f"phase '{phase.name}'",
-        commit,
-        current=None,
-        serves=partial(_serves, need=need),
-    )
-    if key is not None and run.key != key:
-        raise InputChanged(f"what {member_label(phase, member)} of {context.job.name} is trained with")
-    return run
+    def _finished(
+        self, training: Phase, working: OpenRun, here: dict[str, Any], weights: bool
+    ) -> tuple[dict[str, Any], Tensors]:
+        """Return what a phase makes of the weights of its ``training``, which other methods may share."""
+        from regft_core.runs.training_run import finish
 
+        shared = _Making(self.context, training, "weights", key=working.identity["trained"])
+        done, tensors = _read(self.context, training, shared.run)
+        record = dict(done.result)
+        if record["status"] != "ok":
+            return record, {}
+        record["marks"] = record["marks"] + other_environments(here, [done])
+        inputs = phase_inputs(self.context, self.phase, None)
+        return record, finish(inputs, tensors["weights"], weights_wanted=weights)
 
-def _trained(
-    context: Context, phase: Phase, member: int | None, working: OpenRun, here: dict[str, Any], weights: bool
-) -> tuple[dict[str, Any], Tensors]:
-    """Train a phase (one member of it); returns the record, and what is stored with it.
+    def _merged(self, working: OpenRun, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
+        """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
+        from regft_core.runs.merge import merge_greedily, merge_mean
 
-    Raises:
-        ModelError: The method cannot train this model. A setting at fault is named with its file and line.
-    """
-    from regft_core.runs.training_run import outcome_tensors, train
-
-    free_memory(context.device)  # of the phases, members and trials before, which would count in this one's peak
-    label = member_label(phase, member)
-    inputs = phase_inputs(context, phase, member)
-    try:
-        done = train(
-            inputs,
-            judge=_judge(context, phase, member),
-            watch=_watch(context, phase),
-            checkpointer=working,
-            checkpoint_seconds=context.params.execution.checkpoint_seconds,
-            progress=ProgressWriter(context.job.progress, context.job.run, label),
-        )
-    except ModelError as error:
-        place = place_in(context.project, context.job.method, phase, error.text)
-        if place is None:
-            raise
-        raise ModelError(error.code, f"{place}: {error.text}") from error
-    tensors = outcome_tensors(inputs, done, weights=weights)
-    record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(label, done)
-    record["numerics"] = numerics(done.trainee.model)
-    return record | epoch_scores(label, done, phase.training.checkpoint, context.task["primary"]), tensors
-
-
-def _finished(
-    context: Context,
-    phase: Phase,
-    member: int | None,
-    working: OpenRun,
-    here: dict[str, Any],
-    weights: bool,
-    *,
-    training: Phase,
-) -> tuple[dict[str, Any], Tensors]:
-    """Return what a phase makes of the weights of its ``training``, which other methods may share."""
-    from regft_core.runs.training_run import finish
-
-    done, tensors = _read(
-        context, training, lambda: _made(context, training, None, "weights", working.identity["trained"])
-    )
-    record = dict(done.result)
-    if record["status"] != "ok":
-        return record, {}
-    record["marks"] = record["marks"] + other_environments(here, [done])
-    return record, finish(phase_inputs(context, phase, None), tensors["weights"], weights_wanted=weights)
-
-
-def _merged(
-    context: Context, phase: Phase, member: int | None, working: OpenRun, here: dict[str, Any], weights: bool
-) -> tuple[dict[str, Any], Tensors]:
-    """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-    from regft_core.runs.merge import merge_greedily, merge_mean
-
-    assert phase.repeat is not None
-    keys, members = working.identity["members"], list[StoredRun]()
-    for index, key in enumerate(keys):
-        members.append(_made(context, phase, index, "result", key))
+        context, phase = self.context, self.phase
+        assert phase.repeat is not None
+        greedy, members = phase.repeat.merge == "greedy", list[StoredRun]()
+        need: Need = "weights" if weights or greedy else "state"
+        making = [_Making(context, phase, need, *member) for member in enumerate(working.identity["members"])]
+        for member in making:
+            members.append(replace(member, need="result").run())
+            if members[-1].result["status"] != "ok":
+                break
+        record = {"phase": phase.name} | merged_record(members)
+        record["marks"] += other_environments(here, members)
         if members[-1].result["status"] != "ok":
-            break
-    record = {"phase": phase.name} | merged_record(members)
-    record["marks"] += other_environments(here, members)
-    if members[-1].result["status"] != "ok":
-        failed = f"{member_label(phase, len(members) - 1)}: {members[-1].result['error']}"
-        return record | {"status": "failed", "error": failed}, {}
-    need: Need = "weights" if weights or phase.repeat.merge == "greedy" else "state"
-    tensors = [
-        _read(context, phase, partial(_made, context, phase, index, need, key), weights=need == "weights")[1]
-        for index, key in enumerate(keys)
-    ]
-    chosen = list(range(len(members)))
-    if phase.repeat.merge == "greedy":
-        inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
-        try:
-            chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
-        except RunFailed as error:
-            return record | {"status": "failed", "error": f"merging: {error}"}, {}
-        record["soup"] = {"scores": scores, "chosen": chosen}
-    return record | {"status": "ok", "error": None}, merge_mean([tensors[index] for index in chosen])
+            failed = f"{making[len(members) - 1].label}: {members[-1].result['error']}"
+            return record | {"status": "failed", "error": failed}, {}
+        tensors = [_read(context, phase, member.run, weights=need == "weights")[1] for member in making]
+        if greedy:
+            inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
+            try:
+                chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
+            except RunFailed as error:
+                return record | {"status": "failed", "error": f"merging: {error}"}, {}
+            record["soup"] = {"scores": scores, "chosen": chosen}
+            tensors = [tensors[index] for index in chosen]
+        return record | {"status": "ok", "error": None}, merge_mean(tensors)
 
 
 def _read(
@@ -221,6 +219,15 @@ def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[s
             f"phase '{name}' failed: {stored.result['error']}\n    -> mend the cause, then run `dvc repro` again",
         )
     return stored, tensors
+
+
+def handed(context: Context, phase: Phase) -> dict[str, Handed]:
+    """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
+    by_phase = {}
+    for name, what in context.keys.needs(phase).items():
+        earlier, tensors = _earlier(context, name, "weights" if what == "weights" else "state")
+        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
+    return by_phase
 
 
 # --------------------------------------------------------------------------- inputs of a training
@@ -268,28 +275,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     )
 
 
-def _judge(context: Context, phase: Phase, member: int | None) -> Judge | None:
-    """Return the judge that chooses the epoch, where that is not the last."""
-    if phase.training.checkpoint == "last":
-        return None
-    return _judge_on(context, phase, context.judging_rows(phase, member))
-
-
-def _watch(context: Context, phase: Phase) -> Judge | None:
-    """Return the judge that scores the dev set after every epoch, where that is asked for."""
-    return _judge_on(context, phase, context.dev_rows) if phase.training.epoch_scores else None
-
-
-def _judge_on(context: Context, phase: Phase, examples: list[Example]) -> Judge:
+def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
     return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
-
-
-def handed(context: Context, phase: Phase) -> dict[str, Handed]:
-    """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
-    by_phase = {}
-    for name, what in context.keys.needs(phase).items():
-        earlier, tensors = _earlier(context, name, "weights" if what == "weights" else "state")
-        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
-    return by_phase

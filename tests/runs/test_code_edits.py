@@ -52,8 +52,6 @@ def score(gold, predicted, positive):
 HARMLESS: list[tuple[str, str, str]] = [
     ("training/loop.py", "", "\n# a comment\n"),
     ("training/loop.py", '"""The only training loop.', '"""The one loop.'),
-    ("training/trainee.py", "def generator(self, *key: str | int,", "def generator(self, *key: int | str,"),
-    ("training/optim.py", "    if step < warmup:", "\n\n    if step < warmup:"),
     ("training/graphs.py", "if TYPE_CHECKING:", "if TYPE_CHECKING:\n    import regft_core.methods.pats"),
     ("grid/executors/serial.py", "", "\nUNUSED = 1\n"),
     ("progress.py", "LOG_SECONDS = 15.0", "LOG_SECONDS = 30.0"),
@@ -64,8 +62,6 @@ HARMLESS: list[tuple[str, str, str]] = [
     ("kinds/unlisted.py", "", NEW_KIND),
     ("models/families/unlisted.py", "", NEW_FAMILY),
     ("grid/executors/unlisted.py", "", "SCALE = 1\n"),
-    ("models/families/roberta.py", "", "\nUSED = 1\n"),
-    ("methods/tdt.py", "", "\nUSED = 1\n"),
     ("metrics/f1_macro.py", "", "\nUSED = 1\n"),
     ("kinds/regression.py", "", "\nUSED = 1\n"),
 ]
@@ -76,30 +72,23 @@ REPORTING: list[tuple[str, str, str]] = [
 #: (file, old text, new text, methods whose runs it touches, other stages that it touches).
 TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     # What computes: those that can compute with its file.
-    ("training/loop.py", "", "\nUNUSED = 1\n", METHODS, set()),
     ("methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24", {"pats"}, set()),
-    ("methods/hype.py", "draw * 2 - 1", "draw * 2 - 2", {"hype_n"}, set()),
-    ("methods/masked_lm.py", "0.15, gt=0", "0.2, gt=0", {"posttrained"}, set()),
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
-    ("models/mixing.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
     ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
     ("models/families/bert.py", '"attention.output"', '"attention"', METHODS, {"evaluate"}),
-    ("training/optim.py", "1.0 - progress", "1.1 - progress", METHODS, set()),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"evaluate", "report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
     ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("runs/merge.py", ".double()", ".float()", MEMBERS, set()),
-    ("runs/merge.py", "tried > best or", "tried >= best or", MEMBERS, set()),
     ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
     ("evaluate/score.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),
     ("kinds/_reading.py", "BINS = 10", "BINS = 5", set(), {"dataset", "subsample", "report"}),
     ("kinds/_judging.py", "BELOW_CHANCE_P = 1e-3", "BELOW_CHANCE_P = 1e-4", {"soup"}, {"evaluate"}),
-    ("data/builtin_words.py", "GOOD = (", "GOOD = ('fine',", set(), {"dataset"}),
     ("rng.py", "sha256", "sha512", METHODS, {"dataset", "subsample", "evaluate", "report"}),
 ]
 
@@ -145,48 +134,3 @@ def test_an_edit_touches_exactly_the_runs_that_compute_with_it(found: list[dict[
     after = found[number + 1]
     assert "error" not in after, after["error"]
     assert touched(found[0], after) == (runs, stages)
-
-
-def test_the_code_of_a_regulariser_counts_again_when_a_method_lists_it_again(copied: Path) -> None:
-    """Added, run, removed, edited meanwhile, added again: not the results of before the edit."""
-    yaml_file = "pipelines/methods/hype_n.yaml"
-    text = (copied / yaml_file).read_text()
-    with_pats = text.replace("regularisers:\n", "regularisers:\n  pats: {}\n")
-    assert with_pats != text
-    pats = ("regft_core/methods/pats.py", "GROUP = 1 << 25", "GROUP = 1 << 24")
-    plain, edited = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))
-    (copied / yaml_file).write_text(with_pats)
-    first, second = (answer["runs"]["hype_n"] for answer in answers(copied, [pats]))
-    (copied / yaml_file).write_text(text)
-    assert plain == edited
-    assert first != second
-    assert plain not in (first, second)
-
-
-def test_a_package_that_a_regulariser_imports_is_in_its_key(copied: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    (site / "adapterkit").mkdir(parents=True)
-    (site / "adapterkit" / "__init__.py").write_text("")
-
-    def install(version: str) -> None:
-        for old in site.glob("*.dist-info"):
-            shutil.rmtree(old)
-        info = site / f"adapterkit-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: adapterkit\nVersion: {version}\n")
-        (info / "RECORD").write_text("adapterkit/__init__.py,,\n")
-
-    install("1.0")
-    uses = (
-        "regft_core/methods/pats.py",
-        "        self.trainee = trainee\n",
-        "        self.trainee = trainee\n        import adapterkit\n",
-    )
-    before, one = answers(copied, [uses], PYTHONPATH=str(site))
-    install("2.0")
-    again, two = answers(copied, [uses], PYTHONPATH=str(site))
-    assert before["runs"] == again["runs"]
-    assert touched(before, one) == ({"pats"}, set())
-    assert touched(one, two) == ({"pats"}, set())
-    assert one["packages"]["pats"]["adapterkit"] == "1.0"
-    assert "adapterkit" not in one["packages"]["vanilla"]

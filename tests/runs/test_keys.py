@@ -152,22 +152,3 @@ def test_what_changes_the_key_of_an_evaluation(project: Path) -> None:
         assert found() != first, file
         path.write_text(before)
     assert found() == first
-
-
-def test_the_keys_need_no_torch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`regft_core.settings plan` and the stage subsample are quick because of it."""
-    import subprocess
-    import sys
-
-    from tests.runs.conftest import REPOSITORY
-
-    program = (
-        "import sys\nfrom pathlib import Path\n"
-        "from regft_core.runs.context import Context\nfrom regft_core.runs.job import Job\n"
-        f"print(Context(Job({str(project)!r}, 'weight_mixup', {TASK!r}, '24', 0)).keys.of('finetune'))\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    # Another process, the same key.
-    assert done.stdout.strip() == key(project, "weight_mixup")

@@ -86,13 +86,6 @@ def test_a_killed_run_continues_with_the_same_bits(
     assert outcome(project) == uninterrupted[method][1]
 
 
-def test_killed_three_times_in_a_row(project: Path, uninterrupted: dict[str, Any]) -> None:
-    for _ in range(3):
-        assert in_child(everything, project, "hype_n", at="step:2") == -signal.SIGKILL
-    everything(project, "hype_n")
-    assert outcome(project) == uninterrupted["hype_n"][1]
-
-
 def test_a_member_that_was_finished_before_the_kill_is_not_trained_again(
     project: Path, trained: list[tuple[str, int]]
 ) -> None:

@@ -11,8 +11,6 @@ import torch
 
 from regft_core.runs import merge
 from regft_core.runs.epoch_scores import epoch_scores, judge
-from regft_core.runs.trials import choose
-from regft_core.schema.tuning import TuningConfig
 from regft_core.training.best import BestState
 from tests.methods.harness import Bench, examples
 
@@ -101,19 +99,3 @@ def test_equal_members_of_a_soup_come_in_their_order(
     monkeypatch.setattr(merge, "validation_score", score)
     members = [{"weights": {"x": torch.tensor(value)}} for value in (7.0, 1.0, 2.0)]
     assert merge.merge_greedily(None, members, TASK, variant)[0] == kept  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("per", "chosen"), [("seed", {0: 1, 1: 2}), ("cell", {0: 1, 1: 1})])
-def test_the_trial_with_the_smallest_error_is_chosen(per: Any, chosen: dict[int, int]) -> None:
-    scores = {0: (3.0, 1.0, 2.0), 1: (4.0, 2.0, 1.5)}
-    records = [
-        {"size": "24", "seed": seed, "trial": trial, "values": {"x": trial}, "key": "k", "status": "ok", "error": None}
-        | {"score": score, "seconds": 1.0, "steps": 1}
-        for seed, own in scores.items()
-        for trial, score in enumerate(own)
-    ]
-    records.append(records[0] | {"trial": 3, "values": {"x": 3}, "score": None})
-    records.append(records[3] | {"trial": 3, "values": {"x": 3}, "score": None})
-    found = choose(records, TuningConfig(values={"x": [0, 1, 2, 3]}, per=per), "mse")
-    assert {seed: record["chosen"] for (_, seed), record in found.items()} == chosen
-    assert {seed: record["values"]["x"] for (_, seed), record in found.items()} == chosen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,16 +11,14 @@ import pytest
 import yaml
 
 import regft_core
-from regft_core import catalogue, metrics
+from regft_core import catalogue
 from regft_core.catalogue import OWN
-from regft_core.errors import CodeChanged, ConfigError, RegftError
+from regft_core.errors import CodeChanged
 from regft_core.grid.data import prepare
-from regft_core.hooks.registry import discover
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.project import open_project
-from regft_core.runs.run import run
 from tests.errors import raises_code
 from tests.small_project import build
 
@@ -36,14 +33,6 @@ CODE = (
     .replace("options.sigma)", "options.sigma * SCALE)")
     .replace("from typing", "import json\nfrom pathlib import Path\nfrom typing", 1)
 )
-#: BERT with the name of a family that the package does not have.
-FAMILY = """
-from dataclasses import replace
-
-from regft_core.models.families.bert import FAMILY as BERT
-
-FAMILY = replace(BERT, name="ernie")
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -95,38 +84,3 @@ def test_a_file_that_was_edited_after_it_was_loaded_is_refused(project: Path, mo
     monkeypatch.setitem(catalogue.LOADED, path, (0, 0))
     with raises_code(CodeChanged, "code-edited", "shaky.py"):
         LoadedCode(scope)
-
-
-def test_a_broken_file_stops_nothing_that_does_not_use_it(project: Path) -> None:
-    (project / "methods" / "broken.py").write_text("x = 1\nraise ValueError('no')\n")
-    (project / "metrics").mkdir()
-    (project / "metrics" / "broken.py").write_text("1 / 0\n")
-    open_project(project)
-    assert "hype" in discover()
-    assert "accuracy" in metrics.names("classification")
-    (project / "pipelines" / "methods" / "uses.yaml").write_text("regularisers: {broken: {}}\ntraining: {}\n")
-    params = yaml.safe_load((project / "params.yaml").read_text())
-    (project / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "uses"]}))
-    with raises_code(ConfigError, "cannot-import", "methods/broken.py:2", "ValueError: no"):
-        open_project(project)
-
-
-def test_an_own_family_of_encoders_trains_and_its_file_is_in_the_key(project: Path) -> None:
-    from transformers import AutoModel, ErnieConfig
-
-    given = json.loads((project / "models/tiny/config.json").read_text())
-    sizes = {name: value for name, value in given.items() if name.endswith(("size", "layers", "heads", "token_id"))}
-    AutoModel.from_config(ErnieConfig(**sizes)).save_pretrained(project / "models/tiny")
-    with raises_code(RegftError, "unknown-family", "'ernie'"):
-        key(project, "vanilla")
-    (project / "families").mkdir()
-    family = project / "families" / "ernie.py"
-    family.write_text("1 / 0\n")
-    with raises_code(ConfigError, "cannot-import", "families/ernie.py:1"):
-        key(project, "vanilla")
-    family.write_text(FAMILY)
-    record = run(Job(str(project), "vanilla", "reviews", "16", 0))["evaluate"]
-    assert record["status"] == "ok", record
-    before = key(project, "vanilla")
-    family.write_text(FAMILY + "USED = 1\n")
-    assert key(project, "vanilla") != before

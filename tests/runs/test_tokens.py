@@ -55,14 +55,6 @@ def test_whatever_changes_the_tokens_is_another_key(monkeypatch: pytest.MonkeyPa
     assert token_memory("a") is token_memory("a") is not token_memory("b")
 
 
-def test_separate_texts_come_from_the_cache_of_single_texts() -> None:
-    fresh, memory = encode(PAIRS, BERT, 16, rows_per_example=2), TokenMemory()
-    singles = encode(SINGLES, BERT, 16, memory)
-    for _ in range(2):
-        assert encode(PAIRS, BERT, 16, memory, rows_per_example=2) == fresh
-    assert encode(SINGLES, BERT, 16, memory) == singles
-
-
 text = st.text(max_size=6)
 example_lists = st.lists(st.builds(Example, st.just("0"), text, st.none() | text, st.just(0)), max_size=4)
 

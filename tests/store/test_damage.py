@@ -68,18 +68,6 @@ def test_weights_are_read_although_the_run_was_damaged(
     assert [p.name for p in aside.parent.glob("*.damaged*")] == [aside.name]  # the latest one
 
 
-def test_damage_that_stays_is_passed_on(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    ensure(store)
-
-    def read(run: StoredRun) -> Any:
-        flip_byte(run.path / "weights.safetensors")  # a disk that harms all it is given
-        return run.load_tensors()
-
-    with pytest.raises(DamagedRun):
-        store.read_intact(lambda: ensure(store), read)
-
-
 def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     flip_byte(ensure(store).path / "weights.safetensors")

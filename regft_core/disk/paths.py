@@ -1,10 +1,18 @@
-"""Paths as configurations give them: ``~`` expanded, and never a traceback for an odd one."""
+"""What is at a path, and whether it was written since it was last looked at.
+
+A look costs a microsecond where reading and hashing costs a thousand. Times of change that nobody can set (``ctime``)
+are part of what is compared, so an edit that keeps size and time is seen too.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
+from typing import NamedTuple
+
+from regft_core.disk.canonical import sha256_file
 
 
 def expand(root: Path, text: str) -> Path:
@@ -46,3 +54,62 @@ def cache_folder() -> Path:
     if folder:
         return Path(folder).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regft"
+
+
+#: Clocks of file systems stand still for some milliseconds: what is this young may change once
+#: more without a trace in its times.
+RACY_NS = 100_000_000
+
+
+class FileState(NamedTuple):
+    """A file (or a folder's list of names) and what tells whether it was written since."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+def file_state(path: str) -> FileState | None:
+    """Return the state of a regular file, or None if there is none at ``path``."""
+    status = _look(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def folder_state(path: str) -> FileState | None:
+    """Return the state of a folder, which changes with its list of names; None if there is none at ``path``."""
+    status = _look(path)
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return None
+    return FileState(path, 0, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
+
+
+def settled(state: FileState | None) -> bool:
+    """Whether an edit would show in the state: it is not too young for the clock of its file system."""
+    return state is None or max(state.mtime_ns, state.ctime_ns) + RACY_NS < time.time_ns()
+
+
+_hashes: dict[str, tuple[FileState, str]] = {}
+
+
+def content_sha256(path: Path | str) -> str:
+    """``io.sha256_file``, which is asked again only when the file was written since; raises ``OSError`` alike."""
+    name = os.fspath(path)
+    state = file_state(name)
+    hashed = _hashes.get(name)
+    if hashed is not None and hashed[0] == state:
+        return hashed[1]
+    sha256 = sha256_file(name)
+    if state is not None and settled(state) and file_state(name) == state:
+        _hashes[name] = state, sha256
+    return sha256

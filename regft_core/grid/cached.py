@@ -14,9 +14,9 @@ from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_present
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.keyed import keys_of
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of
+from regft_core.runs.work import keys_of
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.cost import Cached, PlanRow, phase_cost, plan_rows
 from regft_core.settings.grid import Cell

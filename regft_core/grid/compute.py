@@ -24,11 +24,10 @@ from regft_core.grid.run_job import run_job
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import write_evaluation, write_training
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
-from regft_core.runs.work import Work
+from regft_core.runs.work import Work, is_current
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 

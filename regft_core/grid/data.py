@@ -1,6 +1,6 @@
 """The rows of every task, brought up to date: prepared sets, the subsamples of every size and seed, token lengths.
 
-Each folder says what it was made from (``keyed``); one that is up to date is left alone, so this costs a look.
+Each folder says what it was made from (``work.py``); one that is up to date is left alone, so this costs a look.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from regft_core.grid.lengths import (
 from regft_core.grid.prepared import skew_warnings
 from regft_core.models.source import resolve_model
 from regft_core.runs.hashed_code import scope_of
-from regft_core.runs.keyed import is_current, seal
 from regft_core.runs.prepared_rows import (
     RowsInMaking,
     dataset_folder,
@@ -43,6 +42,7 @@ from regft_core.runs.prepared_rows import (
     subsample_inputs,
     task_inputs,
 )
+from regft_core.runs.work import is_current, seal
 from regft_core.schema.method import other_tasks
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of

@@ -26,11 +26,11 @@ from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.hashed_code import scope_of
-from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import manifest_head
 from regft_core.runs.prepared_rows import training_set_inputs
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
+from regft_core.runs.work import is_current
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.grid import Cell, cells

@@ -23,11 +23,10 @@ from regft_core.grid.run_job import run_job
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.keyed import is_current
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.trials import choose
-from regft_core.runs.work import Work
+from regft_core.runs.work import Work, is_current
 from regft_core.settings.grid import Cell
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project

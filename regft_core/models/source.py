@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.file_states import FileState, content_sha256, file_state
-from regft_core.disk.paths import expand, what_is
+from regft_core.disk.paths import FileState, content_sha256, expand, file_state, what_is
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.checkpoint_files import (

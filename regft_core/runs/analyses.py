@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import text_key
 from regft_core.data.splits import set_files
-from regft_core.disk.file_states import content_sha256
+from regft_core.disk.paths import content_sha256
 from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled

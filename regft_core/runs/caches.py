@@ -37,21 +37,20 @@ class TokenMemory:
     """The tokens of one tokenizer in this process: the sets that runs are evaluated on are tokenised once."""
 
     def __init__(self) -> None:
-        #: Key -> tokens and how many there are; the most recently used is the last.
-        self._found: dict[str, tuple[Tokens, int]] = {}
+        self._tokens: dict[str, Tokens] = {}
+        self._count = 0
 
     def get(self, key: str) -> Tokens | None:
         """Return the tokens of ``key``; None when there are none."""
-        if key not in self._found:
-            return None
-        self._found[key] = self._found.pop(key)
-        return self._found[key][0]
+        return self._tokens.get(key)
 
     def put(self, key: str, tokens: Tokens) -> None:
-        """Keep tokens; the least recently used go beyond ``LIMIT_TOKENS``."""
-        self._found[key] = tokens, sum(map(len, tokens["input_ids"]))
-        while sum(count for _, count in self._found.values()) > LIMIT_TOKENS:
-            del self._found[next(iter(self._found))]
+        """Keep tokens; beyond ``LIMIT_TOKENS`` all that were kept go."""
+        count = sum(map(len, tokens["input_ids"]))
+        if self._count + count > LIMIT_TOKENS:
+            self._tokens, self._count = {}, 0
+        self._tokens[key] = tokens
+        self._count += count
 
 
 @lru_cache(maxsize=4)

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 
 import regft_core
 from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
-from regft_core.disk.file_states import FileState, content_sha256, file_state, folder_state, settled
 from regft_core.disk.files import write_json
-from regft_core.disk.paths import cache_folder
+from regft_core.disk.paths import FileState, cache_folder, content_sha256, file_state, folder_state, settled
 from regft_core.errors import ConfigError, Problem, StoreError
 from regft_core.runs.hashed_code import Scope
 
@@ -101,21 +100,16 @@ class _Source(NamedTuple):
     imports: tuple[str, ...]
 
 
-def _source(state: FileState, module: str) -> _Source:
-    return _parsed(state, module) if settled(state) else _parsed.__wrapped__(state, module)
-
-
-@lru_cache(maxsize=4096)
-def _parsed(state: FileState, module: str) -> _Source:
-    content = Path(state.path).read_bytes()
-    named = hashlib.sha256(f"{module} {os.path.basename(state.path)} ".encode() + content).hexdigest()
-    if named not in _cached():
-        _cached()[named] = _parse(state.path, content, module)
-    return _cached()[named]
+def _source(path: str, module: str) -> _Source:
+    content = Path(path).read_bytes()
+    named = hashlib.sha256(f"{module} {os.path.basename(path)} ".encode() + content).hexdigest()
+    if named not in _parsed():
+        _parsed()[named] = _parse(path, content, module)
+    return _parsed()[named]
 
 
 @cache
-def _cached() -> dict[str, _Source]:
+def _parsed() -> dict[str, _Source]:
     """Hash of a file's bytes -> what was parsed from them, by this process or before: parsing all takes a second."""
     with suppress(OSError, ValueError, TypeError):
         return {name: _Source(sha256, tuple(names)) for name, sha256, names in json.loads(_cache_file().read_bytes())}
@@ -127,12 +121,10 @@ def _cache_file() -> Path:
     return cache_folder() / f"code-{sha256_file(__file__)[:16]}.json"
 
 
-def _write_cache(known: int) -> None:
-    """Write what this process has parsed beyond the ``known``; without a cache, files are parsed each time."""
-    if len(_cached()) > known:
-        with suppress(OSError, StoreError):
-            # No more than a few versions of all files: the earliest go.
-            write_json(_cache_file(), [[name, *one] for name, one in list(_cached().items())[-2000:]])
+def _write_cache() -> None:
+    """Write what was parsed, of a few versions of all files; without a cache, they are parsed each time."""
+    with suppress(OSError, StoreError):
+        write_json(_cache_file(), [[name, *source] for name, source in list(_parsed().items())[-2000:]])
 
 
 def _parse(path: str, content: bytes, module: str) -> _Source:
@@ -144,7 +136,7 @@ def _parse(path: str, content: bytes, module: str) -> _Source:
         problem = Problem("bad-python", where, line, "", f"is not valid Python: {message}", "correct that line")
         raise ConfigError([problem]) from error
     parts: list[str] = []
-    _text([one for one in tree.body if not _does_nothing(one)], parts)
+    _text([statement for statement in tree.body if not _does_nothing(statement)], parts)
     package = module.split(".") if path.endswith("__init__.py") else module.split(".")[:-1]
     return _Source(sha256_text("\n".join(parts)), tuple(_imported(tree.body, package)))
 
@@ -174,32 +166,33 @@ def _file(module: str) -> str | None:
 # -------------------------------------------------------------------- data files and packages
 
 
-def _data_files(modules: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+def _data_files(paths: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """Path -> name of the data files beside modules, given by their files; and the folders that were looked into.
 
-    A file belongs to the module whose name begins its own (``pats.json`` and ``pats_words/a.txt`` to ``pats.py``). One
-    that no module's name begins belongs to every module of its folder.
+    A file whose name begins with that of a module of its folder (``pats.json`` and ``pats_words/a.txt`` with that of
+    ``pats.py``) belongs to that module, others to every module of the folder.
     """
-    folders: dict[str, set[str]] = {}
-    for path in modules:
+    stems: dict[str, set[str]] = {}
+    for path in paths:
         folder, stem = os.path.split(os.path.splitext(path)[0])
-        folders.setdefault(folder, set()).add(stem)
+        stems.setdefault(folder, set()).add(stem)
     data_of, looked = dict[str, str](), list[str]()
-    for folder, stems in folders.items():
-        data, names = list[str](), list[str]()
+    for folder, used in stems.items():
+        modules, data = set[str](), list[str]()
         for parent, inner, files in os.walk(folder):
-            inner[:] = [one for one in inner if not one.startswith((".", "__"))]
             looked.append(parent)
+            inner[:] = [name for name in inner if not name.startswith((".", "__"))]
             start = "" if parent == folder else f"{os.path.relpath(parent, folder)}/"
-            if start and any(file.endswith(".py") for file in files):  # a package, which has its own
-                names.append(start[:-1])
+            own = {file.removesuffix(".py") for file in files if file.endswith(".py")}
+            if start and own:  # a package, which has its own
+                modules.add(start[:-1])
                 inner.clear()
-                continue
-            names += [file.removesuffix(".py") for file in files if file.endswith(".py")]
-            data += [start + file for file in files if not file.endswith(_NO_DATA) and not file.startswith(".")]
+            else:
+                modules |= own
+                data += [start + file for file in files if not file.endswith(_NO_DATA) and not file.startswith(".")]
         for name in data:
-            begins = [one for one in names if name.startswith(one) and not name[len(one)].isalnum()]
-            if not begins or max(begins, key=len) in stems:
+            owners = {module for module in modules if name.startswith(module) and not name[len(module)].isalnum()}
+            if not owners or owners & used:
                 data_of[os.path.join(folder, name)] = name
     return data_of, looked
 
@@ -276,7 +269,7 @@ def code_of(scope: Scope) -> Code:
         same = all(one is None or (file_state(one.path) or folder_state(one.path)) == one for one in looked_at)
         if same and installed(code.packages) == code.packages:
             return code
-    parsed = len(_cached())
+    parsed = len(_parsed())
     states, hashes, packages = dict[str, FileState](), dict[str, str](), set[str]()
     waiting = list(scope.entries)
     while waiting:
@@ -297,10 +290,11 @@ def code_of(scope: Scope) -> Code:
                 packages.update(_external(module.partition(".")[0]))
             continue
         states[module] = state
-        hashes[module], imports = _source(state, module)
+        hashes[module], imports = _source(state.path, module)
         for name in imports:  # a package's own file runs before its modules
             waiting += [name[:end] for end, letter in enumerate(name) if letter == "."] + [name]
-    _write_cache(parsed)
+    if len(_parsed()) > parsed:
+        _write_cache()
     data, looked = _data_files(state.path for state in states.values())
     content = sorted([os.path.basename(module), sha256] for module, sha256 in hashes.items())
     for path, name in data.items():

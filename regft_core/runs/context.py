@@ -25,12 +25,13 @@ from regft_core.runs.keys import Keys
 from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.project import check_listed, open_project
-from regft_core.runs.row_splits import run_rows, trial_rows
 from regft_core.runs.rows import (
     PhaseData,
     groups_of,
     read_phase_data,
     rows_of,
+    run_rows,
+    trial_rows,
     with_more_rows,
     without_texts,
     without_units,

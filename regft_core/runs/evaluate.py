@@ -8,7 +8,7 @@ from typing import Any
 
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.file_states import content_sha256
+from regft_core.disk.paths import content_sha256
 from regft_core.errors import RunFailed
 from regft_core.progress import ProgressWriter
 from regft_core.runs.analyses import evaluations_of, from_npy, to_npy

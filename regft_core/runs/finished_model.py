@@ -14,7 +14,7 @@ from regft_core.kinds import find
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import Need, handed, produce
-from regft_core.runs.row_splits import member_rows, run_rows
+from regft_core.runs.rows import member_rows, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
 

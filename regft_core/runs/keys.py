@@ -17,7 +17,7 @@ from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import entry_of
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import CHECKPOINT_RULE, JUDGING, Scope, scope_of
-from regft_core.runs.row_splits import member_rows, member_streams
+from regft_core.runs.rows import member_rows, member_streams
 from regft_core.schema.method import FINETUNE, Phase
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import regft_core
 from regft_core.catalogue import LOADED
 from regft_core.disk.canonical import sha256_json
-from regft_core.disk.file_states import FileState
+from regft_core.disk.paths import FileState
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import set_up

@@ -12,10 +12,9 @@ from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.keyed import seal
 from regft_core.runs.project import versions
 from regft_core.runs.records import Evaluation, Finding, Manifest, Record
-from regft_core.runs.work import Work
+from regft_core.runs.work import Work, seal
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
@@ -107,7 +106,7 @@ def write_manifest(target: Path, settings: Plain, records: Sequence[Plain], keys
         settings: of ``records.Manifest``.
         records: of ``RunRecord``, with ``curve`` ([phase, step, epoch, loss, learning rate,
             gradient norm]) and ``diagnostics`` ([phase, step, name, value]).
-        keys: of the plan, with which the folder is sealed (``keyed``).
+        keys: of the plan, with which the folder is sealed (``work.py``).
     """
     curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
     logged = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
@@ -165,7 +164,7 @@ def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: 
         settings: of ``Evaluation``.
         records: of ``RunRecord``, with ``predictions`` (set -> lines) and ``evaluations`` (name -> what is in
             ``FindingRecord`` and ``Finding``).
-        keys: of the plan, with which the folder is sealed (``keyed``).
+        keys: of the plan, with which the folder is sealed (``work.py``).
     """
     with atomic_directory(target) as folder:
         _fill_in(folder / "result.json", Evaluation, {**settings, "runs": _slim(records)})

@@ -18,7 +18,7 @@ from regft_core.runs.epoch_scores import epoch_scores
 from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.phase_record import merged_record, phase_record
-from regft_core.runs.row_splits import member_label, member_streams, run_rows
+from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in

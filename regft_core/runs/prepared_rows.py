@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regft_core.disk.canonical import sha256_file, sha256_json
-from regft_core.disk.file_states import file_state
+from regft_core.disk.paths import file_state
 from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, PlanOutdated, StoreError
 from regft_core.runs.code import code_of

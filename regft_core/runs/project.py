@@ -10,7 +10,7 @@ from typing import Any
 
 from regft_core import __version__, shipped
 from regft_core.catalogue import OWN, use_project
-from regft_core.disk.file_states import FileState, file_state, folder_state, settled
+from regft_core.disk.paths import FileState, file_state, folder_state, settled
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import installed

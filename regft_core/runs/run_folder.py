@@ -223,23 +223,18 @@ class OpenRun:
         *,
         require_same_tensors: bool = True,
     ) -> StoredRun:
-        """Make the run complete in one step and drop its checkpoint.
+        """Make the run complete in one step and drop its checkpoint; a failed training is a result, too.
 
-        ``tensors`` maps a name (``weights``) to named tensors; ``files`` maps relative paths
-        (``curves.csv``, ``predictions/dev.jsonl``) to contents. A run whose training failed is
-        committed too, its ``result`` records that.
+        Args:
+            tensors: name (``weights``) -> named tensors.
+            files: relative path (``predictions/dev.jsonl``) -> content.
+            require_same_tensors: whether tensors that come in the place of pruned ones must have their hashes, for
+                numbers that were derived from those would describe another model. False (devices without
+                deterministic kernels): the new run replaces the old one as a whole.
 
-        When the key is complete already and only its weights were pruned, the new tensors must
-        hash the same as the old ones: otherwise ``StoreError`` is raised and the earlier result
-        stays, because numbers derived from it would describe another model. With
-        ``require_same_tensors=False`` (devices without deterministic kernels) the new run
-        replaces the old one as a whole.
-
-        The guard, when the run was opened with one, is called last before the run becomes
-        complete; what it raises is passed on and nothing is stored. If that is a ``RegftError``,
-        a verdict on what this process made, the checkpoint goes too.
-
-        Raises ``StoreError`` when the disk refuses; the checkpoint stays then.
+        Raises:
+            StoreError: the disk refuses; the checkpoint stays then.
+            RegftError: of the guard, which is called last: what this process made is not stored, the checkpoint goes.
         """
         with atomic_directory(self._target, self.path / "commit") as folder:
             fill_in(folder / IDENTITY, json_text(self.identity).encode())

@@ -10,7 +10,7 @@ from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
 from regft_core.runs.phase import produce
 from regft_core.runs.phase_record import declared_ratio, known_keys, merged_record
-from regft_core.runs.row_splits import run_rows
+from regft_core.runs.rows import run_rows
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import plain_steps, same_batches
 

@@ -12,8 +12,8 @@ from regft_core.errors import PlanOutdated
 from regft_core.grid import compute as module
 from regft_core.grid.compute import compute
 from regft_core.grid.keys import read_plan, stale_cells
-from regft_core.runs.keyed import is_current
 from regft_core.runs.run import STAGES
+from regft_core.runs.work import is_current
 from tests.grid.conftest import plan, quiet
 from tests.runs.code_copy import python, run, with_code
 from tests.runs.conftest import TASK, change, edit

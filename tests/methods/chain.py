@@ -21,7 +21,7 @@ from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.merge import merge_mean
-from regft_core.runs.row_splits import split_rows
+from regft_core.runs.rows import split_rows
 from regft_core.runs.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.disk.files import write_json
-from regft_core.runs.row_splits import member_rows, run_rows, split_rows
-from regft_core.runs.rows import PhaseData, read_phase_data, without_units
+from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
 from regft_core.schema.methods import DataConfig, RepeatConfig
 from regft_core.training.bag_of_words import STRENGTHS, regress_words
 from regft_core.training.linear_solution import classify_linearly, regress_linearly

@@ -8,12 +8,11 @@ import pytest
 
 from regft_core.data.examples import Example, write_jsonl
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.file_states import RACY_NS
+from regft_core.disk.paths import RACY_NS
 from regft_core.disk.reading import read_json
 from regft_core.errors import InputChanged
 from regft_core.runs import rows as phase_data
-from regft_core.runs.row_splits import split_rows
-from regft_core.runs.rows import read_phase_data, rows_of
+from regft_core.runs.rows import read_phase_data, rows_of, split_rows
 from regft_core.schema.methods import DataConfig
 
 OLD_NS = 1_000_000_000_000_000_000

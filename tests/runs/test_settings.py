@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.disk.file_states import RACY_NS
+from regft_core.disk.paths import RACY_NS
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project

@@ -31,11 +31,11 @@ from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.made_once import made_once
+from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase import produce
 from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
-from regft_core.runs.run_folder import OpenRun, StoredRun
+from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.trials import beside
 from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
@@ -123,20 +123,18 @@ class _Judged:
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """Return the findings of one evaluation, from the store or made now."""
-        context = self.context
-        identity = self.identity(evaluation, options)
 
-        def make(working: OpenRun, here: Mapping[str, Any]) -> StoredRun:
+        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),
                 "machine_dependent": evaluation.machine_dependent,
                 "environment": here if evaluation.needs_model(options) or evaluation.machine_dependent else None,
             }
-            return working.commit(described | self.find(evaluation, options))
+            return described | self.find(evaluation, options), {}
 
-        scope = self._scope(evaluation, options)
-        return made_once(context, identity, scope, f"evaluation '{evaluation.name}'", make)
+        identity, scope = self.identity(evaluation, options), self._scope(evaluation, options)
+        return scored_once(self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
 
     def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""

@@ -9,18 +9,16 @@ from typing import Any
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
-from regft_core.errors import RunFailed
 from regft_core.progress import ProgressWriter
 from regft_core.runs.analyses import evaluations_of, from_npy, to_npy
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.made_once import made_once
+from regft_core.runs.made_once import scored_once
 from regft_core.runs.outputs import reads_text
 from regft_core.runs.phase_record import known_keys
 from regft_core.runs.rows import rows_of
-from regft_core.runs.run_folder import OpenRun, StoredRun
 
 
 def _scope(context: Context) -> Scope:
@@ -60,6 +58,8 @@ def evaluation_key(context: Context, finetuned: str) -> str:
 _ROW = json.JSONEncoder(ensure_ascii=False).encode
 #: Where a set's files are in the store.
 PREDICTIONS, LOGITS = "predictions/", "logits/"
+#: Scores of a run that failed.
+NOT_EVALUATED: dict[str, Any] = {"collapsed": None, "sets": {}}
 
 
 def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
@@ -77,14 +77,21 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     record = {key: trained[key] for key in shared}
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
-        return record | {"collapsed": None, "sets": {}, "predictions": {}, "evaluations": {}}
+        return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
     model = FinishedModel(context)
+    identity = evaluation_identity(context, trained["key"])
     result, files = context.store.read_intact(
-        lambda: _ensure(context, model, trained["key"]),
+        lambda: scored_once(
+            context, identity, _scope(context), "the evaluation", lambda _: _evaluate(context, model, identity["sets"])
+        ),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
-    record |= result | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
+    record |= (
+        NOT_EVALUATED
+        | result
+        | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
+    )
     record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
     return record
 
@@ -92,23 +99,6 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
 def _under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
     """Name of the set -> content, of the files of one kind."""
     return {name.removeprefix(folder).rpartition(".")[0]: files[name] for name in files if name.startswith(folder)}
-
-
-def _ensure(context: Context, model: FinishedModel, finetuned: str) -> StoredRun:
-    """The evaluation of a run, from the store or made now.
-
-    Raises CodeChanged, InputChanged or PlanOutdated when its code, a set or the encoder is edited meanwhile.
-    """
-    identity = evaluation_identity(context, finetuned)
-
-    def make(working: OpenRun, _: Mapping[str, Any]) -> StoredRun:
-        try:
-            result, files = _evaluate(context, model, identity["sets"])
-        except RunFailed as error:
-            result, files = {"status": "failed", "error": str(error), "collapsed": None, "sets": {}}, {}
-        return working.commit(result, {}, files)
-
-    return made_once(context, identity, _scope(context), "the evaluation", make)
 
 
 def _cost(trained: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import regft_core
 from regft_core.catalogue import LOADED
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import FileState
-from regft_core.errors import CodeChanged, ConfigError
+from regft_core.errors import CodeChanged, ConfigError, RunFailed
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
@@ -145,6 +145,28 @@ def made_once(
     with context.store.open(key, identity, guard=_unchanged(context, code), environment=here) as working:
         finished = working.finished
         return finished if finished is not None and serves(finished) else make(working, here)
+
+
+def scored_once(
+    context: Context,
+    identity: Mapping[str, Any],
+    scope: Scope,
+    what: str,
+    compute: Callable[[Mapping[str, Any]], tuple[dict[str, Any], dict[str, str | bytes]]],
+) -> StoredRun:
+    """Return what reads a finished run from the store; else ``compute`` gives its result and files, or fails.
+
+    Raises as ``made_once``.
+    """
+
+    def make(working: OpenRun, here: dict[str, Any]) -> StoredRun:
+        try:
+            result, files = compute(here)
+        except RunFailed as error:
+            result, files = {"status": "failed", "error": str(error)}, {}
+        return working.commit(result, {}, files)
+
+    return made_once(context, identity, scope, what, make)
 
 
 def _unchanged(context: Context, code: LoadedCode) -> Callable[[], None]:

@@ -15,15 +15,13 @@ from typing import Any
 from regft_core import metrics
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.disk.canonical import sha256_text
-from regft_core.errors import RunFailed
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
-from regft_core.runs.made_once import made_once
+from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase_record import known_keys
-from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
 from regft_core.schema.tuning import TuningConfig
@@ -154,18 +152,17 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
 
 def _judge(context: Context, key: str) -> Record:
     """The trial's score by the task's primary metric, from the store or computed now."""
+    from regft_core.evaluate.score import primary_score
+
     examples = judging_rows(context)
+
+    def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
+        logits, labels = FinishedModel(context).answer(examples), [example.label for example in examples]
+        return {"status": "ok", "error": None, "score": primary_score(logits, labels, context.task)}, {}
+
     identity = score_identity(context, key, examples)
-
-    def make(working: OpenRun, _: Record) -> StoredRun:
-        try:
-            score: Record = {"status": "ok", "error": None, "score": _score(context, examples)}
-        except RunFailed as error:
-            score = {"status": "failed", "error": str(error), "score": None}
-        return working.commit(score)
-
-    stored = made_once(context, identity, _score_scope(context), "the score of a trial", make)
-    return {name: stored.result[name] for name in ("status", "error", "score")}
+    result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result
+    return {name: result.get(name) for name in ("status", "error", "score")}
 
 
 def score_identity(context: Context, key: str, examples: Sequence[Example]) -> Record:
@@ -195,12 +192,6 @@ def judging_rows(context: Context) -> list[Example]:
     if context.tuning.selection == "split":
         return context.held_out
     return context.dev_rows
-
-
-def _score(context: Context, examples: Sequence[Example]) -> float:
-    from regft_core.evaluate.score import primary_score
-
-    return primary_score(FinishedModel(context).answer(examples), [example.label for example in examples], context.task)
 
 
 def beside(context: Context, method: str) -> Context:

@@ -238,10 +238,6 @@ class Context:
         """
         if not self._without_dev:
             return []
-        if not self.rows_file.is_file():
-            raise DataError(
-                "rows-missing", f"{self.rows_file} is missing; run `dvc repro`, whose stage subsample writes it"
-            )
         rows = read_jsonl(self.rows_file)
         groups, kind, job = groups_of(self.dataset, rows), self.task["kind"], self.job
         return [rows[row] for row in trial_rows(rows, groups, kind, self.tuning, job.task, job.seed, job.fold)]

@@ -87,11 +87,8 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
-    record |= (
-        NOT_EVALUATED
-        | result
-        | {"predictions": {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}}
-    )
+    predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
+    record |= NOT_EVALUATED | result | {"predictions": predictions}
     record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
     return record
 

@@ -74,12 +74,11 @@ class PhaseData:
     """Rows of one phase of one run.
 
     Attributes:
-        task: description of the task that the rows are of (``task.json``).
+        task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
         labelled: whether the labels are the task's.
         read: reads the rows.
-        source: what tells the rows from others, the state of their file included: of rows seen before, what a key
-            needs is known without reading them again.
-        dataset: folder of the task that the rows are of.
+        source: what tells the rows from others, the state of their file included: what a key needs of rows that were
+            seen before is known without reading them.
     """
 
     task: dict[str, Any]
@@ -165,15 +164,14 @@ def read_phase_data(
     Raises:
         DataError: a file of an earlier stage is missing; when they are read, there are fewer rows than asked for.
     """
-    if data.task is None and data.size is None:
-        if not subsample.is_file():
-            raise DataError("rows-missing", f"{subsample} is missing; run `dvc repro`, whose stage subsample writes it")
-        return PhaseData(
-            described, data.labels, partial(read_jsonl, subsample), (file_state(str(subsample)), data.labels), dataset
-        )
-    rows = dataset / rows_file(described, "train")
+    is_drawn = data.task is None and data.size is None
+    rows = subsample if is_drawn else dataset / rows_file(described, "train")
     if not rows.is_file():
-        raise DataError("not-prepared", f"{rows} is missing; run `dvc repro`, whose stage subsample writes it")
+        code = "rows-missing" if is_drawn else "not-prepared"
+        raise DataError(code, f"{rows} is missing; run `dvc repro`, whose stage subsample writes it")
+    state = file_state(str(rows))
+    if is_drawn:
+        return PhaseData(described, data.labels, partial(read_jsonl, rows), (state, data.labels), dataset)
     size = data.size if data.size is not None else "full"
 
     def drawn() -> list[Example]:
@@ -182,8 +180,7 @@ def read_phase_data(
         chosen = draw(len(every), labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
         return [every[index] for index in chosen]
 
-    source = (file_state(str(rows)), data.labels, size, seed, task, stratified)
-    return PhaseData(described, data.labels, drawn, source, dataset)
+    return PhaseData(described, data.labels, drawn, (state, data.labels, size, seed, task, stratified), dataset)
 
 
 def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:

@@ -24,17 +24,20 @@ from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
 
+_AGAIN = "; nothing was written\n    -> run `dvc repro` again"
+
 
 def task_inputs(project: Project, task: str) -> dict[str, Any]:
     """A task's definition, the sets that judge it, the content of its files, and the code that reads them."""
     config = project.tasks[task]
     judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
     rows = rows_of_each_set(project)
+    files = {file: source_file(project.root, file) for file in sorted(task_files(project, task))}
     return {
         **({} if rows is None else {"rows": rows}),
         "task": _definition(config),
         "judges": judges,
-        "files": {file: _file_hash(project.root, file) for file in sorted(task_files(project, task))},
+        "files": {file: sha256_file(path) if path.is_file() else None for file, path in files.items()},
         "code": code_of(rows_scope(project, task, "dataset")).sha256,
     }
 
@@ -47,15 +50,15 @@ def rows_of_each_set(project: Project) -> int | None:
 def task_files(project: Project, task: str) -> set[str]:
     """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
     config = project.tasks[task]
-    splits = (config.splits.train, config.splits.judging)
-    files = {split for split in splits if isinstance(config.source, FilesSource)}
+    splits: list[tuple[Any, str | None]] = [
+        (config.source, config.splits.train),
+        (config.source, config.splits.judging),
+    ]
     for name, ood in config.ood.items():
         other = project.tasks.get(name)
         source = ood.source or (other.source if other is not None else None)
-        split = ood.split or (other.splits.judging if other is not None else None)
-        if isinstance(source, FilesSource):
-            files.add(split)
-    return {file for file in files if file is not None}
+        splits.append((source, ood.split or (other.splits.judging if other is not None else None)))
+    return {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
 
 
 def training_set_inputs(project: Project, task: str) -> dict[str, Any]:
@@ -84,19 +87,13 @@ def source_files(project: Project, task: str) -> list[Path]:
     return [source_file(project.root, split) for split in sorted(task_files(project, task))]
 
 
-def _file_hash(root: Path, split: str) -> str | None:
-    path = source_file(root, split)
-    return sha256_file(path) if path.is_file() else None
-
-
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
     """Return the inputs of the subsamples of a prepared task."""
-    grid = project.params.grid
     return {
         "code": code_of(rows_scope(project, task, "subsample")).sha256,
         "stratified": project.params.subsample.stratified,
         "sizes": list(sizes_of(project.params, task)),
-        "seeds": list(grid.seeds),
+        "seeds": list(project.params.grid.seeds),
         "rows": content_of(project, task),
     }
 
@@ -116,37 +113,27 @@ def content_of(project: Project, task: str) -> dict[str, str]:
     return dict(read_json(dataset_folder(project, task) / "task.json")["content"])
 
 
-#: The inputs of some rows as they are now: definitions, hashes of files, and ``code``, of what makes them.
-Inputs = Callable[[], Mapping[str, Any]]
-
-
 class RowsInMaking:
-    """Rows that are about to be made.
+    """Rows that are about to be made; ``key`` is the hash of what they are made from.
 
     Args:
         task: whose rows, for messages.
         scope: the code that makes them.
-        inputs: their inputs.
+        inputs: returns what they are made from as it is now: definitions, hashes of files, and ``code``.
         files: what they are read from.
 
-    Attributes:
-        key: of these rows.
-
-    Raises:
-        CodeChanged: the loaded code is not what its files say.
+    Raises CodeChanged: the loaded code is not what its files say.
     """
 
-    def __init__(self, task: str, scope: Scope, inputs: Inputs, files: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]], files: Iterable[Path] = ()
+    ) -> None:
         self._code = LoadedCode(scope)
         self._task, self._inputs = task, inputs
         self._files = {str(path): file_state(str(path)) for path in files}
         made_from = inputs()
         if made_from["code"] != self._code.sha256:
-            raise CodeChanged(
-                "code-edited",
-                f"the code that makes the rows of task '{task}' was edited a moment ago; nothing was written"
-                "\n    -> run `dvc repro` again",
-            )
+            raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{_AGAIN}")
         self.key = sha256_json(made_from)
 
     def check(self) -> None:
@@ -156,11 +143,7 @@ class RowsInMaking:
         written = [path for path, state in self._files.items() if file_state(path) != state]
         if written or sha256_json(self._inputs()) != self.key:
             what = ", ".join(written) or "its files or code"
-            raise PlanOutdated(
-                "rows-edited",
-                f"{what} changed while rows of task '{self._task}' were made; nothing was written"
-                "\n    -> run `dvc repro` again",
-            )
+            raise PlanOutdated("rows-edited", f"{what} changed while rows of task '{self._task}' were made{_AGAIN}")
 
 
 def training_rows(project: Project, task: str, store: Path) -> Path:

@@ -31,7 +31,8 @@ def read_json(path: Path | str, shape: type = object) -> Any:
         shape: the type that the value must have (``dict``, ``list``).
 
     Raises:
-        StoreError: ``file-missing``; ``damaged-json`` for everything about its content, see ``parse_json``.
+        StoreError: ``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
+            or is not of type ``shape``.
         Unreadable: the system refuses (``cannot-read``): the file may be intact.
     """
     try:
@@ -40,7 +41,13 @@ def read_json(path: Path | str, shape: type = object) -> Any:
         raise StoreError("file-missing", f"{path}: no such file\n    -> run `dvc repro`, which writes it") from error
     except OSError as error:
         raise Unreadable(path, error) from error
-    return parse_json(content, path, shape)
+    try:
+        value = json.loads(content.decode("utf-8-sig"), parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(value, shape):
+        raise _damaged(path, f"holds {type(value).__name__}, expected {shape.__name__}")
+    return value
 
 
 def read_record(path: Path | str, record: type[M]) -> M:
@@ -50,25 +57,6 @@ def read_record(path: Path | str, record: type[M]) -> M:
         return record.model_validate(value)
     except ValidationError as error:
         raise _damaged(path, validation_text(error)) from error
-
-
-def parse_json(content: bytes | str, path: Path | str, shape: type = object) -> Any:
-    """Return the value of JSON ``content``, which was read from ``path``.
-
-    Raises:
-        StoreError: ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN or half of a
-            surrogate pair, or is not of type ``shape``.
-    """
-    try:
-        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        value = json.loads(text, parse_constant=_not_finite)
-        if "\\ud" in text.lower():  # half of a surrogate pair is read, and could not be written
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(value, shape):
-        raise _damaged(path, f"holds {type(value).__name__}, expected {shape.__name__}")
-    return value
 
 
 def validation_text(error: ValidationError) -> str:

@@ -30,16 +30,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.grid": "schedules runs",
 }
 StageName = Literal[
-    "dataset",
-    "subsample",
-    "lengths",
-    "features",
-    "training",
-    "mean",
-    "merge",
-    "evaluate",
-    "evaluation",
-    "report",
+    "dataset", "subsample", "lengths", "features", "training", "mean", "merge", "evaluate", "evaluation", "report"
 ]
 
 

@@ -20,16 +20,8 @@ from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
 
 REPORTED_PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "datasets",
-    "dvc",
-    "mlflow",
-    "pydantic",
-    "safetensors",
-    "scipy",
+    *("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy"),
+    *("datasets", "dvc", "mlflow", "pydantic"),
 )
 
 
@@ -66,17 +58,13 @@ _opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
 
 
 def _files(root: Path, params_file: str) -> list[FileState]:
-    """States of everything that a project is read from: its YAML files, what lies in data/."""
+    """States of everything that a project is read from: its YAML files, what lies in data/, its own code."""
     paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
-    for folder in (
-        *(place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS),
-        root / "data",
-        *(root / name for name in OWN),
-    ):
+    folders = [place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS]
+    for folder in (*folders, *(root / name for name in ("data", *OWN))):
         with suppress(OSError):
             paths += sorted(entry.path for entry in os.scandir(folder))
-    states = (file_state(path) or folder_state(path) for path in paths)
-    return [state for state in states if state is not None]
+    return [state for path in paths if (state := file_state(path) or folder_state(path)) is not None]
 
 
 def check_listed(project: Project, **given: str | int) -> None:

@@ -14,9 +14,9 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from regft_core.runs.phase_record import tuned_values
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Record, Stage
+from regft_core.runs.train import tuned_values
 from regft_core.runs.trials import judging_rows, look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import phase_cost, training_rows

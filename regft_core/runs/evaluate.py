@@ -17,8 +17,8 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.outputs import reads_text
-from regft_core.runs.phase_record import known_keys
 from regft_core.runs.rows import rows_of
+from regft_core.runs.train import known_keys
 
 
 def _scope(context: Context) -> Scope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,10 +14,9 @@ from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
 from regft_core.runs.environment import numerics, other_environments
-from regft_core.runs.epoch_scores import epoch_scores
+from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores
 from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
-from regft_core.runs.phase_record import merged_record, phase_record
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.examples import Example
     from regft_core.runs.run_folder import OpenRun
-    from regft_core.runs.training_run import PhaseInputs
+    from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.best import Judge
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
@@ -37,14 +36,9 @@ if TYPE_CHECKING:
 #: What is asked of a finished run: that it was run, or that its tensors are there (with the weights, or
 #: whatever else it left). Tensors may have been pruned; weights that nothing needed were never stored.
 Need = Literal["result", "state", "weights"]
-#: Families in whose code the host waits for a GPU in every pass. CUDA does not allow that while it records a step, so
-#: theirs run as usual.
-WAITING_FAMILIES = {
-    "bart": "its head looks for the end tokens of every text",
-    "gemma3_text": "it looks for padding when it makes its masks",
-    "qwen3": "it looks for padding when it makes its masks",
-    "deberta-v2": "it sends a number to the device for its relative positions",
-}
+#: Families in whose code the host waits for a GPU in every pass (for end tokens, padding, a number for relative
+#: positions). CUDA does not allow that while it records a step, so theirs run as usual.
+WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
 def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
@@ -68,12 +62,7 @@ def _serves(stored: StoredRun, need: Need) -> bool:
 
 @dataclass(frozen=True)
 class _Making:
-    """A phase (one member of it) that is made, unless the store has it.
-
-    Attributes:
-        need: what is asked of it.
-        key: the key that it must have; None: any.
-    """
+    """A phase (one member of it) that is made, unless the store has it; its key must be ``key``, if there is one."""
 
     context: Context
     phase: Phase
@@ -86,10 +75,7 @@ class _Making:
         return member_label(self.phase, self.member)
 
     def run(self) -> StoredRun:
-        """Return it, from the store or made now.
-
-        Raises InputChanged where it has another key than it must: what it is made of was edited meanwhile.
-        """
+        """Return it; raises InputChanged where it has another key: what it is made of was edited meanwhile."""
         context, phase = self.context, self.phase
         if self.member is None:
             context.keys.require_current(phase.name)  # else what the store has under the present key would pass for it
@@ -121,10 +107,7 @@ class _Making:
         return run
 
     def _trained(self, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
-        """Train it; returns the record, and what is stored with it.
-
-        Raises ModelError: The method cannot train this model. A setting at fault is named with its file and line.
-        """
+        """Return the record, and what is stored with it; raises ModelError with file and line of a setting at fault."""
         from regft_core.runs.training_run import outcome_tensors, train
 
         context, phase = self.context, self.phase
@@ -279,3 +262,73 @@ def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
     return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
+
+
+# ------------------------------------------------------------------------------------------- its record
+
+_SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
+
+
+def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
+    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
+    done = trained.progression
+    batches = max(1, done.batches)
+    best = trained.best
+    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
+    return chosen | {
+        "steps": done.step,
+        "seconds": done.seconds + trained.fit_seconds,
+        "skipped": trained.skipped,
+        "marks": phase_marks(trained) if trained.skipped is None else [],
+        "cost": {
+            # Passes are per batch of the step, in units of the batch.
+            "forward_passes_per_step": done.forward_passes / batches,
+            "backward_passes_per_step": done.backward_passes / batches,
+            "batches_per_step": batches / max(1, done.step),
+            "train_seconds": done.seconds,
+            "fit_seconds": trained.fit_seconds,
+            "seconds_per_step": done.seconds / max(1, done.step),
+            "real_tokens": done.real_tokens,
+            "padded_tokens": done.padded_tokens,
+            "peak_memory_bytes": trained.peak_memory_bytes,
+        },
+        "final_loss": done.curve[-1][2] if done.curve else None,
+        "curve": [[label, *values] for values in done.curve],
+        "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
+    }
+
+
+def phase_marks(trained: TrainedPhase) -> list[str]:
+    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
+    from regft_core.models.architectures import without_dropout
+
+    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks()]
+    still = comparing and without_dropout(trained.trainee.model.config)
+    return trained.stack.marks() + [
+        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
+        for r in comparing
+        if still
+    ]
+
+
+def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
+    """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
+    done = [member.result for member in members if member.result["status"] == "ok"]
+    steps = sum(result["steps"] for result in done)
+    cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
+    for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
+        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
+    cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
+    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
+    cost["peak_memory_bytes"] = max(peaks) if peaks else None
+    skipped = [result["skipped"] for result in done if result["skipped"]]
+    return merged_epoch_scores(done) | {
+        "steps": steps,
+        "seconds": sum(result["seconds"] for result in done),
+        "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,
+        "marks": list(dict.fromkeys(mark for result in done for mark in result["marks"])),
+        "cost": cost,
+        "final_loss": next((r["final_loss"] for r in reversed(done) if r["final_loss"] is not None), None),
+        "curve": [row for result in done for row in result["curve"]],
+        "diagnostics": [row for result in done for row in result["diagnostics"]],
+    }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
-from regft_core.runs.phase import produce
-from regft_core.runs.phase_record import declared_ratio, known_keys, merged_record
+from regft_core.runs.phase import merged_record, produce
 from regft_core.runs.rows import run_rows
-from regft_core.schema.method import Phase
-from regft_core.settings.cost import plain_steps, same_batches
+from regft_core.schema.method import Phase, Registry
+from regft_core.schema.training import TrainingConfig
+from regft_core.settings.cost import epoch_steps, plain_steps, same_batches
 
 
 def search(context: Context) -> dict[str, Any]:
@@ -118,3 +119,41 @@ def _plain_steps(context: Context, phase: Phase, count: int) -> float:
 def _rows_of_a_member(context: Context, phase: Phase) -> int:
     """How many rows a member of a phase learns from."""
     return len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])
+
+
+def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
+    """Phase -> key, as the record of an earlier stage has them."""
+    if record is None:
+        return {}
+    last = {"finetune": record["key"]} if record.get("key") else {}
+    return {**record["phases"], **last}
+
+
+def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
+    tuned = (record or {}).get("tuned")
+    return dict(tuned["values"]) if tuned else None
+
+
+def declared_ratio(
+    steps: Sequence[tuple[Phase, float]],
+    fits: Sequence[tuple[Phase, int]],
+    registry: Registry,
+    shared: TrainingConfig,
+    rows: int,
+) -> float:
+    """Declared passes of a whole method relative to plain fine-tuning under the shared protocol.
+
+    A forward counts 1 and a backward 2.
+
+    Args:
+        steps: the steps that each phase took, all members together, in steps of plain fine-tuning over as many rows
+            (``config.plan.plain_steps``): those of a phase with batches of half the size are half as many.
+        fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
+            counts as the steps that plain fine-tuning takes over as many.
+        rows: that plain fine-tuning trains on.
+    """
+    vanilla = shared.max_steps or shared.epochs * epoch_steps(shared, rows)
+    stepped = sum(count * phase.ratio(registry) for phase, count in steps)
+    fitted = sum(epoch_steps(shared, count) * phase.members * phase.fit_ratio(registry) for phase, count in fits)
+    return (stepped + fitted) / vanilla

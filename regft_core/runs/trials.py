@@ -21,9 +21,8 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.made_once import scored_once
-from regft_core.runs.phase_record import known_keys
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, search
+from regft_core.runs.train import finetune, known_keys, search
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project
 

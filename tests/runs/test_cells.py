@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from regft_core.errors import OutOfMemory
-from regft_core.grid.run_job import describe, settle_kernels
+from regft_core.grid.run_job import settle_kernels
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.project import open_project
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
-from tests.runs.conftest import DIVERGES, TASK, change, job, run_stages, runs, train, write_method
+from tests.runs.conftest import TASK, change, job, run_stages, runs, train, write_method
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
@@ -111,15 +111,6 @@ def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
     assert one == pytest.approx(1.0)
     assert ratio == pytest.approx(own / plain)
     assert ratio == pytest.approx(expected)
-
-
-def test_a_diverged_seed_is_marked_and_the_others_continue(project: Path) -> None:
-    write_method(project, "breaks", regularisers=DIVERGES)
-    records = run_stages(project, "breaks")
-    assert [record["status"] for record in records["finetune"]] == ["failed", "failed"]
-    assert "step" in records["finetune"][0]["error"]
-    assert "FAILED" in describe(records["evaluate"][0])
-    assert [record["status"] for record in records["evaluate"]] == ["failed", "failed"]
 
 
 def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

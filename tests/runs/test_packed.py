@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,6 @@ from typing import Any
 import pytest
 
 from regft_core.errors import StoreError
-from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.ray import _work_in_copy
 from regft_core.grid.run_job import run_job
 from regft_core.runs.context import project_store
@@ -21,8 +17,7 @@ from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.store import RunStore
 from tests.errors import raises_code
-from tests.extras import needs
-from tests.runs.conftest import REPOSITORY, TASK, change, job, stored
+from tests.runs.conftest import job
 
 
 def contents(store: RunStore) -> dict[str, dict[str, Any]]:
@@ -81,37 +76,3 @@ def test_a_run_that_arrives_damaged_is_refused(project: Path, tmp_path: Path) ->
     assert list(tmp_path.rglob("escaped")) == []
     assert list(other.keys()) == []
     assert {path.suffix for path in other.path.rglob("*") if path.is_file()} == {".lock"}
-
-
-CLUSTER = """
-import sys, time
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-print(cluster.address, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.slow
-def test_a_ray_cluster_without_a_shared_folder(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("ray", "ray")
-    methods = ["vanilla", "weight_mixup"]
-    change(project, methods=methods, grid={"seeds": [0]}, report={"reference": "vanilla"})
-    (project / ".gitignore").write_text("/work/\n/models/\n/.regft/\n")  # jobs read what git ignores
-    home = Path(shutil.copytree(project, tmp_path / "home"))
-    assert compute_only(home, "evaluate", [f"{method}/{TASK}" for method in methods], lambda _: None) == {}
-    command = [sys.executable, "-c", CLUSTER]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as cluster:
-        try:
-            assert cluster.stdout is not None
-            address = next(line for line in cluster.stdout if ":" in line).strip()
-            change(project, execution={"executor": "ray", "ray": {"address": address}})
-            monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-            for _ in range(2):  # the second time there is nothing to do
-                assert compute_only(project, "evaluate", [f"{m}/{TASK}" for m in methods], lambda _: None) == {}
-        finally:
-            cluster.terminate()
-    mine, expected = project_store(open_project(project)), project_store(open_project(home))
-    assert contents(mine) == contents(expected)
-    assert stored(project, next(mine.keys()))
-    assert not list(mine.path.rglob("*.lock"))  # nothing was trained here

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.disk.canonical import canonical_json
-from regft_core.disk.files import explained, fsync, temporary_name
+from regft_core.disk.files import explained, fsync, sweep_stale, temporary_name
 from regft_core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     temporary = temporary_name(path)
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep_stale(path.parent)
         try:
             _save(temporary, plain, {**metadata, "sha256": _digest(plain, metadata)})
             os.replace(temporary, path)

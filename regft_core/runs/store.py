@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, sweep_stale, write_json
+from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, write_json
 from regft_core.disk.reading import Unreadable
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.runs.caches import damage_of, damaged_features, feature_files
@@ -139,10 +139,9 @@ class RunStore:
         """
         if self.stored_only:
             raise NotStored(key)
-        target = self.directory(key)
         with self._locked(key):
-            sweep_stale(target.parent)
-            yield OpenRun(key, identity, target, self._intact(key), guard=guard, environment=environment)
+            finished = self._intact(key)
+            yield OpenRun(key, identity, self.directory(key), finished, guard=guard, environment=environment)
 
     def lock(self, key: str) -> BaseFileLock:
         """Return the lock of ``key``, not acquired. The system releases it when its holder dies."""

@@ -289,7 +289,7 @@ def _items(store: RunStore) -> Iterator[_Item]:
         for key, path in store.directories(suffix):
             files = dict[str, os.stat_result]()
             with suppress(OSError):  # set aside, replaced or removed meanwhile
-                files = {file.name: file.stat() for file in path.rglob("*") if file.is_file()}
+                files = {str(file.relative_to(path)): file.stat() for file in path.rglob("*") if file.is_file()}
             # Of a complete run only tensors can go; those that a killed pruning has left go first.
             sizes = [status.st_size for name, status in files.items() if suffix or name.endswith(TENSORS_SUFFIX)]
             times = [status.st_mtime for name, status in files.items() if suffix or name == USED]

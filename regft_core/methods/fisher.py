@@ -80,12 +80,12 @@ class Fisher(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""
-        from regft_core.training.quantile import quantile
+        from regft_core.training.quantile import quantile_cut
 
         drawn = self.options.scores == "random"
         values = self.draws(trainee) if drawn else self.information(trainee, data)
         try:
-            cut = quantile(list(values.values()), 1 - self.options.share).cut
+            cut = quantile_cut(list(values.values()), 1 - self.options.share)
         except ValueError as error:
             raise RunFailed(
                 "not-finite",

@@ -152,9 +152,9 @@ def move_averages(
     finite: Tensor | None = None,
 ) -> None:
     """:func:`update_sensitivity` of many tensors in few kernels; nothing moves where the scalar ``finite`` is 0."""
-    from regft_core.training.chunks import grouped
+    from regft_core.training.chunks import groups_within
 
-    for places in grouped([weight.numel() for weight in weights], GROUP):
+    for places in groups_within([weight.numel() for weight in weights], GROUP):
         part = slice(places.start, places.stop)
         products = list(torch._foreach_mul(weights[part], gradients[part]))
         if options.sensitivity == "abs":
@@ -179,11 +179,11 @@ def perturb(
 
     Returns, where ``logging``, (largest standard deviation, squares of noise and of weights) of every group.
     """
-    from regft_core.training.chunks import grouped
+    from regft_core.training.chunks import groups_within
 
     sizes = [weight.numel() for weight in weights]
     measured = []
-    for places in grouped(sizes, GROUP):
+    for places in groups_within(sizes, GROUP):
         part = slice(places.start, places.stop)
         flat = [average.reshape(-1) for average in averages[part]]
         scale = spread_means(flat, options.strength, signed=options.sensitivity == "signed")

@@ -269,7 +269,7 @@ class WeightMixup(Regulariser):
         return loss.detach()
 
     def _attention_updated(self, index: int, gradient: list[Tensor], validation_loss: Tensor) -> None:
-        from regft_core.training.bilevel import global_norm
+        from regft_core.training.two_level import global_norm
 
         self._project()
         # The criterion that the search lowers; reading it waits for the device, so not in every step.
@@ -302,7 +302,7 @@ class WeightMixup(Regulariser):
         limit = step.setting.training.clip_norm
         if not self._extra_in_clip or limit is None:
             return None
-        from regft_core.training.bilevel import global_norm
+        from regft_core.training.two_level import global_norm
 
         extra = [t for m in self.mixings.values() for t in (m.pretrained, *m.parameters())]
         own = [p.grad for p in step.weights() if p.grad is not None]

@@ -23,7 +23,7 @@ from regft_core.models.load import load_classifier
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.best import BestState, EpochScores, Judge
+from regft_core.training.best import EpochScores, Judge
 from regft_core.training.fitting import FitData
 from regft_core.training.graphs import CudaRecorder
 from regft_core.training.loop import Checkpointer, Loop, Progression
@@ -148,7 +148,7 @@ class TrainedPhase:
     skipped: str | None = None
     progression: Progression = field(default_factory=Progression)
     peak_memory_bytes: int | None = None
-    best: BestState | None = None
+    best: EpochScores | None = None
     watched: EpochScores | None = None
     steps_per_epoch: int = 1
 
@@ -249,18 +249,19 @@ def train(
         ModelError: a regulariser cannot act on this encoder.
         RegftError: another thread of this process loads or trains a model.
     """
+    best = EpochScores("best", judge, keeps_best=True) if judge is not None else None
+    watched = EpochScores("watched", watch) if watch is not None else None
     phase = prepare(
         inputs,
         checkpointer=checkpointer,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
         on_step=on_step,
-        best=BestState(judge) if judge is not None else None,
-        watched=EpochScores(watch) if watch is not None else None,
+        looks=[scores for scores in (best, watched) if scores is not None],
     )
     if (loop := phase.loop) is not None:
         phase.progression = loop.train()
-        phase.best, phase.watched, phase.steps_per_epoch = loop.best, loop.watched, loop.steps_per_epoch
+        phase.best, phase.watched, phase.steps_per_epoch = best, watched, loop.steps_per_epoch
         phase.loop = None  # it has the optimiser's memory
         device = phase.trainee.device
         phase.peak_memory_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

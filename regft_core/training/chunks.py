@@ -46,7 +46,7 @@ class Scratch:
         return space[: tensor.numel()].view(tensor.shape)
 
 
-def grouped(sizes: Sequence[int], limit: int) -> list[range]:
+def groups_within(sizes: Sequence[int], limit: int) -> list[range]:
     """Runs of neighbours whose sizes sum to at most ``limit`` (or that are one)."""
     groups: list[range] = []
     start = total = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import torch
 
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.best import BestState, EpochScores
+from regft_core.training.best import EpochScores, behind
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,
@@ -61,10 +61,6 @@ class Progression:
     batches: int = 0
     curve: list[list[float]] = field(default_factory=list)
 
-    def meta(self) -> dict[str, Any]:
-        """Its values as JSON."""
-        return dict(vars(self))
-
 
 @dataclass
 class Loop:
@@ -76,8 +72,7 @@ class Loop:
         stream: training batches; ``validation`` those of a search run's held-out split.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
-        best: judges the model after every epoch; the run leaves the best state instead of the last.
-        watched: scores the model after every epoch; the run is the same without it.
+        looks: scores of the model after every epoch; with one that keeps the best, the run leaves that state.
         recorder: records steps that are one plain pass (CUDA graphs); None: no step is recorded.
     """
 
@@ -91,8 +86,7 @@ class Loop:
     progress: Progress | None = None
     on_step: Callable[[int], None] | None = None
     steps: int | None = None
-    best: BestState | None = None
-    watched: EpochScores | None = None
+    looks: Sequence[EpochScores] = ()
     recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
@@ -167,24 +161,20 @@ class Loop:
                 f"out of memory on {self.trainee.device} in step {self.done.step + 1}; lower training.batch_size "
                 f"and raise training.accumulation by the same factor ({error})",
             ) from error
-        if self.best is not None:
-            self.best.restore(self.trainee, self.stack)
+        for scores in self.looks:
+            if scores.keeps_best:
+                scores.restore(self.trainee, self.stack)
         self.stack.finish(self.trainee)
         return self.done
 
-    def _epoch_ended(self) -> bool:
-        return self.done.step % self.steps_per_epoch == 0 or self.done.step == self.total
-
     def _judge_epoch(self) -> float:
         """Judge the model where an epoch has ended; returns the seconds that this took."""
-        if (self.best is None and self.watched is None) or not self._epoch_ended():
+        if not self.looks or (self.done.step % self.steps_per_epoch and self.done.step != self.total):
             return 0.0
         self._flush()  # waits for the steps that a GPU has not done yet: their time is training's
         looked = time.monotonic()
-        if self.best is not None:
-            self.best.look(self.trainee, self.stack, self.done.step)
-        if self.watched is not None:
-            self.watched.look(self.trainee, self.done.step)
+        for scores in self.looks:
+            scores.look(self.trainee, self.stack, self.done.step)
         return time.monotonic() - looked
 
     # -------------------------------------------------------------------------------- step
@@ -215,10 +205,8 @@ class Loop:
             )
             if self.stack.batching is not None:
                 step.batch = batch = self.stack.batching.change_batch(step)
-            if self.graphs is not None:
-                loss = self.graphs.backward(step, self.stack.backward)
-            else:
-                loss = self.stack.backward(step)
+            backward = self.stack.backward
+            loss = self.graphs.backward(step, backward) if self.graphs is not None else backward(step)
             losses.append(loss * step.share)
             self.done.real_tokens += batch.real_tokens
             self.done.padded_tokens += batch.padded_tokens
@@ -267,19 +255,16 @@ class Loop:
         self._flush()
         tensors = {f"trainee/{name}": value for name, value in self.trainee.state().items()}
         tensors |= {f"stack/{name}": value for name, value in self.stack.state().items()}
-        for key, value in optimizer_tensors(self.optimizer).items():
-            tensors[key] = value
+        tensors |= optimizer_tensors(self.optimizer)
         meta: dict[str, Any] = {
-            "progression": self.done.meta(),
+            "progression": dict(vars(self.done)),
             "diagnostics": [list(value) for value in self.stack.diagnostics().values],
         }
         if self.scaler is not None:
             meta["scaler"] = self.scaler.state_dict()
-        if self.best is not None:
-            tensors |= self.best.tensors()
-            meta["best"] = self.best.meta()
-        if self.watched is not None:
-            meta["watched"] = self.watched.meta()
+        for scores in self.looks:
+            tensors |= scores.tensors()
+            meta[scores.name] = scores.meta()
         self.checkpointer.save_checkpoint(tensors, meta)
 
     def _resume(self) -> None:
@@ -288,13 +273,11 @@ class Loop:
             return
         tensors, meta = stored
         for prefix, load in (("trainee/", self.trainee.load_state), ("stack/", self.stack.load_state)):
-            load({key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)})
+            load(behind(prefix, tensors))
         load_optimizer_tensors(self.optimizer, tensors)
         self.stack.load_diagnostics(meta["diagnostics"])
         if self.scaler is not None:
             self.scaler.load_state_dict(meta["scaler"])
-        if self.best is not None:
-            self.best.load(tensors, meta["best"])
-        if self.watched is not None:
-            self.watched.load(meta["watched"])
+        for scores in self.looks:
+            scores.load(tensors, meta[scores.name])
         self.done = Progression(**meta["progression"])

@@ -1,46 +1,37 @@
-"""An exact quantile over all entries of many tensors."""
+"""Exact order statistics over all entries of many tensors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-class Quantile(NamedTuple):
-    """A quantile and the smallest of the values that is not below it.
+def quantile_cut(tensors: Sequence[Tensor], q: float) -> float:
+    """The smallest entry that is not below the quantile ``q`` over all entries of all tensors.
 
-    ``x >= cut`` and ``x >= value`` choose the same entries; ``cut`` is one of the values, so the
-    comparison is exact in their own precision, in which ``value`` may not be representable.
-    """
-
-    value: float
-    cut: float
-
-
-def quantile(tensors: Sequence[Tensor], q: float) -> Quantile:
-    """The quantile ``q`` over all entries of all tensors, interpolated linearly as ``numpy.quantile`` does in double.
+    The quantile is interpolated linearly, as ``numpy.quantile`` does in double; the cut is one of the values, so that
+    comparing with it is exact in their own precision.
 
     Args:
         tensors: fp32 tensors of any shape on one device.
 
-    Raises:
-        ValueError: there are no values, or some are not numbers.
+    Raises ValueError when there are no values, or some are not numbers.
     """
     count = sum(tensor.numel() for tensor in tensors)
-    if count == 0 or not 0 <= q <= 1:
-        raise ValueError(f"a quantile between 0 and 1 of at least one value was asked for, not {q} of {count}")
+    if count == 0:
+        raise ValueError("a quantile of no values was asked for")
     place = (count - 1) * q
     rank = min(math.floor(place), count - 1)
     low, high = order_statistics(tensors, rank, min(rank + 1, count - 1))
     part = place - rank
     # From the nearer end, as numpy does, so that the last bit agrees.
     value = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
-    return Quantile(value, low if value <= low else high)
+    return low if value <= low else high
 
 
 def order_statistics(tensors: Sequence[Tensor], first: int, second: int) -> tuple[float, float]:

@@ -45,6 +45,12 @@ def repeat_batch(batch: Batch, times: int) -> Batch:
     return dataclasses.replace(batch, **changes)
 
 
+def gradients(loss: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of a scalar, with zeros where an input does not matter."""
+    slopes = torch.autograd.grad(loss, list(inputs), allow_unused=True)
+    return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, slopes, strict=True)]
+
+
 @lru_cache(maxsize=8)  # once a phase, not once a step: a copy to a GPU would have to be waited for
 def _on_device(weights: tuple[Any, ...] | None, device: torch.device) -> Tensor | None:
     return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
@@ -201,10 +207,9 @@ class Step:
 
         Counted like a backward pass; the graph is freed. Zeros where an input does not matter.
         """
-        found = torch.autograd.grad(loss, list(inputs), allow_unused=True)
         self.backward_passes += passes
         self.graph_passes = max(0.0, self.graph_passes - passes)
-        return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)]
+        return gradients(loss, inputs)
 
     def generator(self, purpose: str, *key: str | int) -> torch.Generator:
         """Generator of one method's purpose (``hype.noise``) in this step and batch."""

@@ -1,22 +1,29 @@
 """One step of a two-level search: an upper parameter on held-out rows, the weights on the rest.
 
-``TwoLevelStep`` updates the upper parameters (the attention of weight mixup) from the
-hypergradient; the loop then steps the weights. It knows the order of passes and the two ways
-to build the hypergradient, not what the upper parameters mean.
+Lower level: weights W minimise the training loss. Upper level: attention a minimises the validation loss at the weights
+that one gradient step of rate eta reaches. The chain rule gives
+
+    d/da L_val(W - eta * dL_tr/dW, a) = dL_val/da - eta * (d2 L_tr / da dW) v,   v = dL_val/dW'
+
+and the mixed derivative times v is estimated from two gradients at W +- e v, e = radius / |v| (Liu, Simonyan, Yang,
+"DARTS", 2019, section 2.3). Both gradients must see the same dropout masks: with independent ones it is noise.
+
+``TwoLevelStep`` updates the upper parameters from this hypergradient; the loop then steps the weights. It knows the
+order of passes and the two ways to build the hypergradient, not what the upper parameters mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regft_core.training import bilevel, chunks
+from regft_core.training.chunks import Scratch, chunked, groups_within
 from regft_core.training.optim import rate_factor, warmup_steps
-from regft_core.training.step import Step
+from regft_core.training.step import Step, gradients
 
 #: Entries of neighbouring tensors that get factors of their own at once.
 GROUP = 1 << 25
@@ -78,19 +85,19 @@ class TwoLevelStep:
         weights, grouped = step.weights(), step.trainee.grouped
         first_order = self.implicit == "none"
         inner_loss, inner_gradient = None, []
-        copies = [] if first_order else bilevel.snapshot(weights, grouped)
+        copies = [] if first_order else snapshot(weights, grouped)
         if not first_order:
             inner_loss = step.task_loss(step.forward("train", draw=0))
-            inner_gradient = bilevel.gradients(inner_loss, weights)
+            inner_gradient = gradients(inner_loss, weights)
             step.backward_passes += 1
-            bilevel.shift(weights, inner_gradient, -step.learning_rate, grouped)
+            shift(weights, inner_gradient, -step.learning_rate, grouped)
             if self.inner_gradient == "fresh":
                 inner_gradient = []  # as large as the model, and not needed any more
         total, direction = self._validation_gradients(step, weights)
         if not first_order:
-            bilevel.restore(weights, copies)
+            restore(weights, copies)
             mixed = self._mixed_term(step, weights, direction, draws=(0, 0))
-            bilevel.restore(weights, copies)
+            restore(weights, copies)
             torch._foreach_mul_(mixed, 1.0 if self.implicit == "one" else step.learning_rate)
             self._measure(step, total, mixed)
             total = list(torch._foreach_sub(total, mixed))
@@ -136,7 +143,7 @@ class TwoLevelStep:
         self._ask_for_gradients(True)
         logits = step.forward("validation", batch=batch, draw=1)
         self.validation_loss = step.task_loss(logits, batch.labels)
-        found = bilevel.gradients(self.validation_loss, [*self.upper, *weights])
+        found = gradients(self.validation_loss, [*self.upper, *weights])
         step.forward_passes += 1 - batch.input_ids.shape[0] / step.batch.input_ids.shape[0]  # one pass, any size
         step.backward_passes += 1
         return found[: len(self.upper)], found[len(self.upper) :]
@@ -152,14 +159,14 @@ class TwoLevelStep:
 
         plus, minus = draws
         losses = (lambda: loss(plus)), (lambda: loss(minus))
-        return bilevel.mixed_term(*losses, weights, direction, self.upper, self.radius, step.trainee.grouped)
+        return mixed_term(*losses, weights, direction, self.upper, self.radius, step.trainee.grouped)
 
     def _measure(self, step: Step, direct: list[Tensor], implicit: list[Tensor]) -> None:
         """The implicit term's share; nothing waits for a device."""
         self.implicit_share = None
         if step.total < 5 * self.measure_every or step.index % self.measure_every == 0:
-            own = bilevel.global_norm(implicit)
-            self.implicit_share = own / torch.clamp(bilevel.global_norm(direct) + own, min=1e-30)
+            own = global_norm(implicit)
+            self.implicit_share = own / torch.clamp(global_norm(direct) + own, min=1e-30)
 
     def _update(self, step: Step, gradient: list[Tensor]) -> None:
         warmup = warmup_steps(step.total, step.setting.training.warmup_ratio)
@@ -176,6 +183,65 @@ class TwoLevelStep:
     def _ask_for_gradients(self, needed: bool) -> None:
         for parameter in self.upper:
             parameter.requires_grad_(needed)
+
+
+def global_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """2-norm over all entries of all tensors."""
+    return torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm([tensor.float() for tensor in tensors]))))
+
+
+@torch.no_grad()
+def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float, grouped: bool = False) -> None:
+    """Add the scalar ``scale`` times ``direction`` to ``weights`` in place.
+
+    ``grouped`` as in ``Trainee.grouped``, with the same bits.
+    """
+    if grouped:
+        torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
+        return
+    scratch = Scratch()
+    for weight, move in zip(weights, direction, strict=True):
+        for part, own in chunked(weight, move):
+            part.add_(torch.mul(own, scale, out=scratch.like(own)))
+
+
+@torch.no_grad()
+def snapshot(weights: Sequence[Tensor], grouped: bool = False) -> list[Tensor]:
+    """Copies, bit for bit."""
+    if grouped:
+        return list(torch._foreach_mul(list(weights), 1))  # what older versions of torch have to copy a list
+    return [w.detach().clone() for w in weights]
+
+
+@torch.no_grad()
+def restore(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
+    """Put ``copies`` back bit for bit (adding and subtracting a shift would round)."""
+    torch._foreach_copy_(list(weights), list(copies))
+
+
+def mixed_term(
+    loss_plus: Callable[[], Tensor],
+    loss_minus: Callable[[], Tensor],
+    weights: Sequence[Tensor],
+    direction: Sequence[Tensor],
+    attention: Sequence[Tensor],
+    radius: float,
+    grouped: bool = False,
+) -> list[Tensor]:
+    """Central difference of dL/da along ``direction``: ``(d2 L / da dW) direction``; the losses choose their draws.
+
+    Leaves the weights at W - e * direction; the caller restores them (or not: the released
+    weight mixup does not).
+    """
+    norm = global_norm(direction)
+    epsilon = radius / torch.clamp(norm, min=1e-12)
+    shift(weights, direction, epsilon, grouped)
+    plus = gradients(loss_plus(), attention)
+    shift(weights, direction, -2 * epsilon, grouped)
+    minus = gradients(loss_minus(), attention)
+    found = list(torch._foreach_sub(plus, minus))
+    torch._foreach_div_(found, 2 * epsilon)
+    return found
 
 
 def _preconditioned(
@@ -211,7 +277,7 @@ def _preconditioned(
 def _scaled(tensors: list[Tensor], factors: Tensor) -> list[Tensor]:
     """Each tensor times its own entry of ``factors``, in few operations and without reading those."""
     found: list[Tensor] = []
-    for places in chunks.grouped([tensor.numel() for tensor in tensors], GROUP):
+    for places in groups_within([tensor.numel() for tensor in tensors], GROUP):
         own = tensors[places.start : places.stop]
         sizes = [tensor.numel() for tensor in own]
         given = factors[places.start : places.stop].to(own[0].dtype).unbind()

@@ -1,4 +1,4 @@
-"""Named passes and randomness: restrictions that name no pass, and comparisons of passes that cannot differ."""
+"""Named passes and randomness, and which runs have an export: asked of regularisers alone."""
 
 from __future__ import annotations
 
@@ -7,56 +7,52 @@ from typing import Any
 import pytest
 
 from regft_core.hooks import compose, ownership
+from regft_core.hooks.phase_entries import in_the_way_of_export
+from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
 from tests.methods.harness import entries
 
-HYPE = ("hype", {"scale": 1e-3})
+R_DROP: tuple[str, dict[str, Any]] = ("r_drop", {})
+HYPE: tuple[str, dict[str, Any]] = ("hype", {"scale": 1e-3})
+OFF = ("r_drop", {"alpha": 0.0, "cross_entropy": "first"})
 STILL = DropoutConfig(hidden=0.0, attention=0.0)
 
 
-def restricted(*passes: str) -> tuple[str, dict[str, Any]]:
-    return "hype", {"scale": 1e-3, "passes": list(passes)}
-
-
 @pytest.mark.parametrize(
-    ("stack", "passes"),
+    ("stack", "passes", "nearest"),
     [
-        ([], ("main",)),
-        ([("r_drop", {})], ("main", "r_drop.second")),
-        ([("tdt", {})], ("clean", "distilled", "negative")),
+        ([], ("main",), ""),
+        ([R_DROP], ("main", "r_drop.second"), ""),
+        ([("tdt", {})], ("clean", "distilled", "negative"), ""),
+        ([R_DROP], ("r_drop.secnd",), "did you mean 'r_drop.second'?"),
+        ([OFF], ("r_drop.second",), "allowed: main"),  # an inactive regulariser adds no pass
     ],
 )
-def test_a_regulariser_may_be_restricted_to_the_passes_of_its_phase(stack: list[Any], passes: tuple[str, ...]) -> None:
-    assert not ownership.pass_problems(entries([*stack, restricted(*passes)]))
-
-
-def test_a_pass_that_does_not_exist_is_refused_with_the_nearest() -> None:
-    (problem,) = ownership.pass_problems(entries([("r_drop", {}), restricted("r_drop.secnd")]))
-    assert problem == (
-        "'hype' is to act in the pass 'r_drop.secnd', which this phase does not have; "
-        "did you mean 'r_drop.second'? allowed: main, r_drop.second"
-    )
-    # An inactive regulariser adds no pass.
-    off = ("r_drop", {"alpha": 0.0, "cross_entropy": "first"})
-    assert ownership.pass_problems(entries([off, restricted("r_drop.second")]))
+def test_a_regulariser_is_restricted_to_passes_of_its_phase(stack: list[Any], passes: Any, nearest: str) -> None:
+    problems = ownership.pass_problems(entries([*stack, ("hype", {"scale": 1e-3, "passes": list(passes)})]))
+    assert [nearest in problem for problem in problems] == ([True] if nearest else [])
 
 
 @pytest.mark.parametrize(
-    "dropout", [DropoutConfig(), DropoutConfig(hidden=0.0), DropoutConfig(attention=0.0), DropoutConfig(hidden=0.1)]
+    ("listed", "dropout", "refused", "marked"),
+    [
+        *(([R_DROP], dropout, 0, 0) for dropout in (DropoutConfig(), DropoutConfig(hidden=0.0))),
+        ([R_DROP], DropoutConfig(attention=0.0), 0, 0),
+        ([R_DROP], STILL, 1, 0),
+        ([R_DROP, ("hype", {"scale": 0.0})], STILL, 1, 0),
+        ([R_DROP, HYPE], STILL, 0, 1),  # its passes differ by that noise only
+        ([HYPE], STILL, 0, 0),
+    ],
 )
-def test_either_kind_of_dropout_tells_two_passes_apart(dropout: DropoutConfig) -> None:
-    assert compose.randomness_problems(entries([("r_drop", {})]), dropout) == ([], [])
+def test_two_passes_must_differ_by_something(listed: Any, dropout: DropoutConfig, refused: int, marked: int) -> None:
+    problems, marks = compose.randomness_problems(entries(listed), dropout)
+    assert (len(problems), len(marks)) == (refused, marked)
+    assert all("'r_drop'" in said for said in (*problems, *marks))
 
 
-def test_two_passes_without_anything_random_are_refused_and_with_noise_only_marked() -> None:
-    refused, marks = compose.randomness_problems(entries([("r_drop", {})]), STILL)
-    assert not marks
-    assert "'r_drop' compares two passes, but without dropout both are the same" in refused[0]
-    assert "dropout: {attention: 0.1}" in refused[0]
-    assert compose.randomness_problems(entries([("r_drop", {}), HYPE]), STILL) == (
-        [],
-        ["'r_drop' runs without dropout: its passes differ by 'hype' only"],
-    )
-    silent = ("hype", {"scale": 0.0})
-    assert compose.randomness_problems(entries([("r_drop", {}), silent]), STILL)[0] == refused
-    assert compose.randomness_problems(entries([HYPE]), STILL) == ([], [])
+@pytest.mark.parametrize("name", ["zero_shot_similarity", "prefix_tuning", "prompt_tuning"])
+def test_what_plain_weights_and_kept_tensors_cannot_hold(name: str) -> None:
+    registry = discover()
+    for can in ("hype", "lora", "tfidf_logistic", "constant_answer"):
+        assert in_the_way_of_export(registry, [(can, registry[can].Config())]) is None
+    assert in_the_way_of_export(registry, [(name, registry[name].Config())]) == name

@@ -18,7 +18,7 @@ from regft_core.methods.weight_mixup import WeightMixup, WeightMixupConfig
 from regft_core.models.mixing import WeightMixing
 from regft_core.runs.training_run import build, outcome_tensors
 from regft_core.schema import DropoutConfig
-from regft_core.training import bilevel
+from regft_core.training import two_level
 from regft_core.training.two_level import TwoLevelStep
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
@@ -47,8 +47,8 @@ def tuning(options: dict[str, Any] | None = None, search: dict[str, Any] | None 
 
 
 def relative_difference(one: list[Tensor], other: list[Tensor]) -> float:
-    difference = bilevel.global_norm([a - b for a, b in zip(one, other, strict=True)])
-    return float(difference / bilevel.global_norm(other))
+    difference = two_level.global_norm([a - b for a, b in zip(one, other, strict=True)])
+    return float(difference / two_level.global_norm(other))
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def hypergradient_terms(run: Bench, radius: float) -> tuple[list[Tensor], list[T
     assert run.validation is not None
     batch = run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
-    direction = bilevel.gradients(step.task_loss(logits, batch.labels), weights)
+    direction = two_level.gradients(step.task_loss(logits, batch.labels), weights)
     # By double backward; needs an attention kernel that has a second derivative (eager).
     first = torch.autograd.grad(loss(), weights, create_graph=True, allow_unused=True)
     product = torch.stack([(g * d).sum() for g, d in zip(first, direction, strict=True) if g is not None]).sum()
-    exact = bilevel.gradients(product, parameters)
-    copies = bilevel.snapshot(weights)
-    estimate = bilevel.mixed_term(loss, loss, weights, direction, parameters, radius)
-    bilevel.restore(weights, copies)
+    exact = two_level.gradients(product, parameters)
+    copies = two_level.snapshot(weights)
+    estimate = two_level.mixed_term(loss, loss, weights, direction, parameters, radius)
+    two_level.restore(weights, copies)
     return estimate, exact
 
 
@@ -158,7 +158,7 @@ def test_released_leaves_the_weights_displaced_by_the_radius(monkeypatch: pytest
     """Card, oracle 6: norm 0.01 along minus the preconditioned validation gradient."""
     seen = search_step(searching(RELEASED, training=CONSTANT), monkeypatch)
     displacement = [b - a for a, b in zip(seen["after_inner"], seen["weights"], strict=True)]
-    assert float(bilevel.global_norm(displacement)) == pytest.approx(0.01, rel=1e-2)
+    assert float(two_level.global_norm(displacement)) == pytest.approx(0.01, rel=1e-2)
     assert relative_difference(seen["after_inner"], seen["start"]) > 0
 
 
@@ -169,7 +169,7 @@ def test_first_order_is_adamw_on_the_validation_gradient(monkeypatch: pytest.Mon
     assert run.validation is not None
     step, batch = run.step(), run.validation.batch(0)
     logits = step.forward("validation", batch=batch, draw=1)
-    expected = bilevel.gradients(step.task_loss(logits, batch.labels), before)
+    expected = two_level.gradients(step.task_loss(logits, batch.labels), before)
     seen = search_step(other, monkeypatch)
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(expected, seen["gradient"], strict=True))
     copies = [p.detach().clone().requires_grad_(True) for p in before]
@@ -216,7 +216,7 @@ def test_the_implicit_share_is_that_of_the_two_terms(monkeypatch: pytest.MonkeyP
     seen, measure = [], TwoLevelStep._measure
 
     def spy(self: TwoLevelStep, step: Any, direct: list[Tensor], implicit: list[Tensor]) -> None:
-        sizes = [float(bilevel.global_norm(terms)) for terms in (direct, implicit)]
+        sizes = [float(two_level.global_norm(terms)) for terms in (direct, implicit)]
         seen.append((step.index, pytest.approx(sizes[1] / sum(sizes), rel=1e-5)))
         measure(self, step, direct, implicit)
 
@@ -369,7 +369,7 @@ def test_released_clip_norm_counts_the_frozen_tensors() -> None:
 
     def look(step: Any) -> Any:
         own = [p.grad for _, p in run.trainee.named_trainable() if p.grad is not None]
-        norms.append([float(bilevel.global_norm(part)) for part in (own, [t.grad for t in frozen])])
+        norms.append([float(two_level.global_norm(part)) for part in (own, [t.grad for t in frozen])])
         return original(step)
 
     method.clip_gradients = look  # type: ignore[method-assign]
@@ -411,7 +411,7 @@ def test_a_gradient_in_the_place_of_two_is_taken_once(monkeypatch: pytest.Monkey
     run, first, original = (
         searching({"inner_gradient": "reused"}, grouped=True, training=CONSTANT),
         [],
-        bilevel.gradients,
+        two_level.gradients,
     )
 
     def spy(loss: Tensor, inputs: Any) -> list[Tensor]:
@@ -419,7 +419,7 @@ def test_a_gradient_in_the_place_of_two_is_taken_once(monkeypatch: pytest.Monkey
         first.extend(slopes if not first else [])
         return slopes
 
-    monkeypatch.setattr(bilevel, "gradients", spy)
+    monkeypatch.setattr(two_level, "gradients", spy)
     optimizer = run.loop().optimizer
     step = run.step(validation=run.validation, optimizer=optimizer, learning_rate=1e-3, share=0.5)
     run.method.backward(step)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regft_core.methods.mixout import Mixout
 from regft_core.models.mixing import WeightMixing
-from regft_core.training import bilevel, two_level
+from regft_core.training import two_level
 from tests.methods.harness import TRAINING, Bench
 from tests.official.releases import Release, apart, gradients
 
@@ -168,7 +168,7 @@ def test_the_implicit_term_of_released_weight_mixup() -> None:
     weights, attention, loss, optimizer, gradient = problem()
     own_direction = two_level._preconditioned(optimizer, list(weights), gradient, False)
     start = [weight.detach().clone() for weight in weights]
-    own = bilevel.mixed_term(lambda: loss(weights), lambda: loss(weights), weights, own_direction, attention, 0.01)
+    own = two_level.mixed_term(lambda: loss(weights), lambda: loss(weights), weights, own_direction, attention, 0.01)
     left = [weight.detach().clone() for weight in weights]
 
     weights, attention, loss, optimizer, gradient = problem()

@@ -11,7 +11,7 @@ import torch
 
 from regft_core.runs import merge
 from regft_core.runs.epoch_scores import epoch_scores, judge
-from regft_core.training.best import BestState
+from regft_core.training.best import EpochScores
 from tests.methods.harness import Bench, examples
 
 TASK: dict[str, Any] = {
@@ -40,7 +40,7 @@ def squared_error(value: float, rows: list[int]) -> float:
 def test_the_epoch_with_the_smallest_error_is_kept() -> None:
     bench = Bench(kind="regression")
     score = judge(bench.encoded, examples(12, kind="regression"), TASK, bench.tokenizer, "cpu")
-    best = BestState(score)
+    best = EpochScores("best", score, keeps_best=True)
     for step, bias in enumerate(BIASES, 1):
         constant(bench, bias)
         best.look(bench.trainee, bench.stack, step)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regft_core.schema.training import TrainingConfig
-from regft_core.training import bilevel, chunks
-from regft_core.training.chunks import chunked, grouped
+from regft_core.training import chunks, two_level
+from regft_core.training.chunks import chunked, groups_within
 from regft_core.training.optimisers.adamax import DecoupledAdamax, build
 
 
@@ -27,8 +27,8 @@ def test_every_entry_is_in_one_piece() -> None:
 
 
 def test_groups_are_neighbours_within_the_limit() -> None:
-    assert grouped([3, 3, 3, 9, 1], 6) == [range(0, 2), range(2, 3), range(3, 4), range(4, 5)]
-    assert grouped([], 6) == []
+    assert groups_within([3, 3, 3, 9, 1], 6) == [range(0, 2), range(2, 3), range(3, 4), range(4, 5)]
+    assert groups_within([], 6) == []
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -61,5 +61,5 @@ def test_a_shift_in_pieces_has_the_bits_of_a_shift_at_once(scale: float | torch.
     generator = torch.Generator().manual_seed(0)
     weights, direction = ([torch.randn(s, generator=generator) for s in ((40, 33), (7,))] for _ in range(2))
     expected = [weight + move * scale for weight, move in zip(weights, direction, strict=True)]
-    bilevel.shift(weights, direction, scale)
+    two_level.shift(weights, direction, scale)
     assert all(torch.equal(weight, other) for weight, other in zip(weights, expected, strict=True))

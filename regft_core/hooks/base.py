@@ -67,26 +67,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-__all__ = [
-    "Cost",
-    "Declares",
-    "Diagnostics",
-    "DropoutWish",
-    "Flip",
-    "Handed",
-    "MainPass",
-    "NoOptions",
-    "ParameterGroup",
-    "Phase",
-    "Regulariser",
-    "Description",
-    "Setting",
-    "StrictModel",
-    "TaskConfig",
-    "TrainingConfig",
-    "Variant",
-    "implements",
-]
+__all__ = ["Cost", "Declares", "Description", "Diagnostics", "DropoutWish", "Flip", "Handed", "MainPass", "NoOptions"]
+__all__ += ["ParameterGroup", "Phase", "Regulariser", "Setting", "StrictModel", "TaskConfig", "TrainingConfig"]
+__all__ += ["Variant", "implements"]
 
 
 def implements(cls: type[Regulariser], hook: str) -> bool:
@@ -102,9 +85,12 @@ class Regulariser:
     """Base of all regularisers; the defaults are those of plain fine-tuning.
 
     The three class methods are asked before any model exists (validation, dry run, cost); they must
-    not import torch. Instance methods run inside training and read ``options``, ``setting`` and
-    ``declares``, what :meth:`declare` returned for the options.
+    not import torch. Instance methods run inside training and read ``options``, ``setting``,
+    ``declares``, what :meth:`declare` returned for the options, and ``trainee``.
     """
+
+    #: The model that is trained; there from :meth:`edit_weights` on.
+    trainee: Trainee
 
     #: Name in YAML; also the prefix of the regulariser's random streams.
     name: ClassVar[str] = ""

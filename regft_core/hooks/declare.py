@@ -26,32 +26,9 @@ if TYPE_CHECKING:
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
     Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any
 
-__all__ = [
-    "LOG_EVERY",
-    "Anchor",
-    "Batch",
-    "ClipSide",
-    "Declares",
-    "Diagnostics",
-    "DropoutWish",
-    "EmbeddingSite",
-    "Example",
-    "FitData",
-    "Handed",
-    "LayerSite",
-    "MainPass",
-    "Need",
-    "ParameterGroup",
-    "Setting",
-    "Step",
-    "Tensor",
-    "Trainee",
-    "from_tensor",
-    "is_last",
-    "reads_labels",
-    "takes_no_steps",
-    "to_tensor",
-]
+__all__ = ["LOG_EVERY", "Anchor", "Batch", "ClipSide", "Declares", "Diagnostics", "DropoutWish", "EmbeddingSite"]
+__all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "ParameterGroup", "Setting", "Step"]
+__all__ += ["Tensor", "Trainee", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
 
 #: What a later phase takes from an earlier one: its method state, or its weights as well.
 Need = Literal["state", "weights"]

@@ -88,7 +88,6 @@ class BitFit(Regulariser):
         return Declares(trains_encoder=True, description=Description(refused_architectures=refused))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         self.masks: dict[str, Tensor] = {}
         new = frozenset(trainee.new)
         pretrained = [name for name, _ in trainee.named_raw() if name not in new]

@@ -105,14 +105,13 @@ class ChildTuning(Regulariser):
         return [f"{name} belongs to masks that are drawn; phase '{options.mask}' decides it" for name in written]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         drawn = self.options.mask in DRAWN
         self.factor = 1 / self.options.share if drawn and self.options.rescale else 1.0
         self.masks = self._taken(handed[self.options.mask]) if self.declares.needs else {}
 
     def _targets(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """(name, trained tensor) of everything that the mask covers."""
-        prefixes = tuple(dict.fromkeys(site.name + "." for site in self.trainee.sites.layers))
+        prefixes = self.trainee.layer_prefixes
         taken, everywhere = bool(self.declares.needs), self.options.scope == "all"
         for name, parameter in self.trainee.named_trainable():
             if (name in self.masks) if taken else (everywhere or name.startswith(prefixes)):

@@ -30,18 +30,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import (
-    Cost,
-    Declares,
-    Description,
-    DropoutWish,
-    Flip,
-    Handed,
-    MainPass,
-    Regulariser,
-    StrictModel,
-)
-from regft_core.hooks.declare import Batch, LayerSite, Step, Tensor, Trainee
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
+from regft_core.hooks.declare import Batch, DropoutWish, Handed, LayerSite, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
 
@@ -91,14 +81,12 @@ class Cutoff(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         self.cut: Tensor | None = None
         trainee.hooks.on_embedding_output(self._erase)
 
     def _erase(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """The embedding output of the cut pass with 0 in what is erased; others as they are."""
-        current = self.trainee.current
-        if current is None or current.name != CUT:
+        if (current := self.trainee.running(CUT)) is None:
             return tensor
         rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
         if self.options.kind == "feature":

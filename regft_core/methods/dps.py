@@ -93,7 +93,6 @@ class Dps(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.weight_views import View
 
-        self.trainee = trainee
         self.length: int | None = None
         self.block = -1
         self.sums: dict[str, Tensor] = {}

@@ -138,6 +138,5 @@ class Fisher(Regulariser):
 
 def layer_parameters(trainee: Trainee) -> dict[str, torch.nn.Parameter]:
     """Trained tensors inside the encoder's layers by plain name, biases and norms included."""
-    prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
-    named = ((name, parameter) for name, parameter in trainee.named_raw() if name.startswith(prefixes))
+    named = ((name, parameter) for name, parameter in trainee.named_raw() if name.startswith(trainee.layer_prefixes))
     return {name: parameter for name, parameter in named if parameter.requires_grad}

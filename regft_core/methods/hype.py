@@ -73,7 +73,6 @@ class Hype(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         layers = trainee.sites.layer_numbers("hype.layers", self.options.layers)
-        self.trainee = trainee
         if self.options.position in ("between_layers", "both"):
             trainee.hooks.on_layer_input(lambda tensor, site: self._perturb(tensor, site, 0), layers)
         if self.options.position in ("within_layers", "both"):

@@ -91,7 +91,6 @@ class L2Sp(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         self._new = frozenset(trainee.new)
 
     def _pulled(self) -> dict[str, torch.nn.Parameter]:

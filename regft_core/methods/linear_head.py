@@ -95,7 +95,6 @@ class LinearHead(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.layers import last_linear
 
-        self.trainee = trainee
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []
         trainee.model.requires_grad_(False)

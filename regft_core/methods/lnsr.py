@@ -72,7 +72,6 @@ class Lnsr(Regulariser):
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         (self.layer,) = trainee.sites.layer_numbers("lnsr.layer", [self.options.layer])
-        self.trainee = trainee
         self.step: Step | None = None
         self.states: dict[str, list[tuple[Tensor, LayerSite]]] = {}
         starts = trainee.sites.embedding_layers
@@ -81,8 +80,7 @@ class Lnsr(Regulariser):
         trainee.hooks.on_layer_input(self._noise, [self.layer])
 
     def _see(self, tensor: Tensor, site: LayerSite) -> Tensor:
-        current = self.trainee.current
-        if current is not None and current.name in ("main", NOISED):
+        if current := self.trainee.running("main", NOISED):
             self.states.setdefault(current.name, []).append((tensor, site))
         return tensor
 
@@ -90,10 +88,9 @@ class Lnsr(Regulariser):
         """The layer's input plus noise on real tokens, in the noised pass."""
         from regft_core.training.perturbation import real_positions, token_draws
 
-        current = self.trainee.current
-        if current is None or current.name != NOISED or self.step is None or self.options.scale == 0:
+        if not self.trainee.running(NOISED) or self.step is None or self.options.scale == 0:
             return tensor
-        positions = real_positions(current.attention_mask, site.stack)
+        positions = real_positions(self.step.batch.attention_mask, site.stack)
         generator = self.step.generator("lnsr.noise")
         draws = token_draws(positions, tensor.shape[-1], self.step.batch.real_tokens, "normal", generator)
         # In fp32: half precision would round small noise away.

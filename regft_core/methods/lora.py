@@ -77,8 +77,6 @@ class Lora(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-
-        self.trainee = trainee
         self.additions: dict[str, LowRank] = {}
         self._handles: list[Any] = []
         targets = self._targets(trainee) if self.options.rank else {}
@@ -96,11 +94,10 @@ class Lora(Regulariser):
                 f"lora: {trainee.sites.architecture} projects with raw tensors instead of linear modules; "
                 "use another encoder, or prompt_tuning",
             )
-        prefixes = tuple(dict.fromkeys(site.name + "." for site in trainee.sites.layers))
         linear = {
             name: module
             for name, module in trainee.model.named_modules()
-            if isinstance(module, nn.Linear) and name.startswith(prefixes)
+            if isinstance(module, nn.Linear) and name.startswith(trainee.layer_prefixes)
         }
         ends = {name.rsplit(".", 1)[1] for name in linear}
         for wanted in self.options.targets or ():

@@ -116,7 +116,6 @@ class ManifoldMixup(Regulariser):
                 "use an encoder-only model (bert, roberta, electra, deberta ...)",
             )
         self.layers = sites.layer_numbers("manifold_mixup.layers", self.options.layers)
-        self.trainee = trainee
         self.draw: Draw | None = None
         if 0 in self.layers:
             trainee.hooks.on_embedding_output(self._mix)
@@ -125,8 +124,8 @@ class ManifoldMixup(Regulariser):
 
     def _mix(self, tensor: Tensor, site: LayerSite) -> Tensor:
         """Each row's share of its own state and the rest of its partner's, at the layer that was drawn."""
-        current, draw = self.trainee.current, self.draw
-        if current is None or current.name != MIXED or draw is None or site.index != draw.layer:
+        draw = self.draw
+        if not self.trainee.running(MIXED) or draw is None or site.index != draw.layer:
             return tensor
         rows = rows_of(draw.partner, tensor.shape[site.batch_dim] // len(draw.partner))
         return draw.share * tensor + (1 - draw.share) * tensor.index_select(site.batch_dim, rows)

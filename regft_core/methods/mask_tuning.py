@@ -125,13 +125,9 @@ class MaskTuning(Regulariser):
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         self.second: Any = None
         self.pretrained = True
-        if trainee.tokenizer.mask_token_id is None:
-            raise ModelError(
-                "mask-token-missing", "mask_tuning: this tokenizer has no mask token; use a checkpoint of a masked LM"
-            )
+        self.mask_token = trainee.mask_token(self.name)
         if self.options.fill == "mask":
             return
         if self.options.filler is not None or self.options.coupling == "separate":
@@ -205,7 +201,7 @@ class MaskTuning(Regulariser):
 
         positions = self.positions(step, self.options.mask_rate)
         if self.options.fill == "mask":
-            masked = with_tokens(step.batch, positions, self.trainee.tokenizer.mask_token_id)
+            masked = with_tokens(step.batch, positions, self.mask_token)
             loss = step.task_loss(step.forward("masked", batch=masked))
             step.backward(loss)
             return loss.detach()
@@ -238,7 +234,7 @@ class MaskTuning(Regulariser):
         """Vocabulary logits ``[masked positions, V]`` from the masked input, in training mode."""
         from regft_core.models.masked_lm import with_tokens
 
-        masked = with_tokens(step.batch, positions, self.trainee.tokenizer.mask_token_id)
+        masked = with_tokens(step.batch, positions, self.mask_token)
         if self.second is not None:
             hidden = self._second_pass(step, masked)
         else:

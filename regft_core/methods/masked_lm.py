@@ -86,11 +86,7 @@ class MaskedLm(Regulariser):
         return load_masked_lm_head(trainee.source, trainee.model, head_seed=derive(trainee.seed, "masked_lm.head"))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
-        if trainee.tokenizer.mask_token_id is None:
-            raise ModelError(
-                "mask-token-missing", "masked_lm: this tokenizer has no mask token; use a checkpoint of a masked LM"
-            )
+        self.mask_token = trainee.mask_token(self.name)
         head, self.pretrained = self._head(trainee)
         if self.options.trains == "head":
             self._require_own_weights(trainee, head)
@@ -142,14 +138,13 @@ class MaskedLm(Regulariser):
         return loss.detach()
 
     def _replacements(self, step: Step, positions: tuple[Tensor, Tensor]) -> Tensor | int:
-        mask: int = self.trainee.tokenizer.mask_token_id
         if self.options.replacement == "mask":
-            return mask
+            return self.mask_token
         ids = step.batch.input_ids[positions]
         generator = step.generator("masked_lm.replacement")
         draws = torch.rand(ids.shape, generator=generator, device=ids.device)
         others = torch.randint(len(self.trainee.tokenizer), ids.shape, generator=generator, device=ids.device)
-        return torch.where(draws < 0.8, torch.full_like(ids, mask), torch.where(draws < 0.9, others, ids))
+        return torch.where(draws < 0.8, torch.full_like(ids, self.mask_token), torch.where(draws < 0.9, others, ids))
 
     def hand(self, trainee: Trainee) -> dict[str, Tensor]:
         """The masked-LM head without the embedding that it shares with the encoder."""

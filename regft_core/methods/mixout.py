@@ -80,7 +80,6 @@ class Mixout(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.weight_views import MixoutView
 
-        self.trainee = trainee
         self.mixed = mixed_weights(trainee, head=self.options.head == "mix")
         anchor = trainee.anchor("checkpoint") if self.options.target == "checkpoint" else {}
         share, scaled = self.options.probability, self.options.variant == "paper"

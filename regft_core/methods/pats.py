@@ -244,7 +244,6 @@ class Pats(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.chunks import Scratch
 
-        self.trainee = trainee
         self.averages: dict[str, Tensor] = {}
         self._scratch, self._buffer = Scratch(), Scratch()
         #: Under fp16: 1 where the step's gradient was finite. None: not asked, it is checked elsewhere.

@@ -24,18 +24,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import (
-    Cost,
-    Declares,
-    Description,
-    DropoutWish,
-    Flip,
-    Handed,
-    MainPass,
-    Regulariser,
-    StrictModel,
-)
-from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
+from regft_core.hooks.declare import DropoutWish, EmbeddingSite, Handed, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.tasks import TaskConfig
 
@@ -95,15 +85,13 @@ class R3f(Regulariser):
         return []
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self.trainee = trainee
         trainee.hooks.on_word_embedding(self._noised)
 
     def _noised(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
         """The embeddings of the noised pass, without a way back to the table; others as they are."""
         from regft_core.training.perturbation import draw
 
-        current = self.trainee.current
-        if current is None or current.name != NOISED:
+        if (current := self.trainee.running(NOISED)) is None:
             return tensor
         detached = tensor.detach().float()
         if self.options.scale == 0:

@@ -27,18 +27,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import (
-    Cost,
-    Declares,
-    Description,
-    DropoutWish,
-    Flip,
-    Handed,
-    MainPass,
-    Regulariser,
-    StrictModel,
-)
-from regft_core.hooks.declare import Step, Tensor, Trainee
+from regft_core.hooks.base import Cost, Declares, Description, Flip, Regulariser, StrictModel
+from regft_core.hooks.declare import DropoutWish, Handed, MainPass, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.schema.method import Phase
 

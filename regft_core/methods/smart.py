@@ -140,7 +140,6 @@ class Smart(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.perturbation import WordPerturbation
 
-        self.trainee = trainee
         self.past: MovingAverage | None = None
         self.output: Tensor | None = None
         if self.options.weight == 0:
@@ -158,14 +157,12 @@ class Smart(Regulariser):
         self.perturbation = WordPerturbation(trainee, (ASCENT, PERTURBED), self._start)
 
     def _keep_output(self, module: Any, args: Any, output: Tensor) -> None:
-        current = self.trainee.current
-        if module.training and current is not None and current.name == "main":
+        if module.training and self.trainee.running("main"):
             self.output = output
 
     def _output_again(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
         """The plain pass's embedding output instead of the word embeddings."""
-        current = self.trainee.current
-        if current is None or current.name not in (ASCENT, PERTURBED):
+        if not self.trainee.running(ASCENT, PERTURBED):
             return tensor
         assert self.output is not None
         if self.output.shape != tensor.shape:
@@ -175,7 +172,7 @@ class Smart(Regulariser):
                 f"{tuple(tensor.shape)}, which does not fit this encoder; use variant: paper",
             )
         # The ascent needs the gradient of the perturbation only.
-        return self.output.detach() if current.name == ASCENT else self.output
+        return self.output.detach() if self.trainee.running(ASCENT) else self.output
 
     def _start(self, step: Step, positions: Tensor, width: int, site: EmbeddingSite) -> Tensor:
         """The first perturbation ``[rows, n, E]``; with random directions, also the last."""

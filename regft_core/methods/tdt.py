@@ -154,18 +154,11 @@ class Tdt(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.load import draw_parameters
 
-        self.trainee = trainee
         config: Any = trainee.model.config
         self.views = self.declares.program
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
-        if hard and trainee.tokenizer.mask_token_id is None:
-            from regft_core.errors import ModelError
-
-            raise ModelError(
-                "mask-token-missing",
-                "tdt: mode hard replaces tokens by [MASK], which this tokenizer lacks; use mode: soft",
-            )
+        self.mask_token = trainee.mask_token("tdt.mode: hard") if hard else None
         unit = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, 2 if hard else 1)
         draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
         self.unit = trainee.attach("tdt", unit)
@@ -297,7 +290,7 @@ class Tdt(Regulariser):
         """[MASK] in place of every token of the second view, ``height`` rows: its embedding output is the filler."""
         masked = batch.input_ids.clone()
         inside = batch.special_mask[height : 2 * height] == 0
-        masked[height : 2 * height].masked_fill_(inside, self.trainee.tokenizer.mask_token_id)
+        masked[height : 2 * height].masked_fill_(inside, self.mask_token)
         return dataclasses.replace(batch, input_ids=masked)
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:

@@ -177,7 +177,6 @@ class Verbaliser(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.masked_lm import take_head
 
-        self.trainee = trainee
         if not self.model.pretrained_head:
             phase = self.options.head
             state = handed[phase].of("masked_lm") if phase is not None else {}

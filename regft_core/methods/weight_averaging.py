@@ -74,7 +74,6 @@ class WeightAveraging(Regulariser):
         return problems
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        self._device = trainee.device
         self.averages: dict[str, Tensor] = {}
         self._trained: dict[str, Tensor] = {}
 
@@ -123,4 +122,5 @@ class WeightAveraging(Regulariser):
         return {f"average/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        self.averages = {name.removeprefix("average/"): value.to(self._device).clone() for name, value in state.items()}
+        device = self.trainee.device
+        self.averages = {name.removeprefix("average/"): value.to(device).clone() for name, value in state.items()}

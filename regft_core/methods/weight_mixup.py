@@ -156,7 +156,6 @@ class WeightMixup(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.models.mixing import WeightMixing
 
-        self.trainee = trainee
         anchor = trainee.anchor("checkpoint")
         generator = trainee.generator("weight_mixup.initial")
         self.mixings: dict[str, WeightMixing] = {}

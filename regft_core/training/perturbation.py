@@ -103,8 +103,7 @@ class WordPerturbation:
             yield token_draws(self.positions[index], width, self.step.batch.real_tokens, law, generator)
 
     def _add(self, tensor: Tensor, site: EmbeddingSite) -> Tensor:
-        current = self.trainee.current
-        if current is None or current.name not in self.passes:
+        if (current := self.trainee.running(*self.passes)) is None:
             return tensor
         if site.index not in self.values:
             assert self.step is not None

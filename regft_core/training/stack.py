@@ -75,6 +75,8 @@ class Stack:
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         """All edits of the model: starting weights first, then structure, each in ``edit_order``."""
         for regulariser in self.in_edit_order:
+            regulariser.trainee = trainee
+        for regulariser in self.in_edit_order:
             regulariser.edit_weights(trainee)
         for regulariser in self.in_edit_order:
             regulariser.prepare(trainee, {name: handed[name] for name in regulariser.declares.needs})

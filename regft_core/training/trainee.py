@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from regft_core.errors import ModelError
 from regft_core.models.layers import last_linear
 from regft_core.models.sites import SiteHooks, find_sites
 from regft_core.rng import derive
@@ -129,6 +130,18 @@ class Trainee:
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield name, parameter
+
+    @property
+    def layer_prefixes(self) -> tuple[str, ...]:
+        """What the names of all tensors inside the encoder's layers begin with."""
+        return tuple(f"{site.name}." for site in self.sites.layers)
+
+    def mask_token(self, method: str) -> int:
+        """The id of the mask token; ModelError where the tokenizer has none."""
+        if self.tokenizer.mask_token_id is None:
+            text = f"{method}: this tokenizer has no mask token; use a checkpoint of a masked LM"
+            raise ModelError("mask-token-missing", text)
+        return int(self.tokenizer.mask_token_id)
 
     def freeze_encoder(self) -> None:
         """Freeze every parameter of the model that is not newly drawn; a pretrained pooler is part of the encoder."""
@@ -257,6 +270,10 @@ class Trainee:
         generator = torch.Generator(device="cpu" if on_host else self.device)
         generator.manual_seed(derive(self.seed, self.phase, *key))
         return generator
+
+    def running(self, *names: str) -> Pass | None:
+        """The pass that is running, where it has one of these names."""
+        return self.current if self.current is not None and self.current.name in names else None
 
     def rows(self, passes: Sequence[str] | None) -> list[tuple[int, int]] | None:
         """Row ranges of the running batch that belong to ``passes``; None means all rows."""

@@ -188,7 +188,7 @@ def cases() -> list[Case]:
 CASES = cases()
 #: Regulariser -> other options that change what a step runs, draws or keeps, for the laws of steps.
 OTHERS: dict[str, list[dict[str, Any]]] = {
-    "child_tuning": [{"share": 0.3}, {"mask": "fixed", "share": 0.3}],
+    "child_tuning": [{"mask": "fixed", "share": 0.3}],
     "dps": [{"drop": 0.3, "block": 0.34, "mode": mode} for mode in ("dense", "mix")],
     "mask_tuning": [
         {"alpha": 0.0},

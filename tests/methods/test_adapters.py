@@ -281,22 +281,6 @@ def test_pooled_heads_pool_over_the_text_in_both(pooling: str) -> None:
         assert torch.allclose(run.logits(), plain.classifier(pooled), atol=1e-6)
 
 
-def test_forward_sites_know_of_the_longer_input() -> None:
-    run, _ = bench(PromptTuning, {"tokens": 7})
-    shapes: list[Any] = []
-
-    def look(tensor: torch.Tensor, site: Any) -> torch.Tensor:
-        current = run.trainee.current
-        shapes.append((tensor.shape[:2], current.attention_mask.shape, current.segment.shape))
-        assert current.attention_mask[:, :7].all()
-        assert (current.segment[:, :7] == -1).all()
-        return tensor
-
-    run.trainee.hooks.on_layer_input(look)
-    run.step().forward()
-    assert all(tensor == mask == segment for tensor, mask, segment in shapes)
-
-
 def test_the_two_starts() -> None:
     run, normal = bench(PromptTuning, {"tokens": 100})
     assert float(normal.table.detach().std()) == pytest.approx(1.0, rel=0.05)

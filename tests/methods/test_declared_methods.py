@@ -1,32 +1,23 @@
-"""Every YAML of ``pipelines/methods`` on a tiny encoder without a masked-LM head; and the counter of passes."""
+"""Every YAML of ``pipelines/methods`` on a tiny encoder without a masked-LM head."""
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
 
 from regft_core.catalogue import KINDS
 from regft_core.hooks import compose, phase_entries
-from regft_core.hooks.base import Cost, Declares, Description, Regulariser
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
-from regft_core.models.sites import classify
 from regft_core.runs.training_run import build
 from regft_core.schema.method import declared_fit
-from regft_core.training.fitting import FitData
-from regft_core.training.trainee import Trainee
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, each_make, method, names_layers, six_layers
-from tests.methods.harness import TRAINING, Bench, Listed, entries, same, source_of
-from tests.methods.passes import counted_fits
-
-# ---------------------------------------------------------------------------------------------------- declared methods
-
+from tests.methods.harness import TRAINING, same, source_of
 
 REGISTRY = discover()
 #: Methods of which a later phase takes something from an earlier one beside the weights to start from.
@@ -117,54 +108,3 @@ def shifted(value: torch.Tensor) -> torch.Tensor:
     if not value.is_floating_point():  # a mask
         return value.logical_not().to(value.dtype)
     return value.flip(0) * 0.7 + 0.1
-
-
-# -------------------------------------------------------------------------------------------------------------- passes
-
-
-class Reader(Regulariser):
-    """Two passes over every row, one of them back, past the step that counts its own."""
-
-    name = "reader"
-
-    def fit(self, trainee: Trainee, data: FitData) -> None:
-        for batch in data.sequential(5):  # the last one is smaller
-            with torch.no_grad():
-                classify(trainee.model, batch.model_inputs())
-            logits, _ = classify(trainee.model, batch.model_inputs())
-            weights = [p for p in trainee.model.parameters() if p.requires_grad]
-            torch.autograd.grad(logits.sum(), weights, allow_unused=True)
-
-
-class Declaring(Reader):
-    """The same, declared."""
-
-    name = "declaring"
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares(description=Description(fit_cost=Cost(2, 1)))
-
-
-def counted(regularisers: list[Listed], **form: Any) -> tuple[float, float]:
-    with counted_fits() as found:
-        Bench(regularisers, **form)
-    (only,) = found
-    return only.per_row
-
-
-@pytest.mark.parametrize("form", [{}, {"pooling": "mean"}, {"pooling": "mean", "separately": True}])
-def test_passes_that_nobody_declared_are_seen(form: dict[str, Any]) -> None:
-    """Texts of a pair that are rows of their own are one example still."""
-    assert counted([(Reader, {})], **form) == (2, 1)
-    assert counted([("linear_head", {})], **form) == (1, 0)
-    assert counted([("label_smoothing", {})], **form) == (0, 0)
-
-
-def test_fits_of_one_phase_add_up() -> None:
-    """Each goes over the rows by itself, unlike steps, which they share."""
-    both: list[Listed] = [(Declaring, {}), ("linear_head", {})]
-    assert declared_fit(entries(both)) == Cost(3, 1)
-    # The head was frozen down to its last linear before either of them ran, so nothing goes back to the encoder.
-    assert counted(both) == (3, 0)
-    assert declared_fit(entries([("hype", {})])) == Cost(0, 0)

@@ -17,7 +17,7 @@ from regft_core.hooks.registry import discover
 from regft_core.schema import StrictModel
 from regft_core.training.step import Step
 from tests.methods.cases import CASES, Case
-from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients, same
+from tests.methods.harness import TRAINING, Bench, Listed, close, declaring, entries, gradients
 
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
 TOP = "bert.encoder.layer.1.output.dense.weight"
@@ -102,21 +102,17 @@ class Masker(Sided):
 
 
 class OtherMasker(Masker):
-    """Multiplies others, some of them the same."""
-
     name = "other_masker"
     start: ClassVar[int] = 1
 
 
-class Adder(Regulariser):
-    """Adds 1 to every gradient."""
+def plus_one(self: Regulariser, step: Step) -> None:
+    for _, parameter in step.trainee.named_trainable():
+        if parameter.grad is not None:
+            parameter.grad.add_(1.0)
 
-    name = "adder"
 
-    def change_gradients(self, step: Step) -> None:
-        for _, parameter in step.trainee.named_trainable():
-            if parameter.grad is not None:
-                parameter.grad.add_(1.0)
+Adder = declaring("adder", {"change_gradients": plus_one})
 
 
 def around(listed: list[Listed], clip: float | None) -> tuple[Bench, dict[str, Tensor], dict[str, Tensor]]:
@@ -167,48 +163,9 @@ def test_two_masks_multiply(first: str, second: str) -> None:
             assert torch.allclose(stepped[name], value * masks[0][name] * masks[1][name], rtol=1e-6)
 
 
-@pytest.mark.parametrize("mask", ["child_tuning", "dps"])
-def test_masked_entries_get_no_noise_whatever_the_names(mask: str) -> None:
-    """Nothing would correct it there."""
-    masker: Listed = ("child_tuning", {"mask": "fisher"}) if mask == "child_tuning" else ("dps", {"drop": 0.5})
-    training = ONE.model_copy(update={"max_steps": 2, "optimizer": "adamax", "learning_rate": 1e-30})
-    # In its second step, DPS is in stage II; its first is without a mask, so only the second may be looked at.
-    listed: list[Listed] = [masker, ("pats", {"strength": 1e-2})]
-    found = []
-    for names in (listed, *both_orders(listed)):
-        run = Bench(names, handed=share_of(Bench(), 0.3), training=training)
-        moves, weights = noised(run)
-        assert MATRIX in moves
-        for name in run.trainee.sites.perturbable:
-            moved = weights[1][name] != weights[0][name]
-            free = moves.get(name, torch.ones_like(moved))
-            assert not moved[~free].any()
-            assert name != MATRIX or moved[free].any()
-        found.append(weights[1])
-    assert same(found[0], found[1])
-    assert same(found[1], found[2])
-
-
-def noised(run: Bench) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """What the masks of the last step let move; the weights before and after what follows its optimiser."""
-    original = run.stack.after_update
-    moves: dict[str, Tensor] = {}
-    weights: list[dict[str, Tensor]] = []
-
-    def look(step: Step) -> None:
-        moves.clear()
-        moves.update(step.moves)
-        weights.append(run.trainee.trained_weights())
-        original(step)
-        weights.append(run.trainee.trained_weights())
-
-    run.stack.after_update = look  # type: ignore[method-assign]
-    run.loop().train()
-    return moves, weights[-2:]
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 def test_noise_is_that_of_pats_alone_where_the_mask_lets_entries_move(grouped: bool) -> None:
+    """Elsewhere nothing would correct it."""
     handed = share_of(Bench(), 0.3)
     masks = handed["fisher"].of("fisher")
     training = ONE.model_copy(update={"optimizer": "adamax", "learning_rate": 1e-30})
@@ -252,13 +209,6 @@ def test_every_pass_has_the_transformed_loss(name: str, options: dict[str, Any],
     assert one == pytest.approx(other, abs=1e-6)
     assert close(slopes, expected, atol=1e-5)
     assert close(handed, wanted, atol=1e-5)
-
-
-def test_all_passes_of_a_step_see_the_same_redrawn_labels() -> None:
-    run = Bench([("label_smoothing", {"smoothing": 0.9, "targets": "drawn"})], labels=3)
-    step = run.step()
-    logits = torch.randn(len(step.batch.labels), 3)
-    assert torch.equal(step.task_loss(logits), step.task_loss(logits))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.declares.program], ids=lambda case: case.key)
@@ -330,7 +280,6 @@ def test_what_is_mixed_with_a_drawn_layer_is_its_draw(given: Listed) -> None:
     assert torch.equal(run.trainee.anchor(anchor)[TOP], run.trainee.raw(TOP))
     assert not torch.equal(run.trainee.anchor(anchor)[TOP], checkpoint.raw(TOP))
     assert torch.equal(run.trainee.anchor(anchor)[MATRIX], checkpoint.raw(MATRIX))
-    assert run.trainee.new >= {TOP, *run.trainee.sites.head}
 
 
 # ---------------------------------------------------------------------------- after the optimiser
@@ -353,7 +302,7 @@ def remember(self: Any, step: Step) -> None:
 HOOKS = {"pull_weights": halve, "perturb_weights": add_one, "observe_weights": remember}
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(HOOKS)))
+@pytest.mark.parametrize("order", [tuple(HOOKS), tuple(HOOKS)[::-1]])
 def test_pulls_come_before_noise_and_averages_read_what_is_left(order: tuple[str, ...]) -> None:
     listed = [(declaring(f"n{place}", {hook: HOOKS[hook]}), {}) for place, hook in enumerate(order)]
     run = Bench(listed, training=ONE)  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.statistics.arms import Arms
+from regft_core.training import logistic
 from regft_core.training.linear_solution import classify_linearly
-from regft_core.training.logistic import folds_of
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -137,7 +137,7 @@ def real_sets(data: Path, rows: list[int], draws: int) -> None:
                 own = drawn(y, count, draw)
                 judged, arm = {}, {}
                 for repeat in range(2):
-                    splits = folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
+                    splits = logistic.folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
                     assert splits is not None
                     for fold, (others, at) in enumerate(splits):
                         seed = 5 * repeat + fold
@@ -161,7 +161,7 @@ def real_sets(data: Path, rows: list[int], draws: int) -> None:
 
 def probe(x: Array, y: Rows, asked: Array, parts: int) -> Rows:
     """Answers [m] of the probe of rows ``x`` [n, d] to ``asked`` [m, d]."""
-    solution = classify_linearly(x, y, int(y.max()) + 1, 0, parts=parts)
+    solution = classify_linearly(logistic.Rows(x, y, int(y.max()) + 1), parts)
     answers: Rows = (asked @ solution.weight.T + solution.bias).argmax(axis=1)
     return answers
 

@@ -28,7 +28,7 @@ else:  # what hooks are handed, for annotations: a method's file imports neither
 
 __all__ = ["LOG_EVERY", "Anchor", "Batch", "ClipSide", "Declares", "Diagnostics", "DropoutWish", "EmbeddingSite"]
 __all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "ParameterGroup", "Setting", "Step"]
-__all__ += ["Tensor", "Trainee", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
+__all__ += ["Tensor", "Trainee", "behind", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
 
 #: What a later phase takes from an earlier one: its method state, or its weights as well.
 Need = Literal["state", "weights"]
@@ -189,6 +189,11 @@ class ParameterGroup:
     weight_decay: float | None = None
 
 
+def behind(prefix: str, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose name begins with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
 @dataclass(frozen=True)
 class Handed:
     """Result of an earlier phase: its key, its method state and, where they are needed, its weights.
@@ -203,8 +208,7 @@ class Handed:
 
     def of(self, regulariser: str) -> dict[str, Tensor]:
         """The state that ``regulariser`` handed over in that phase, under its own names."""
-        prefix = f"{regulariser}."
-        return {name.removeprefix(prefix): value for name, value in self.state.items() if name.startswith(prefix)}
+        return behind(f"{regulariser}.", self.state)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.declare import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 from regft_core.schema import Name
 
@@ -130,8 +130,7 @@ class ChildTuning(Regulariser):
 
     def _taken(self, handed: Handed) -> dict[str, Tensor]:
         """The mask that an earlier phase measured; ModelError when it measured none, or of another encoder."""
-        state = handed.of("fisher")
-        found = {name.removeprefix("mask/"): mask for name, mask in state.items() if name.startswith("mask/")}
+        found = behind("mask/", handed.of("fisher"))
         if not found:
             raise ModelError(
                 "mask-missing",

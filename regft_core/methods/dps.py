@@ -38,7 +38,7 @@ from pydantic import Field
 
 from regft_core.errors import RunFailed
 from regft_core.hooks.base import Declares, Description, DropoutWish, Flip, Handed, Regulariser, StrictModel, Variant
-from regft_core.hooks.declare import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 
 #: Blocks of at least this many steps penalise what was kept often (mix).
@@ -226,10 +226,8 @@ class Dps(Regulariser):
         self.length = length or None
         for kind, named in self._stored().items():
             named.clear()
-            for key, value in state.items():
-                if key.startswith(f"{kind}/"):
-                    name = key.removeprefix(f"{kind}/")
-                    named[name] = value.to(self.trainee.raw(name).device).clone()
+            for name, value in behind(f"{kind}/", state).items():
+                named[name] = value.to(self.trainee.raw(name).device).clone()
 
     def export(self, trainee: Trainee) -> None:
         """Take the views off; the weights are the trained ones."""

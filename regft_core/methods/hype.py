@@ -80,16 +80,14 @@ class Hype(Regulariser):
 
     def noise(self, shape: torch.Size, site: LayerSite, position: int) -> Tensor:
         """fp32 noise of one layer in the running pass; a pure function of seed, step and site."""
+        from regft_core.training.perturbation import draw
+
         assert self.trainee.current is not None
         key = (*self.trainee.current.key, site.index, position)
         generator = self.trainee.generator("hype.noise", *key)
-        if self.options.distribution == "normal":
-            draw = torch.randn(shape, generator=generator, device=self.trainee.device)
-            return draw * self.options.scale
-        draw = torch.rand(shape, generator=generator, device=self.trainee.device)
-        if self.options.distribution == "uniform":
-            draw = draw * 2 - 1
-        return draw * self.options.scale
+        if self.options.distribution == "uniform_one_sided":
+            return torch.rand(shape, generator=generator, device=self.trainee.device) * self.options.scale
+        return draw(shape, self.options.distribution, generator) * self.options.scale
 
     def _perturb(self, tensor: Tensor, site: LayerSite, position: int) -> Tensor:
         if self.trainee.current is None:

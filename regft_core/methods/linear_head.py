@@ -28,6 +28,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -106,7 +107,7 @@ class LinearHead(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.linear_solution import classify_as_setfit, classify_linearly, regress_linearly
-        from regft_core.training.logistic import solve
+        from regft_core.training.logistic import Rows, solve
 
         features, labels = self.features(data)
         if self.options.labels == "permuted":
@@ -114,21 +115,20 @@ class LinearHead(Regulariser):
                 len(labels), generator=trainee.generator("linear_head.permutation"), device=trainee.device
             )
             labels = labels[order.to(labels.device)]
-        received, targets = features.numpy(), labels.numpy()
-        rows = received.astype(np.float64)
-        seed = derive(trainee.seed, trainee.phase, "linear_head.folds")
+        package, kind = self.options.head == "package", find(self.setting.kind)
+        rows = Rows(
+            features.numpy() if package else features.numpy().astype(np.float64),
+            labels.numpy() if kind.has_labels else labels.numpy().astype(np.float64),
+            self.setting.num_labels,
+            seed=derive(trainee.seed, trainee.phase, "linear_head.folds"),
+            weights=self.setting.class_weights,
+            groups=data.training_groups,
+        )
         parts = getattr(trainee.model, "parts", 1)  # a family's own head reads one vector
-        if not find(self.setting.kind).has_labels:
-            solution = regress_linearly(rows, targets.astype(np.float64), seed, data.training_groups, parts)
+        if not kind.has_labels:
+            solution = regress_linearly(rows, parts)
         else:
-
-            def fit(labels: Any, classes: int, weights: Any) -> Any:
-                if self.options.head == "package":
-                    return classify_as_setfit(received, labels, classes, weights)
-                return classify_linearly(rows, labels, classes, seed, weights, data.training_groups, parts)
-
-            kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
-            solution = solve(kind, targets, outputs, weights, fit, "linear_head")
+            solution = solve(kind, rows, classify_as_setfit if package else partial(classify_linearly, parts=parts))
         linear = self._linear()
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(solution.weight))

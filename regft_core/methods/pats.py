@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Regulariser, StrictModel
-from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee
+from regft_core.hooks.declare import LOG_EVERY, Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 
 #: Entries that a GPU perturbs at once; they take up to five times the memory of so many weights while it does.
@@ -338,7 +338,5 @@ class Pats(Regulariser):
         return {f"sensitivity/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        prefix = "sensitivity/"
-        for key, value in state.items():
-            name = key.removeprefix(prefix)
+        for name, value in behind("sensitivity/", state).items():
             self.averages[name] = value.to(self.trainee.raw(name).device).clone()

@@ -77,23 +77,22 @@ class TfidfLogistic(Regulariser):
         trainee.model.requires_grad_(False)
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
-        from regft_core.training.bag_of_words import BagOfWords, classify_words, regress_words
-        from regft_core.training.logistic import solve
+        from regft_core.training.bag_of_words import BagOfWords
+        from regft_core.training.linear_solution import classify_words, regress_words
+        from regft_core.training.logistic import Rows, solve
 
-        examples, own = data.training_examples, self.options
+        examples, own, kind = data.training_examples, self.options, find(self.setting.kind)
         self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
-        features = self._bag.features(examples)
-        labels = np.asarray([example.label for example in examples])
-        seed = derive(trainee.seed, trainee.phase, "tfidf_logistic.folds")
-        if not find(self.setting.kind).has_labels:
-            self._model = regress_words(features, labels.astype(np.float64), seed, data.training_groups)
-        else:
-
-            def fit(labels: Any, classes: int, weights: Any) -> Any:
-                return classify_words(features, labels, classes, seed, weights, data.training_groups)
-
-            kind, outputs, weights = find(self.setting.kind), self.setting.num_labels, self.setting.class_weights
-            self._model = solve(kind, labels.astype(np.int64), outputs, weights, fit, "tfidf")
+        rows = Rows(
+            self._bag.features(examples),
+            np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),
+            self.setting.num_labels,
+            seed=derive(trainee.seed, trainee.phase, "tfidf_logistic.folds"),
+            weights=self.setting.class_weights,
+            groups=data.training_groups,
+            what="tfidf",
+        )
+        self._model = solve(kind, rows, classify_words) if kind.has_labels else regress_words(rows)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 

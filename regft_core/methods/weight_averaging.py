@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Flip, Handed, Phase, Regulariser, StrictModel
-from regft_core.hooks.declare import Step, Tensor, Trainee
+from regft_core.hooks.declare import Step, Tensor, Trainee, behind
 from regft_core.lazy import torch
 
 
@@ -122,5 +122,5 @@ class WeightAveraging(Regulariser):
         return {f"average/{name}": value for name, value in self.averages.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        device = self.trainee.device
-        self.averages = {name.removeprefix("average/"): value.to(device).clone() for name, value in state.items()}
+        averages = behind("average/", state)
+        self.averages = {name: value.to(self.trainee.device).clone() for name, value in averages.items()}

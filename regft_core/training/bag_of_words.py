@@ -1,6 +1,6 @@
-"""Texts as weighted counts of words and characters, and linear models on them; numpy, scipy, scikit-learn.
+"""Texts as weighted counts of words and characters; numpy, scipy, scikit-learn.
 
-What is fitted is plain: a list of terms, their inverse document frequencies, a weight matrix, a bias.
+What is fitted is plain: a list of terms and their inverse document frequencies.
 """
 
 from __future__ import annotations
@@ -14,14 +14,9 @@ import numpy.typing as npt
 
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
-from regft_core.training.logistic import FOLDS, TOO_FEW, Penalty, Solution, classify, folds_of, smallest_loss
 
 Array = npt.NDArray[np.float64]
 
-#: Penalties tried: the fit minimises the sum of the losses + strength / 2 * ||W||^2 (ridge: + strength * ||W||^2).
-STRENGTHS = tuple(10.0**power for power in range(-3, 3))
-#: Taken where there is nothing to choose by (scikit-learn's C = 1).
-USUAL_STRENGTH = 1.0
 #: Words of one character count too (negations, pronouns, digits); scikit-learn drops them by default.
 WORD = r"(?u)\b\w+\b"
 
@@ -102,46 +97,3 @@ def _vectoriser(analyzer: str, longest: int, **options: Any) -> Any:
     if analyzer == "word":
         options["token_pattern"] = WORD
     return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, longest), **options)
-
-
-def classify_words(
-    features: Any,
-    labels: npt.NDArray[np.int64],
-    classes: int,
-    seed: int,
-    weights: Array | None = None,
-    groups: Sequence[str] | None = None,
-) -> Solution:
-    """Multinomial logistic regression of ``labels`` [n] on sparse ``features`` [n, d]; see ``logistic.classify``."""
-    penalty = Penalty(STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5)
-    return classify(features, labels, classes, seed, what="tfidf", penalty=penalty, weights=weights, groups=groups)
-
-
-def regress_words(features: Any, targets: Array, seed: int, groups: Sequence[str] | None = None) -> Solution:
-    """Ridge regression of ``targets`` [n]; the strength is that of the smallest squared error over folds of groups."""
-    notes, strength = [], USUAL_STRENGTH
-    if len(targets) < FOLDS:
-        notes.append("tfidf: too few rows to cross-validate the strength")
-    elif (splits := folds_of(len(targets), None, groups, FOLDS, seed)) is None:
-        notes.append(f"tfidf: {TOO_FEW}")
-    else:
-
-        def loss(tried: float) -> float:
-            total = 0.0
-            for train, left_out in splits:
-                weight, bias = _ridge(features[train], targets[train], tried)
-                errors = (features[left_out] @ weight.T + bias)[:, 0] - targets[left_out]
-                total += float((errors**2).sum())
-            return total
-
-        strength = smallest_loss(STRENGTHS, loss)
-    weight, bias = _ridge(features, targets, strength)
-    return Solution(weight, bias, strength, notes)
-
-
-def _ridge(features: Any, targets: Array, strength: float) -> tuple[Array, Array]:
-    """(weight [1, d], bias [1])."""
-    from sklearn.linear_model import Ridge
-
-    model = Ridge(alpha=strength, solver="sparse_cg", tol=1e-8).fit(features, targets)
-    return np.asarray(model.coef_).reshape(1, -1), np.asarray([float(model.intercept_)])

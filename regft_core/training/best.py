@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from regft_core.errors import RunFailed
+from regft_core.hooks.declare import behind
 from regft_core.training.stack import Stack
 from regft_core.training.trainee import Trainee
 
@@ -70,11 +71,6 @@ class EpochScores:
         """Take the state of a checkpoint."""
         self.scores = [(int(step), None if score is None else float(score)) for step, score in meta["scores"]]
         self.step, self._tensors = int(meta["step"]), _on_host(behind(f"{self.name}/", tensors))
-
-
-def behind(prefix: str, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose name begins with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def _on_host(named: Mapping[str, Tensor]) -> dict[str, Tensor]:

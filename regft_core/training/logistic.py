@@ -1,14 +1,14 @@
 """Multinomial logistic regression on fixed features, dense or sparse; its penalty is cross-validated inside the rows.
 
-What the solved heads (``linear_solution``) and the bag of words (``bag_of_words``) share: the fit by scikit-learn,
-the choice of the strength, and what is done with classes that have no row or a single one.
+What the solved heads and the linear models of words (``linear_solution``) share: the fit by scikit-learn, the choice
+of the strength, and what is done with classes that have no row or a single one.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -22,11 +22,38 @@ from regft_core.kinds import Kind
 Array = npt.NDArray[np.float64]
 
 FOLDS = 5
-#: The note of a fit whose groups leave no folds.
-TOO_FEW = "groups leave too few folds, so the strength was not cross-validated"
 #: How far below the lowest present class the bias of a class without a row is put: it has e^-10 of its odds.
 ABSENT = 10.0
 HALF_DECADE = 10.0**0.5
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a linear fit.
+
+    Attributes:
+        features: [n, d], dense or sparse.
+        targets: [n], classes from 0 to ``classes`` - 1, label sets of a kind with several labels, or values.
+        seed: draws the folds in which the strength is chosen.
+        weights: of the losses of each class's rows, in the folds too; those of ``Kind.balanced``.
+        groups: [n]; rows of one group share a fold.
+        what: heads notes and errors.
+    """
+
+    features: Any
+    targets: npt.NDArray[Any]
+    classes: int = 1
+    seed: int = 0
+    weights: Any = None
+    groups: Sequence[str] | None = None
+    what: str = "linear_head"
+
+    def folds(self, count: int) -> tuple[list[tuple[Any, Any]] | None, list[str]]:
+        """(training rows, left-out rows) of ``count`` folds; None with a note where groups leave too few."""
+        strata = self.targets.tolist() if self.classes > 1 else None
+        splits = folds_of(len(self.targets), strata, self.groups, count, self.seed)
+        note = f"{self.what}: groups leave too few folds, so the strength was not cross-validated"
+        return splits, [note] if splits is None else []
 
 
 @dataclass(frozen=True)
@@ -57,68 +84,50 @@ class Penalty:
     per_row: bool = False
     iterations: int = 5_000
 
-    def inverse(self, strength: float, rows: int) -> float:
-        """Scikit-learn's C for a fit to ``rows`` rows."""
-        return 1 / (strength * rows) if self.per_row else 1 / strength
 
+def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
+    """``fit`` to rows of a kind with labels: once, or one label against the rest where an example has several.
 
-#: (labels [n], number of classes, a weight of each class or None) -> the fit
-Fit = Callable[[npt.NDArray[np.int64], int, "Array | None"], Solution]
-
-
-def solve(
-    kind: Kind, labels: npt.NDArray[np.int64], outputs: int, weights: Sequence[Any] | None, fit: Fit, what: str
-) -> Solution:
-    """``fit`` to labels [n] of a kind with labels: once, or one label against the rest where an example has several.
-
-    ``weights`` are those of ``Kind.balanced``. Of several fits, the strength is the median. A label that all rows have,
-    or none, gets a constant; a note says so. Raises RunFailed where no label is in some rows only.
+    Of several fits, the strength is the median. A label that all rows have, or none, gets a constant; a note says so.
+    Raises RunFailed where no label is in some rows only.
     """
-    own = None if weights is None else np.asarray(weights, dtype=np.float64)
+    weights = None if rows.weights is None else np.asarray(rows.weights, dtype=np.float64)
     if kind.one_label:
-        return fit(labels, outputs, own)
-    columns = kind.indicators(labels, outputs).T.astype(np.int64)
-    found: list[Solution | None] = [
-        fit(column, 2, None if own is None else own[k]) if 0 < column.sum() < len(column) else None
+        return fit(replace(rows, weights=weights))
+    columns = kind.indicators(rows.targets, rows.classes).T.astype(np.int64)
+    solutions: dict[int, Solution] = {
+        k: fit(replace(rows, targets=column, classes=2, weights=None if weights is None else weights[k]))
         for k, column in enumerate(columns)
-    ]
-    fitted = [one for one in found if one is not None]
-    if not fitted:
+        if 0 < column.sum() < len(column)
+    }
+    if not solutions:
         raise RunFailed(
             "one-class",
-            f"{what}: every label is in all rows or in none, so there is nothing to separate\n"
+            f"{rows.what}: every label is in all rows or in none, so there is nothing to separate\n"
             "    -> take more rows, or label some of another class",
         )
-    rows = [np.zeros(fitted[0].weight.shape[1]) if one is None else one.weight[1] - one.weight[0] for one in found]
-    constants = np.where(columns.any(axis=1), ABSENT, -ABSENT)
-    biases = [constants[k] if one is None else one.bias[1] - one.bias[0] for k, one in enumerate(found)]
-    notes = [note for one in fitted for note in one.notes]
-    if one_sided := len(found) - len(fitted):
-        notes.append(f"{what}: {one_sided} of {outputs} labels are in all rows or in none and are answered so")
-    strength = float(np.median([one.strength for one in fitted]))
-    return Solution(np.stack(rows), np.asarray(biases), strength, list(dict.fromkeys(notes)))
+    weight = np.zeros((rows.classes, rows.features.shape[1]))
+    bias = np.where(columns.any(axis=1), ABSENT, -ABSENT)
+    for k, solution in solutions.items():
+        weight[k], bias[k] = solution.weight[1] - solution.weight[0], solution.bias[1] - solution.bias[0]
+    notes = [note for solution in solutions.values() for note in solution.notes]
+    if one_sided := rows.classes - len(solutions):
+        notes.append(
+            f"{rows.what}: {one_sided} of {rows.classes} labels are in all rows or in none and are answered so"
+        )
+    strength = float(np.median([solution.strength for solution in solutions.values()]))
+    return Solution(weight, bias, strength, list(dict.fromkeys(notes)))
 
 
-def classify(
-    features: Any,
-    labels: npt.NDArray[np.int64],
-    classes: int,
-    seed: int,
-    *,
-    what: str,
-    penalty: Penalty,
-    weights: Array | None = None,
-    groups: Sequence[str] | None = None,
-) -> Solution:
-    """Logistic regression of ``labels`` [n] in 0 to ``classes`` - 1 on ``features`` [n, d].
+def classify(rows: Rows, penalty: Penalty) -> Solution:
+    """Logistic regression of classes.
 
-    The strength is that of the smallest log loss over stratified folds, drawn by ``seed``; of equal ones the
-    stronger. Where a class has a single row there are no folds. Rows of one of the ``groups`` [n] share a fold.
-    ``what`` heads notes and errors. ``weights`` [classes]
-    multiply the losses of their rows, in the folds too.
+    The strength is that of the smallest log loss over stratified folds; of equal ones the stronger. Where a class has
+    a single row there are no folds.
 
     Raises RunFailed when all rows have one label.
     """
+    features, labels, weights, what = rows.features, rows.targets, rows.weights, rows.what
     present, counts = np.unique(labels, return_counts=True)
     if len(present) < 2:
         raise RunFailed(
@@ -126,23 +135,31 @@ def classify(
             f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate\n"
             "    -> take more rows, or subsample: {stratified: true}",
         )
+
+    def left_out(strength: float, splits: Sequence[tuple[Any, Any]]) -> float:
+        """Log loss of every row under the fit to the folds without it, summed."""
+        total = 0.0
+        for train, aside in splits:
+            weight, bias, _ = fit_logistic(features[train], labels[train], strength, penalty, weights)
+            logs = log_probabilities(features[aside] @ weight.T + bias)
+            own = logs[np.arange(len(aside)), np.searchsorted(present, labels[aside])]
+            total -= float(own.sum() if weights is None else own @ weights[labels[aside]])
+        return total
+
     notes, strength = [], penalty.usual
     folds = min(FOLDS, int(counts.min()))
-    if not penalty.strengths:
-        pass
-    elif folds < 2:
+    if penalty.strengths and folds < 2:
         notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
-    elif (splits := folds_of(len(labels), labels.tolist(), groups, folds, seed)) is None:
-        notes.append(f"{what}: {TOO_FEW}")
-    else:
-        strength = smallest_loss(penalty.strengths, left_out_loss(features, labels, splits, penalty, weights))
-    weight, bias, converged = _fit(features, labels, strength, penalty, weights)
+    elif penalty.strengths:
+        splits, notes = rows.folds(folds)
+        strength = strength if splits is None else smallest_loss(penalty.strengths, lambda s: left_out(s, splits))
+    weight, bias, converged = fit_logistic(features, labels, strength, penalty, weights)
     if not converged:
         notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
-    every, biases = np.zeros((classes, features.shape[1])), np.full(classes, bias.min() - ABSENT)
+    every, biases = np.zeros((rows.classes, features.shape[1])), np.full(rows.classes, bias.min() - ABSENT)
     every[present], biases[present] = weight, bias
-    if absent := classes - len(present):
-        notes.append(f"{what}: {absent} of {classes} classes have no row and are never predicted")
+    if absent := rows.classes - len(present):
+        notes.append(f"{what}: {absent} of {rows.classes} classes have no row and are never predicted")
     return Solution(every, biases, strength, notes)
 
 
@@ -166,46 +183,18 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
 def log_probabilities(logits: Array) -> Array:
     """Log-softmax over the last axis of [n, K]."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    found: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return found
+    logs: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return logs
 
 
-def left_out_loss(
-    features: Any,
-    labels: npt.NDArray[np.int64],
-    splits: Sequence[tuple[Any, Any]],
-    penalty: Penalty,
-    weights: Array | None,
-) -> Callable[[float], float]:
-    """Strength -> log loss of every row of ``features`` [n, d] under the fit to the folds without it, summed.
-
-    Args:
-        labels: [n], as numbers.
-        splits: (rows to fit, rows that are left out) of each fold.
-        weights: [K], of the classes; None: all rows count alike.
-    """
-    present = np.unique(labels)
-
-    def loss(strength: float) -> float:
-        total = 0.0
-        for train, left_out in splits:
-            weight, bias, _ = _fit(features[train], labels[train], strength, penalty, weights)
-            answers = log_probabilities(features[left_out] @ weight.T + bias)
-            own = answers[np.arange(len(left_out)), np.searchsorted(present, labels[left_out])]
-            total -= float(own.sum() if weights is None else own @ weights[labels[left_out]])
-        return total
-
-    return loss
-
-
-def _fit(
+def fit_logistic(
     features: Any, labels: npt.NDArray[np.int64], strength: float, penalty: Penalty, weights: Array | None = None
 ) -> tuple[Array, Array, bool]:
     """(weight [K, d], bias [K], converged) for the K labels that occur, in their order; columns sum to 0."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    inverse = penalty.inverse(strength, len(labels))
+    inverse = 1 / (strength * len(labels)) if penalty.per_row else 1 / strength
     model = LogisticRegression(C=inverse, tol=penalty.tolerance, max_iter=penalty.iterations)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import torch
 
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
+from regft_core.hooks.declare import behind
 from regft_core.schema.training import TrainingConfig
-from regft_core.training.best import EpochScores, behind
+from regft_core.training.best import EpochScores
 from regft_core.training.graphs import Recorder, StepGraphs, recordable
 from regft_core.training.optim import (
     build_optimizer,

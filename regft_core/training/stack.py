@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting
+from regft_core.hooks.declare import ClipSide, Diagnostics, Handed, MainPass, ParameterGroup, Setting, behind
 from regft_core.lazy import torch
 from regft_core.names import nearest
 from regft_core.schema.training import TrainingConfig
@@ -220,7 +220,7 @@ class Stack:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore :meth:`state`."""
         for r in self.regularisers:
-            r.load_state(_own(r, state))
+            r.load_state(behind(f"{r.name}.", state))
 
     # ------------------------------------------------------------------------- after the loop
 
@@ -245,14 +245,14 @@ class Stack:
         """Give a plain model what inference needs beside its weights."""
         for regulariser in self.in_edit_order:
             if regulariser.declares.keeps_for_inference:
-                regulariser.rebuild(trainee, _own(regulariser, kept))
+                regulariser.rebuild(trainee, behind(f"{regulariser.name}.", kept))
 
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
     ) -> npt.NDArray[np.float32]:
         """Answers of the regulariser that owns the prediction."""
         assert self.predictor is not None
-        return self.predictor.predict(trainee, _own(self.predictor, kept), examples)
+        return self.predictor.predict(trainee, behind(f"{self.predictor.name}.", kept), examples)
 
     def diagnostics(self) -> Diagnostics:
         """Logged values of all."""
@@ -267,11 +267,6 @@ class Stack:
 
 def _named(parts: Any) -> dict[str, Tensor]:
     return {f"{regulariser.name}.{key}": value for regulariser, named in parts for key, value in named.items()}
-
-
-def _own(regulariser: Regulariser, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    prefix = f"{regulariser.name}."
-    return {key.removeprefix(prefix): value for key, value in named.items() if key.startswith(prefix)}
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

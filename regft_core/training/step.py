@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,8 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
     """The batch ``times`` times over, one copy after the other along the rows."""
-    changes: dict[str, Any] = {}
-    for part in dataclasses.fields(batch):
-        value = getattr(batch, part.name)
-        if isinstance(value, Tensor):
-            changes[part.name] = torch.cat([value] * times)
+    values = vars(batch).items()
+    changes: dict[str, Any] = {name: torch.cat([v] * times) for name, v in values if isinstance(v, Tensor)}
     if batch.windows is not None:
         changes["windows"] = torch.block_diag(*[batch.windows] * times)
     changes |= {"ordinary": batch.ordinary * times, "host_indices": batch.host_indices * times}
@@ -56,6 +54,7 @@ def _on_device(weights: tuple[Any, ...] | None, device: torch.device) -> Tensor 
     return None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
 
 
+@dataclass(eq=False)
 class Step:
     """Passes, losses and random draws of one batch.
 
@@ -68,48 +67,33 @@ class Step:
         learning_rate: rate of the shared parameter groups in this step.
         validation: batches of the held-out split in a search run, else None.
         transformer: the regulariser whose ``task_loss`` replaces the task's own, or None.
+        unmasked: gradients by name before any change or mask, where ``.grad`` is not that any more.
+        masked: whether the optimiser steps another gradient than the one that observers see.
+        moves: which entries the masks let move, by name; filled where weights get noise.
+        seeds: whether a pass seeds the generator that dropout draws from.
+        graph_passes: forward passes that wait for a backward one.
     """
 
-    def __init__(
-        self,
-        trainee: Trainee,
-        setting: Setting,
-        batch: Batch,
-        *,
-        index: int,
-        micro: int = 0,
-        share: float = 1.0,
-        total: int = 1,
-        learning_rate: float = 0.0,
-        scaler: torch.amp.GradScaler | None = None,
-        validation: BatchStream | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        transformer: Regulariser | None = None,
-    ) -> None:
-        self.trainee = trainee
-        self.setting = setting
-        self.batch = batch
-        self.index = index
-        self.micro = micro
-        self.share = share
-        self.total = total
-        self.learning_rate = learning_rate
-        self.scaler = scaler
-        self.validation = validation
-        self.optimizer = optimizer
-        self.transformer = transformer
-        #: Gradients by name before any change or mask, where ``.grad`` is not that any more.
-        self.unmasked: dict[str, Tensor] | None = None
-        #: Whether the optimiser steps another gradient than the one that observers see.
-        self.masked = False
-        #: Which entries the masks let move, by name; filled where weights get noise.
-        self.moves: dict[str, Tensor] = {}
-        #: Whether a pass seeds the generator that dropout draws from.
-        self.seeds = True
-        self.forward_passes = 0.0
-        self.backward_passes = 0.0
-        #: Forward passes that wait for a backward one.
-        self.graph_passes = 0.0
+    trainee: Trainee
+    setting: Setting
+    batch: Batch
+    _: KW_ONLY
+    index: int
+    micro: int = 0
+    share: float = 1.0
+    total: int = 1
+    learning_rate: float = 0.0
+    scaler: torch.amp.GradScaler | None = None
+    validation: BatchStream | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    transformer: Regulariser | None = None
+    unmasked: dict[str, Tensor] | None = None
+    masked: bool = False
+    moves: dict[str, Tensor] = field(default_factory=dict)
+    seeds: bool = True
+    forward_passes: float = 0.0
+    backward_passes: float = 0.0
+    graph_passes: float = 0.0
 
     def forward(
         self,
@@ -138,11 +122,10 @@ class Step:
         names = tuple(parts) or (name,)
         height = rows // len(names)
         spans = tuple((part, i * height, (i + 1) * height) for i, part in enumerate(names))
-        key = (self.index, self.micro, draw)
         trainee = self.trainee
         if self.seeds:
             self.seed(draw)
-        trainee.current = Pass(name, spans, key, batch.attention_mask, batch.segment)
+        trainee.current = Pass(name, spans, (self.index, self.micro, draw), batch.attention_mask, batch.segment)
         try:
             with autocast(trainee.device, self.setting.training.precision):
                 logits, states = classify(trainee.model, batch.model_inputs(), need_hidden=hidden, padded=batch.padded)
@@ -157,8 +140,7 @@ class Step:
 
     def seed(self, draw: int | str = 0) -> None:
         """Let the next pass draw what belongs to this step, batch and ``draw``."""
-        key = (self.index, self.micro, draw)
-        torch.manual_seed(derive(self.trainee.seed, "dropout", self.trainee.phase, *key))
+        torch.manual_seed(derive(self.trainee.seed, "dropout", self.trainee.phase, self.index, self.micro, draw))
 
     def on(self, batch: Batch) -> Step:
         """The same step on another batch, with counts of its own."""

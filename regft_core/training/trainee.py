@@ -215,18 +215,12 @@ class Trainee:
 
         Tied parameters appear once.
         """
-        tensors: dict[str, Tensor] = {}
-        for name, tensor in self.model.state_dict(keep_vars=True).items():
-            tensors[f"model/{name}"] = tensor
-        for name, tensor in self.attached.state_dict(keep_vars=True).items():
-            tensors[f"attached/{name}"] = tensor
-        seen: set[int] = set()
-        unique = {}
-        for name, tensor in tensors.items():
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                unique[name] = tensor.detach()
-        return unique
+        parts = {"model": self.model, "attached": self.attached}
+        named = ((f"{p}/{n}", t) for p, part in parts.items() for n, t in part.state_dict(keep_vars=True).items())
+        unique: dict[int, tuple[str, Tensor]] = {}
+        for name, tensor in named:
+            unique.setdefault(id(tensor), (name, tensor))
+        return {name: tensor.detach() for name, tensor in unique.values()}
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor]) -> None:

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from regft_core.hooks.base import Handed
-from regft_core.methods.wise_ft import WiseFt, WiseFtConfig
 from regft_core.runs.merge import merge_mean
-from regft_core.schema.method import Phase
-from regft_core.schema.methods import DataConfig
 from regft_core.schema.training import TrainingConfig
 from tests.methods.chain import run_phase
 from tests.methods.harness import NO_STEPS, TRAINING, Bench, same
@@ -60,10 +57,6 @@ def test_the_exponential_average_by_hand(most: float) -> None:
         decay = min(most, step / (step + 9))
         mean = decay * mean + (1 - decay) * seen[step].double()
     assert torch.allclose(averaged({"average": "exponential", "decay": most}), mean.float(), atol=1e-7)
-
-
-def test_training_itself_does_not_see_the_average() -> None:
-    assert Bench([("weight_averaging", {})]).loop().train().curve == Bench().loop().train().curve
 
 
 def test_it_comes_before_an_interpolation_with_the_start() -> None:
@@ -117,15 +110,6 @@ def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
     bench.stack.finish(bench.trainee)  # mixed before, and not a second time
     for name, value in floats(bench.trainee.plain_weights()).items():
         assert torch.allclose(value, 0.75 * first[name] + 0.25 * end[name], atol=1e-6), name
-    assert WiseFt.declare(WiseFtConfig(start="head")).needs == {"head": "weights"}
-    assert "without steps" in WiseFt.check_options(WiseFtConfig(start="head"), phase(2))[0]
-    for alpha in (0.0, 0.5):  # 0 is the start itself, which is an answer there
-        assert WiseFt.check_options(WiseFtConfig(alpha=alpha, start="head"), phase(0)) == []
-
-
-def phase(epochs: int) -> Phase:
-    training = TrainingConfig().model_copy(update={"epochs": epochs})
-    return Phase("finetune", DataConfig(), "checkpoint", None, None, (), training, {})
 
 
 # ---------------------------------------------------------------------------------------------------------------- soup
@@ -133,13 +117,6 @@ def phase(epochs: int) -> Phase:
 
 def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return merge_mean([{"weights": one} for one in members])["weights"]
-
-
-def test_identical_models_are_their_own_soup_and_integers_stay() -> None:
-    one = {"w": torch.randn(50, generator=torch.Generator().manual_seed(0)), "positions": torch.arange(7)}
-    found = soup(one, one, one)
-    assert same(found, one)
-    assert found["positions"].dtype == torch.int64
 
 
 def test_a_soup_is_the_mean_of_its_members_which_share_the_drawn_head() -> None:

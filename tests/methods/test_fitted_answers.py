@@ -20,6 +20,7 @@ from regft_core.methods.zero_shot_similarity import ZeroShotSimilarity, ZeroShot
 from regft_core.models.layers import last_linear
 from regft_core.training.fitting import FitData
 from regft_core.training.linear_solution import regress_linearly
+from regft_core.training.logistic import Rows
 from tests.methods.cases import task
 from tests.methods.chain import Outcome, run_phase
 from tests.methods.harness import MAKES, NO_STEPS, Bench, examples, same
@@ -118,10 +119,10 @@ def test_a_regression_head_is_the_ridge_of_the_pooled_features() -> None:
     features, scale = pooled_features(outcome), outcome.trained.trainee.scale
     assert scale is not None  # the model's outputs are those of scaled targets
     values = scale.learned(np.asarray(outcome.encoded.labels, dtype=np.float64))
-    solution = regress_linearly(features, values, parts=4)
+    solution = regress_linearly(Rows(features, values), parts=4)
     assert logits(outcome) == pytest.approx(features @ solution.weight.T + solution.bias, abs=1e-2)
     weight = outcome.model.classifier.weight.detach().double().numpy()
-    far = np.abs(weight - regress_linearly(features, values).weight).max()
+    far = np.abs(weight - regress_linearly(Rows(features, values)).weight).max()
     assert np.abs(weight - solution.weight).max() < far / 20, "the four parts are scaled apart"
     only_the_linear_changed(outcome, **POOLED, kind="regression")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regft_core.methods.freelb import PASS
-from regft_core.training.perturbation import example_norms, token_draws
+from regft_core.training.perturbation import example_maxima, example_norms, token_draws
 from tests.methods.harness import MAKES, STILL, TRAINING, Bench, close, gradients, watched
 
 
@@ -69,11 +69,13 @@ def test_the_gradient_of_the_weights_is_the_mean_over_the_passes() -> None:
     assert found["bert.embeddings.word_embeddings.weight"].any()
 
 
-def test_norms_are_over_all_rows_and_inputs_of_an_example() -> None:
+def test_norms_and_maxima_are_over_all_rows_and_inputs_of_an_example() -> None:
     one, two = torch.zeros(4, 1, 2), torch.zeros(4, 1, 2)
-    one[0], one[1], two[1] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0]), torch.tensor([12.0, 0.0])
+    one[0], one[1], two[1] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, -4.0]), torch.tensor([12.0, 0.0])
     assert example_norms([one, two], 1).flatten().tolist() == pytest.approx([3.0, math.sqrt(160.0), 0.0, 0.0])
     assert example_norms([one, two], 2).flatten().tolist() == [13.0, 13.0, 0.0, 0.0]
+    assert example_maxima([one, one], 1).flatten().tolist() == [3.0, 4.0, 0.0, 0.0]
+    assert example_maxima([one, two], 2).flatten().tolist() == [12.0, 12.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("law", ["normal", "uniform", "sign"])

@@ -1,4 +1,4 @@
-"""Losses of labels: label smoothing, R-Drop and the supervised contrastive loss against numbers worked out by hand."""
+"""Losses of labels: label smoothing and the supervised contrastive loss against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ def smoothed(logits: torch.Tensor, labels: torch.Tensor, smoothing: float) -> to
     """The loss of these logits, as a step computes it."""
     bench = Bench([("label_smoothing", {"smoothing": smoothing})], labels=logits.shape[1])
     return bench.step().task_loss(logits, labels)
-
-
-def test_worked_numbers() -> None:
-    logits = torch.log(torch.tensor([[0.5, 0.25, 0.25]]))
-    label = torch.tensor([0])
-    # CE = ln 2; mean of -log p = (ln 2 + 2 ln 4) / 3 = 5/3 ln 2; the difference is 2/3 ln 2.
-    assert float(smoothed(logits, label, 0.3)) == pytest.approx((1 + 0.3 * 2 / 3) * math.log(2))
-    # The true class is the least likely: smoothing lowers the loss.
-    assert float(smoothed(torch.log(torch.tensor([[0.1, 0.9]])), label, 0.3)) < math.log(10)
 
 
 @pytest.mark.parametrize("smoothing", [0.05, 0.1, 0.5])
@@ -60,20 +51,6 @@ def test_drawn_labels_have_the_same_loss_on_average() -> None:
     assert float(torch.tensor(losses).std()) > 0
 
 
-# -------------------------------------------------------------------------------------------------------------- r drop
-
-
-#: p = (1/2, 1/2) and q = (3/4, 1/4) as logits.
-P, Q = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])
-
-
-def test_gradient_flows_through_both_predictions() -> None:
-    one, two = (given.clone().requires_grad_() for given in (P, Q))
-    Bench([("r_drop", {})]).method.divergence(one, two, "classification").backward()
-    assert one.grad.abs().sum() > 0
-    assert two.grad.abs().sum() > 0
-
-
 # ---------------------------------------------------------------------------------------------- supervised contrastive
 
 
@@ -88,17 +65,6 @@ def by_hand(vectors: Tensor, labels: list[int], temperature: float) -> list[floa
         terms = [-math.log(raised[k] / sum(raised.values())) for k in positives]
         found.append(sum(terms) / len(terms) if terms else 0.0)
     return found
-
-
-def test_worked_numbers_of_supervised_contrastive() -> None:
-    # Cosines: 1 between the first two, 0 and 0 to the third; lengths do not count.
-    vectors = torch.tensor([[2.0, 0.0], [5.0, 0.0], [0.0, 3.0]])
-    pair = math.log(1 + math.exp(-2.0))  # -log(e^2 / (e^2 + e^0)) at temperature 0.5
-    found = supervised_contrastive(vectors, torch.tensor([0, 0, 1]), 0.5)
-    assert found.tolist() == pytest.approx([pair, pair, 0.0])
-    # The positive of the first is now at cosine 0, beside a negative at cosine 1.
-    found = supervised_contrastive(vectors, torch.tensor([0, 1, 0]), 0.5)
-    assert found.tolist() == pytest.approx([2 + pair, 0.0, math.log(2)])
 
 
 def test_it_is_the_formula_and_blind_to_lengths() -> None:

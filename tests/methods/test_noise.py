@@ -129,10 +129,6 @@ def test_value_and_gradient_are_those_of_the_layers_above_alone(layer: int) -> N
     assert close(slopes, gradients(bench), atol=1e-5, rtol=1e-3)
 
 
-def test_noise_of_hype_is_shared_by_both_passes() -> None:
-    assert float(term(Bench([("hype", {"scale": 0.1}), ("lnsr", {"scale": 0.0})]))[0].detach()) == 0.0
-
-
 # ----------------------------------------------------------------------------------------------------------------- r3f
 
 
@@ -194,11 +190,6 @@ def test_the_gradient_is_that_of_the_normalised_weight() -> None:
     assert torch.allclose(bench.model.classifier.weight, raw / raw.norm())
     assert slope.any()
     assert abs(float((slope * raw).sum())) < 1e-5 * float(slope.norm() * raw.norm())
-
-
-def test_a_head_of_another_shape_is_an_error() -> None:
-    with raises_code(ModelError, "head-outputs", "in 7", "has 2"):
-        last_projection(Bench().trainee, 7)
 
 
 @pytest.mark.parametrize("adapter", [("lora", {}), ("prompt_tuning", {"reads": "text"})], ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from regft_core.methods.pats import (
     move_averages,
     noise_std,
     perturb,
-    spread_means,
     update_sensitivity,
 )
 from regft_core.schema.training import TrainingConfig
@@ -47,28 +45,21 @@ def test_equal_sensitivities_give_noise_of_the_stated_variance() -> None:
     assert float((noise == 0).double().mean()) == pytest.approx(0.8, abs=0.002)
 
 
-Draw = Callable[[torch.Tensor, torch.Tensor, float, torch.Generator], torch.Tensor]
-
-
-def add_everywhere(
-    weight: torch.Tensor, std: torch.Tensor, probability: float, generator: torch.Generator
-) -> torch.Tensor:
+def add_everywhere(weight: Any, std: Any, probability: float, generator: torch.Generator) -> torch.Tensor:
     noise = draw_noise(std, probability, generator)
     weight.add_(noise)
     return noise
 
 
-def add_where_chosen(
-    weight: torch.Tensor, std: torch.Tensor, probability: float, generator: torch.Generator
-) -> torch.Tensor:
+def add_where_chosen(weight: Any, std: Any, probability: float, generator: torch.Generator) -> torch.Tensor:
     buffer = torch.empty_like(weight)
     chosen = choose(weight.numel(), probability, generator, buffer)
     return add_sparse_noise(weight, std.view(-1)[chosen], chosen, generator, buffer)
 
 
 @pytest.mark.parametrize("add", [add_everywhere, add_where_chosen])
-@pytest.mark.parametrize("probability", [1.0, 0.5, 0.2, 0.001])
-def test_both_ways_of_drawing_follow_the_same_law(add: Draw, probability: float) -> None:
+@pytest.mark.parametrize("probability", [1.0, 0.2, 0.001])
+def test_both_ways_of_drawing_follow_the_same_law(add: Any, probability: float) -> None:
     weight, std = torch.zeros(1000, 1000), torch.full((1000, 1000), 0.5)
     std[:, 0] = 0.0
     returned = add(weight, std, probability, torch.Generator().manual_seed(1))
@@ -152,36 +143,22 @@ def test_many_tensors_at_once_follow_the_formulas_of_one(
 ) -> None:
     """What GPUs run, on the CPU: groups of tensors against one tensor at a time."""
     monkeypatch.setattr(pats, "GROUP", 1500)  # several groups, one of them of one tensor
-    chosen = PatsConfig(strength=1e-2, **options)
+    chosen = PatsConfig(strength=1e-2, probability=1.0, **options)
     weights, gradients, averages = groups_of(4)
-    averages = [average.abs() for average in averages]
+    averages = averages if "sensitivity" in options else [average.abs() for average in averages]
     expected = [average.clone() for average in averages]
     for average, weight, gradient in zip(expected, weights, gradients, strict=True):
         update_sensitivity(average, weight, gradient, chosen, torch.empty_like(weight))
     move_averages(averages, weights, gradients, chosen)
     assert all(torch.equal(a, b) for a, b in zip(averages, expected, strict=True))
+    # One standard deviation per entry, from the mean of its own tensor: draws of 1 show it.
+    monkeypatch.setattr(torch.Tensor, "normal_", lambda self, **_: self.fill_(1.0))
     before = [weight.clone() for weight in weights]
-    certain = chosen.model_copy(update={"probability": 1.0})
-    measured = perturb(weights, averages, certain, torch.Generator().manual_seed(4), logging=True)
+    measured = perturb(weights, averages, chosen, torch.Generator().manual_seed(4), logging=True)
     stds = [noise_std(average, chosen) for average in averages]
-    scores = [(w - b) / s for w, b, s in zip(weights, before, stds, strict=True)]
-    together = torch.cat([score[std > 0].flatten() for score, std in zip(scores, stds, strict=True)])
-    assert float(together.std()) == pytest.approx(1.0, abs=0.05)
+    for weight, start, std in zip(weights, before, stds, strict=True):
+        torch.testing.assert_close(weight, start + std, rtol=1e-4, atol=1e-6)
     assert max(float(top) for top, _ in measured) == pytest.approx(max(float(std.max()) for std in stds), rel=1e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"sensitivity": "signed"}, {"intensity": "uniform"}, {"max_std": 1e-3}])
-def test_the_noise_of_many_tensors_is_that_of_each(options: dict[str, Any]) -> None:
-    """One standard deviation per entry, from the mean of its own tensor."""
-    chosen = PatsConfig(strength=1e-2, **options)
-    averages = groups_of(4)[2]
-    averages = averages if "sensitivity" in options else [average.abs() for average in averages]
-    flat = [average.flatten() for average in averages]
-    scale = spread_means(flat, chosen.strength, signed="sensitivity" in options)
-    sizes = [average.numel() for average in averages]
-    together = noise_std(torch.cat(flat), chosen, scale=scale, sizes=sizes)
-    expected = torch.cat([noise_std(average, chosen).flatten() for average in averages])
-    torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-9)
 
 
 def test_an_overflowing_step_leaves_averages_and_weights_alone_without_being_asked() -> None:

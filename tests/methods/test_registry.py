@@ -115,6 +115,7 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("weight_mixup", {"attention": "joint", "radius": 0.1}, {}, {}),
     ("weight_mixup", {"attention": "joint", "interval": 2}, {}, {}),
     ("wise_ft", {}, NONE, {}),
+    ("wise_ft", {"start": "head"}, {}, {}),
     ("wise_ft", {"alpha": 0.0}, {}, {}),
     ("zero_shot_similarity", {}, NONE, {"name": "first"}),
 ]
@@ -128,6 +129,7 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("weight_mixup", {}, {}, SEARCH),
     ("weight_mixup", {"attention": "search"}, {}, {}),
     ("wise_ft", {"alpha": 0.0, "head": "trained"}, {}, {}),
+    ("wise_ft", {"alpha": 0.0, "start": "head"}, NONE, {}),  # 0 is the start itself, which is an answer there
 ]
 #: (regulariser, options, kind of task)
 TASKS: list[tuple[str, dict[str, Any], str]] = [

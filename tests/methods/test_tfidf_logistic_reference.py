@@ -14,8 +14,9 @@ from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
 from regft_core.hooks.declare import from_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
-from regft_core.training.bag_of_words import STRENGTHS, BagOfWords, _ridge, classify_words, regress_words
-from regft_core.training.logistic import Penalty, _fit, log_probabilities
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.linear_solution import WORD_STRENGTHS, classify_words, regress_words, ridge
+from regft_core.training.logistic import Penalty, Rows, fit_logistic, log_probabilities
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import NO_STEPS, Bench, examples
@@ -101,15 +102,15 @@ def test_features_are_those_of_scikit_learn() -> None:
 
 def test_ridge_of_one_feature_by_hand() -> None:
     # Centred: x = -1, 0, 1 and y = -2, 0, 2; w = sum(xy) / (sum(xx) + strength) = 4 / (2 + 2) = 1.
-    weight, bias = _ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
-    assert weight[0, 0] == pytest.approx(1.0)
-    assert bias[0] == pytest.approx(3.0 - 1.0)
+    solution = ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
+    assert solution.weight[0, 0] == pytest.approx(1.0)
+    assert solution.bias[0] == pytest.approx(3.0 - 1.0)
 
 
 def test_logistic_regression_is_at_its_stationary_point() -> None:
     features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8], [0.0, 0.0]])
     labels, strength = np.array([0, 0, 1, 1, 2]), 0.5
-    weight, bias, converged = _fit(sparse.csr_matrix(features), labels, strength, Penalty((), 1.0, 1e-5))
+    weight, bias, converged = fit_logistic(sparse.csr_matrix(features), labels, strength, Penalty((), 1.0, 1e-5))
     assert converged
     errors = np.exp(log_probabilities(features @ weight.T + bias)) - np.eye(3)[labels]
     np.testing.assert_allclose(errors.T @ features + strength * weight, 0, atol=1e-3)
@@ -126,30 +127,30 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
     dense = np.eye(3)[labels] + noise * generator.standard_normal((60, 3))
     features, targets = sparse.csr_matrix(dense), dense[:, 0] + noise * generator.standard_normal(60)
     folds = StratifiedKFold(5, shuffle=True, random_state=7)
-    half_decades = np.geomspace(min(STRENGTHS), max(STRENGTHS), 2 * len(STRENGTHS) - 1)
+    half_decades = np.geomspace(min(WORD_STRENGTHS), max(WORD_STRENGTHS), 2 * len(WORD_STRENGTHS) - 1)
     losses = [
         -cross_val_score(LogisticRegression(C=1 / s, tol=1e-6), dense, labels, cv=folds, scoring="neg_log_loss").mean()
         for s in half_decades
     ]
-    assert classify_words(features, labels, 3, seed=7).strength == pytest.approx(half_decades[np.argmin(losses)])
+    assert classify_words(Rows(features, labels, 3, seed=7)).strength == pytest.approx(half_decades[np.argmin(losses)])
     split = KFold(5, shuffle=True, random_state=7)
     losses = [
         -cross_val_score(Ridge(alpha=s), dense, targets, cv=split, scoring="neg_mean_squared_error").mean()
         for s in half_decades
     ]
-    assert regress_words(features, targets, seed=7).strength == pytest.approx(half_decades[np.argmin(losses)])
+    assert regress_words(Rows(features, targets, seed=7)).strength == pytest.approx(half_decades[np.argmin(losses)])
 
 
 def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
     features = sparse.csr_matrix([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    found = classify_words(features, np.array([0, 0, 2]), 4, seed=0)
+    found = classify_words(Rows(features, np.array([0, 0, 2]), 4))
     assert len(found.notes) == 2
     assert "single row" in found.notes[0]
     assert "2 of 4 classes" in found.notes[1]
     for text in ([0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]):
         assert int((np.array(text) @ found.weight.T + found.bias).argmax()) in (0, 2)
     with raises_code(RunFailed, "one-class"):
-        classify_words(features, np.array([1, 1, 1]), 4, seed=0)
+        classify_words(Rows(features, np.array([1, 1, 1]), 4))
 
 
 # ---------------------------------------------------------------------------------- the method

@@ -17,9 +17,8 @@ from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.disk.files import write_json
 from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
 from regft_core.schema.methods import DataConfig, RepeatConfig
-from regft_core.training.bag_of_words import STRENGTHS, regress_words
-from regft_core.training.linear_solution import classify_linearly, regress_linearly
-from regft_core.training.logistic import folds_of
+from regft_core.training.linear_solution import WORD_STRENGTHS, classify_linearly, regress_linearly, regress_words
+from regft_core.training.logistic import Rows, folds_of
 
 #: 60 rows of 20 groups of 1 to 5 rows.
 GROUPS = [f"g{number}" for number, size in enumerate([1, 2, 3, 4, 5] * 4) for _ in range(size)]
@@ -116,10 +115,9 @@ def grouped_features(seed: int) -> tuple[Any, Any]:
 
 def test_solved_heads_choose_their_penalty_by_whole_groups() -> None:
     features, labels = grouped_features(0)
-    loose = classify_linearly(features, labels, 2, seed=0).strength
-    strict = classify_linearly(features, labels, 2, seed=0, groups=GROUPS).strength
+    loose, strict = (classify_linearly(Rows(features, labels, 2, groups=groups)).strength for groups in (None, GROUPS))
     assert strict > 100 * loose
-    values = labels.astype(np.float64)
-    assert regress_linearly(features, values, 0, GROUPS).strength > 100 * regress_linearly(features, values).strength
-    assert regress_words(features, values, 0, GROUPS).strength == max(STRENGTHS)
-    assert regress_words(features, values, 0).strength < max(STRENGTHS)
+    apart, whole = (Rows(features, labels.astype(np.float64), groups=groups) for groups in (None, GROUPS))
+    assert regress_linearly(whole).strength > 100 * regress_linearly(apart).strength
+    assert regress_words(whole).strength == max(WORD_STRENGTHS)
+    assert regress_words(apart).strength < max(WORD_STRENGTHS)

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from regft_core.hooks import compose
 from regft_core.kinds import find
-from regft_core.training.bag_of_words import classify_words
-from regft_core.training.linear_solution import classify_as_setfit
+from regft_core.training.linear_solution import classify_as_setfit, classify_words
+from regft_core.training.logistic import Rows
 from tests.methods.cases import task
 from tests.methods.chain import Runner, phase
 from tests.methods.harness import TRAINING, examples, source_of
@@ -66,12 +66,12 @@ def test_solved_heads_weight_rows_as_scikit_learn_does() -> None:
     features = rng.normal(size=(40, 4)) + labels[:, None]
     weights = np.asarray(find("classification").balanced(labels.tolist(), 2))
     theirs = LogisticRegression(class_weight="balanced").fit(features, labels)
-    ours = classify_as_setfit(features, labels, 2, weights)
+    ours = classify_as_setfit(Rows(features, labels, 2, weights=weights))
     np.testing.assert_allclose(ours.weight[1] - ours.weight[0], theirs.coef_[0], rtol=1e-6)
     np.testing.assert_allclose(ours.bias[1] - ours.bias[0], theirs.intercept_[0], rtol=1e-6)
     from scipy import sparse
 
-    bag = classify_words(sparse.csr_matrix(features), labels, 2, 0, weights)
+    bag = classify_words(Rows(sparse.csr_matrix(features), labels, 2, weights=weights))
     theirs = LogisticRegression(C=1 / bag.strength, tol=1e-5, max_iter=5000, class_weight="balanced")
     theirs.fit(sparse.csr_matrix(features), labels)
     np.testing.assert_allclose(bag.weight[1] - bag.weight[0], theirs.coef_[0], rtol=1e-3)

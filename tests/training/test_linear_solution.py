@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.errors import RunFailed
 from regft_core.training.linear_solution import STRENGTHS, classify_as_setfit, classify_linearly, regress_linearly
-from regft_core.training.logistic import ABSENT, smallest_loss
+from regft_core.training.logistic import ABSENT, Rows, smallest_loss
 from tests.errors import raises_code
 
 
@@ -38,7 +38,7 @@ def loss_gradient(features: npt.NDArray[np.float64], labels: npt.NDArray[np.int6
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_the_solution_is_stationary_on_raw_features(classes: int) -> None:
     features, labels = blobs(60, classes)
-    solution = classify_linearly(features, labels, classes, seed=0)
+    solution = classify_linearly(Rows(features, labels, classes))
     assert solution.weight.shape == (classes, 6)
     assert np.abs(loss_gradient(features, labels, solution)).max() < 1e-4
     assert np.allclose(solution.weight.sum(0), 0, atol=1e-8)
@@ -49,7 +49,7 @@ def test_the_solution_is_stationary_on_raw_features(classes: int) -> None:
 def test_two_points_of_one_feature_by_hand() -> None:
     # Scaled, the features are -1 and 1; by symmetry the bias is 0 and the boundary lies at 5.
     features, labels = np.asarray([[4.0], [6.0]] * 4), np.asarray([0, 1] * 4)
-    solution = classify_linearly(features, labels, 2, seed=0)
+    solution = classify_linearly(Rows(features, labels, 2))
     assert solution.weight[0] == pytest.approx(-solution.weight[1])
     assert 5.0 * solution.weight[1, 0] + solution.bias[1] == pytest.approx(0.0, abs=1e-6)
     assert solution.strength == min(STRENGTHS)  # nothing speaks against certainty
@@ -60,8 +60,8 @@ def test_parts_are_scaled_apart_and_one_number_is_not() -> None:
     smaller = features * np.repeat([1.0, 1e-3], 3)
     targets = labels + 0.1 * features[:, 3]
     for solve in (
-        lambda x, parts: classify_linearly(x, labels, 3, seed=0, parts=parts),
-        lambda x, parts: regress_linearly(x, targets, parts=parts),
+        lambda x, parts: classify_linearly(Rows(x, labels, 3), parts),
+        lambda x, parts: regress_linearly(Rows(x, targets), parts),
     ):
         whole, other = solve(features, 2), solve(smaller, 2)
         expected = features @ whole.weight.T + whole.bias
@@ -91,7 +91,7 @@ def test_fewer_rows_than_features_give_the_solution_of_all_features() -> None:
 
     generator = np.random.default_rng(3)
     features, labels = generator.normal(size=(30, 80)) + 1.0, np.arange(30) % 3
-    solution = classify_linearly(features, labels, 3, seed=0)
+    solution = classify_linearly(Rows(features, labels, 3))
     centred = features - features.mean(0)
     scale = np.sqrt(np.square(centred).mean())
     model = LogisticRegression(C=1 / (30 * solution.strength), tol=1e-9, max_iter=5_000).fit(centred / scale, labels)
@@ -101,7 +101,7 @@ def test_fewer_rows_than_features_give_the_solution_of_all_features() -> None:
 def test_a_class_without_rows_is_never_predicted() -> None:
     features, labels = blobs(30, 2)
     labels = labels * 2  # 0 and 2 of 0, 1, 2
-    solution = classify_linearly(features, labels, 3, seed=0)
+    solution = classify_linearly(Rows(features, labels, 3))
     assert not solution.weight[1].any()
     assert 1 not in (features @ solution.weight.T + solution.bias).argmax(1)
     assert ABSENT == 10.0
@@ -111,42 +111,42 @@ def test_a_class_without_rows_is_never_predicted() -> None:
 def test_a_class_of_one_row_forbids_cross_validation() -> None:
     features, labels = blobs(12, 2)
     labels = np.where(np.arange(12) == 3, 1, 0)
-    solution = classify_linearly(features, labels, 2, seed=0)
+    solution = classify_linearly(Rows(features, labels, 2))
     assert solution.strength == pytest.approx(1 / 12)
     assert "single row" in solution.notes[0]
 
 
 def test_one_label_alone_is_a_failed_run() -> None:
     with raises_code(RunFailed, "one-class"):
-        classify_linearly(np.ones((4, 2)), np.zeros(4, dtype=np.int64), 2, seed=0)
+        classify_linearly(Rows(np.ones((4, 2)), np.zeros(4, dtype=np.int64), 2))
 
 
 def test_features_that_hardly_vary_get_no_large_weights() -> None:
     features, labels = blobs(30, 2)
     features[:, 0] = 7.0
     features[:, 1] = 1e-6 * (labels - 0.5)  # tells the classes apart, by a hair
-    solution = classify_linearly(features, labels, 2, seed=0)
+    solution = classify_linearly(Rows(features, labels, 2))
     assert solution.weight[:, 0] == pytest.approx([0, 0], abs=1e-9)
     assert np.abs(solution.weight[:, 1]).max() < np.abs(solution.weight).max()
-    constant = classify_linearly(np.full((30, 2), 3.0), labels, 2, seed=0)
+    constant = classify_linearly(Rows(np.full((30, 2), 3.0), labels, 2))
     assert not constant.weight.any()
 
 
 def test_a_linear_relation_is_found_by_ridge() -> None:
     features = np.random.default_rng(0).normal(size=(80, 6)) * 2 + 3
     targets = features @ np.asarray([0.5, 0.01, 20.0, -1.0, 0.0, 2.0]) - 3.0
-    solution = regress_linearly(features, targets)
+    solution = regress_linearly(Rows(features, targets))
     assert solution.strength == pytest.approx(min(STRENGTHS))
     assert (features @ solution.weight.T + solution.bias)[:, 0] == pytest.approx(targets, abs=1e-2)
     noise = np.random.default_rng(3).normal(size=80)  # nothing to find: the largest strength is best
-    assert regress_linearly(np.random.default_rng(0).normal(size=(80, 20)), noise).strength == max(STRENGTHS)
+    assert regress_linearly(Rows(np.random.default_rng(0).normal(size=(80, 20)), noise)).strength == max(STRENGTHS)
 
 
 def test_ridge_is_stationary_on_raw_features() -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(40, 5)) * np.asarray([1, 10, 0.1, 1, 1]) + 2
     targets = features[:, 0] + generator.normal(size=40)
-    solution = regress_linearly(features, targets)
+    solution = regress_linearly(Rows(features, targets))
     scale, centre = np.sqrt(features.var(0).mean()), features.mean(0)
     residual = (features @ solution.weight.T + solution.bias)[:, 0] - targets
     gradient = ((features - centre) / scale).T @ residual / 40 + solution.strength * (solution.weight[0] * scale)
@@ -160,7 +160,7 @@ def test_the_package_s_head_is_scikit_learn_s_default_on_the_features_as_they_ar
 
     features, labels = blobs(60, classes)
     single = (features / 100).astype(np.float32)
-    solution = classify_as_setfit(single, labels, classes)
+    solution = classify_as_setfit(Rows(single, labels, classes))
     theirs = LogisticRegression().fit(single, labels)
     logits = single @ solution.weight.T + solution.bias
     assert np.array_equal(logits.argmax(1), theirs.predict(single))
@@ -173,9 +173,9 @@ def test_the_package_s_head_is_scikit_learn_s_default_on_the_features_as_they_ar
 def test_the_package_s_head_says_what_it_could_not_do() -> None:
     features, labels = blobs(60, 3)
     unlike = np.random.default_rng(2).normal(size=(60, 20)) * np.logspace(0, 4, 20)
-    assert classify_as_setfit(unlike.astype(np.float32), labels, 3).notes == [
+    assert classify_as_setfit(Rows(unlike.astype(np.float32), labels, 3)).notes == [
         "linear_head: the logistic regression did not converge in 100 iterations"
     ]
-    found = classify_as_setfit(features.astype(np.float32) / 100, labels, 4)
+    found = classify_as_setfit(Rows(features.astype(np.float32) / 100, labels, 4))
     assert found.notes == ["linear_head: 1 of 4 classes have no row and are never predicted"]
     assert found.bias[3] == pytest.approx(found.bias[:3].min() - ABSENT)

@@ -9,10 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
-from regft_core.contract.laws import Memory, Stopped
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -37,6 +35,7 @@ from regft_core.training.trainee import Trainee
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_model_dir
 
 STILL = DropoutConfig(hidden=0.0, attention=0.0)
+same = laws.same
 WORDS = ("good bad film story plot actor scene very not quite dull bright slow fast a the is was").split()  # noqa: SIM905
 TRAINING = TrainingConfig(epochs=2, batch_size=4, learning_rate=1e-3, warmup_ratio=0.1)
 #: Families of different make: token types, padding on the left, relative places, two stacks, norms before blocks.
@@ -314,11 +313,6 @@ def close(found: Mapping[str, Any], expected: Mapping[str, Any], rtol: float = 1
     )
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    """Whether two state dicts hold the same bits."""
-    return set(a) == set(b) and all(torch.equal(a[name], b[name]) for name in a)
-
-
 def changed(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> set[str]:
     """Names of the tensors that differ."""
     return {name for name in before if not torch.equal(before[name], after[name])}
@@ -326,18 +320,3 @@ def changed(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor
 
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
-
-
-def resumed(make: Callable[[], Bench], at: int) -> tuple[dict[str, torch.Tensor], list[Any]]:
-    """Plain weights and diagnostics of a run that was killed after ``at`` steps and continued in a fresh bench."""
-
-    def kill(step: int) -> None:
-        if step == at:
-            raise Stopped
-
-    memory = Memory()
-    with pytest.raises(Stopped):
-        make().train(checkpointer=memory, checkpoint_seconds=0, on_step=kill)
-    second = make()
-    weights = second.train(checkpointer=memory, checkpoint_seconds=0)
-    return weights, second.stack.diagnostics().values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -13,15 +14,31 @@ from regft_core.methods.lora import Lora
 from regft_core.methods.prefix_tuning import PrefixTuning
 from regft_core.methods.prompt_tuning import PromptTuning, PromptTuningConfig
 from regft_core.models.prefixes import FAMILIES as PREFIXED
+from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench
-from tests.methods.peft_oracle import bert_large, peft, trainable, wrapped
+from tests.extras import needs
+from tests.methods.harness import TRAINING, Bench, source_of
 from tests.tiny import ARCHITECTURES
 
 
 def bench(cls: type[Regulariser], options: dict[str, Any] | None = None, **more: Any) -> tuple[Bench, Any]:
     run = Bench([(cls, options or {})], **more)
     return run, run.method
+
+
+def peft() -> Any:
+    """The library, or a skip that says what to install."""
+    return needs("peft", "peft")
+
+
+def wrapped(model: Any, config: Any) -> Any:
+    """A copy of the classifier under PEFT, in eval mode; the model itself is left as it is."""
+    with torch.random.fork_rng(devices=[]):
+        return peft().get_peft_model(copy.deepcopy(model), config).eval()
+
+
+def trainable(trainee: Trainee) -> int:
+    return sum(parameter.numel() for _, parameter in trainee.named_trainable())
 
 
 @pytest.mark.parametrize("labels", [1, 2])
@@ -35,7 +52,12 @@ def bench(cls: type[Regulariser], options: dict[str, Any] | None = None, **more:
 )
 def test_the_counts_of_bert_large(cls: type[Regulariser], own: int, labels: int) -> None:
     """With a head of 1025 per label."""
-    trainee = bert_large(labels)
+    from transformers import BertConfig, BertForSequenceClassification
+
+    shape = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+    with torch.device("meta"):
+        model = BertForSequenceClassification(BertConfig(num_labels=labels, **shape))
+    trainee = Trainee(model, None, source_of("bert"), 0, "finetune", torch.device("cpu"))
     cls(cls.Config(), Setting("classification", labels, 0, TRAINING)).prepare(trainee, {})
     assert trainable(trainee) == own + 1025 * labels
 

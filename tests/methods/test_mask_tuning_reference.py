@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.declare import Handed
 from regft_core.methods.mask_tuning import MaskTuning, MaskTuningConfig
@@ -14,7 +15,7 @@ from regft_core.models.masked_lm import choose_positions
 from regft_core.schema.method import Phase
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
-from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, resumed, same, watched
+from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, same, watched
 
 SHORT = TRAINING.model_copy(update={"max_steps": 2})
 FAMILIES = ("xlnet", "deberta-v2", "eurobert")  # many tests below are on bert
@@ -216,8 +217,7 @@ def test_a_filler_is_the_frozen_masked_lm_of_its_phase(pooling: str) -> None:
 def test_a_filler_resumes_with_the_bits_of_an_uninterrupted_run() -> None:
     """No checkpoint holds it: it comes from the phase's weights."""
     handed, options = after(FILLER), {**FILLED, "mask_rate": 0.3}
-    weights, _ = resumed(lambda: Bench([("mask_tuning", options)], handed=handed), at=3)
-    assert same(weights, Bench([("mask_tuning", options)], handed=handed).train())
+    assert laws.resume(lambda **loop: Bench([("mask_tuning", options)], handed=handed).loop(**loop), 3) == ""
 
 
 def test_a_head_that_is_missing_or_cannot_be_trained_is_refused() -> None:

@@ -16,7 +16,7 @@ from regft_core.hooks.declare import from_tensor
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
 from regft_core.training.bag_of_words import BagOfWords
 from regft_core.training.linear_solution import WORD_STRENGTHS, classify_words, regress_words, ridge
-from regft_core.training.logistic import Penalty, Rows, fit_logistic, log_probabilities
+from regft_core.training.logistic import Rows, log_probabilities
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import NO_STEPS, Bench, examples
@@ -107,16 +107,6 @@ def test_ridge_of_one_feature_by_hand() -> None:
     assert solution.bias[0] == pytest.approx(3.0 - 1.0)
 
 
-def test_logistic_regression_is_at_its_stationary_point() -> None:
-    features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8], [0.0, 0.0]])
-    labels, strength = np.array([0, 0, 1, 1, 2]), 0.5
-    weight, bias, converged = fit_logistic(sparse.csr_matrix(features), labels, strength, Penalty((), 1.0, 1e-5))
-    assert converged
-    errors = np.exp(log_probabilities(features @ weight.T + bias)) - np.eye(3)[labels]
-    np.testing.assert_allclose(errors.T @ features + strength * weight, 0, atol=1e-3)
-    np.testing.assert_allclose(errors.sum(0), 0, atol=1e-3)
-
-
 @pytest.mark.parametrize("noise", [0.1, pytest.param(1.0, marks=pytest.mark.slow), 4.0])
 def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float) -> None:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -139,18 +129,6 @@ def test_the_strength_is_that_of_the_smallest_loss_on_left_out_rows(noise: float
         for s in half_decades
     ]
     assert regress_words(Rows(features, targets, seed=7)).strength == pytest.approx(half_decades[np.argmin(losses)])
-
-
-def test_a_class_without_a_row_is_never_predicted_and_marked() -> None:
-    features = sparse.csr_matrix([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    found = classify_words(Rows(features, np.array([0, 0, 2]), 4))
-    assert len(found.notes) == 2
-    assert "single row" in found.notes[0]
-    assert "2 of 4 classes" in found.notes[1]
-    for text in ([0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]):
-        assert int((np.array(text) @ found.weight.T + found.bias).argmax()) in (0, 2)
-    with raises_code(RunFailed, "one-class"):
-        classify_words(Rows(features, np.array([1, 1, 1]), 4))
 
 
 # ---------------------------------------------------------------------------------- the method

@@ -126,10 +126,3 @@ def test_schedules() -> None:
     assert rate_factor("cosine", 0, 10, 2) == 0.0
     with pytest.raises(ValueError, match="polynomial"):
         rate_factor("polynomial", 1, 2, 0)
-
-
-def test_half_precision_on_cpu_trains() -> None:
-    bf16 = TRAINING.model_copy(update={"precision": "bf16"})
-    weights = Bench(training=bf16).train()
-    assert all(value.dtype != torch.bfloat16 for value in weights.values())
-    assert not same(weights, Bench().train())

@@ -28,7 +28,7 @@ from regft_core.training.stack import Stack
 from regft_core.training.trainee import Trainee
 from tests.methods.cases import task
 from tests.methods.chain import METHODS, Ran, Runner, method, names_layers, phase, runner, six_layers
-from tests.methods.harness import NO_STEPS, examples, source_of
+from tests.methods.harness import MAKES, NO_STEPS, examples, source_of
 from tests.tiny import ARCHITECTURES, EMBEDDERS
 
 REGISTRY = discover()
@@ -114,27 +114,22 @@ def test_every_method_answers_in_the_unit_of_the_targets(name: str) -> None:
     assert plain.std() > 0 or name == "majority"
 
 
-HEADS = [(name, "head") for name in ARCHITECTURES] + list(EMBEDDERS.items())
-HEADS += [("bert", "mean"), ("bert", "unit_mean"), ("bert", "cls"), ("bart", "last")]
+HEADS = [*((name, "head") for name in ARCHITECTURES), *EMBEDDERS.items(), ("bert", "mean"), ("bert", "unit_mean")]
+HEADS += [("bert", "cls"), ("bart", "last")]
 
 
-@cache
-def of_head(architecture: str, pooling: str) -> Any:
-    return answers(in_unit(runner(architecture, pooling=pooling)), [phase()])
-
-
-#: Every head in one unit, and one head in each.
-PLACES = [(*head, UNITS[number % 3]) for number, head in enumerate(HEADS)] + [("bert", "mean", unit) for unit in UNITS]
-
-
-@pytest.mark.parametrize(("architecture", "pooling", "unit"), sorted(set(PLACES)))
-def test_every_head_answers_in_the_unit_of_the_targets(
-    architecture: str, pooling: str, unit: tuple[float, float]
-) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "unit"),
+    [
+        pytest.param(*head, UNITS[number % 3], marks=[] if head[0] in MAKES else [pytest.mark.slow])
+        for number, head in enumerate(HEADS)
+    ],
+)
+def test_every_head_answers_in_the_unit_of_the_targets(architecture: str, pooling: str, unit: Any) -> None:
     a, b = unit
-    plain = of_head(architecture, pooling)
+    of = runner(architecture, pooling=pooling)
+    plain, other = (answers(in_unit(of, *given), [phase()]) for given in ((1.0, 0.0), unit))
     assert plain.std() > 0
-    other = answers(in_unit(runner(architecture, pooling=pooling), a, b), [phase()])
     assert other == pytest.approx(a * plain + b, abs=2e-3 * a)
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from regft_core.contract import laws
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Handed, ParameterGroup, Regulariser
 from regft_core.hooks.declare import Declares
@@ -15,7 +16,7 @@ from regft_core.schema import StrictModel
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
 from tests.errors import raises_code
-from tests.methods.harness import TRAINING, Bench, declaring, resumed, same
+from tests.methods.harness import TRAINING, Bench, declaring, same
 
 ONE = TRAINING.model_copy(update={"max_steps": 1, "warmup_ratio": 0.0})
 MATRIX = "bert.encoder.layer.0.intermediate.dense.weight"
@@ -276,13 +277,10 @@ def test_fit_reads_every_row_once_in_order_and_takes_nothing_from_training() -> 
     rows = run.validation.rows
     assert fitted.aside == [rows[start : start + 2] for start in range(0, len(rows), 2)]
     # Fitting draws and counts on its own: the training after it is plain.
-    plain = Bench().train()
-    assert same(run.train(), plain)
+    assert same(run.train(), Bench().train())
     # State and diagnostics go back to the regulariser that they are of.
-    weights, logged = resumed(lambda: Bench([(Counter, {}), (Other, {})]), at=3)
-    assert same(weights, plain)
-    assert logged == run.stack.diagnostics().values
-    assert len(logged) == 12
+    assert laws.resume(lambda **options: Bench([(Counter, {}), (Other, {})]).loop(**options), 3) == ""
+    assert len(run.stack.diagnostics().values) == 12
 
 
 def test_a_phase_is_skipped_only_where_every_regulariser_says_so() -> None:

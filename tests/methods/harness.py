@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regft_core.contract import laws
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example

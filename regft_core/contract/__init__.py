@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -36,9 +36,6 @@ from regft_core.serve.export import export
 from regft_core.settings.document import load_yaml
 from regft_core.settings.files import METHODS, find, method_file, task_file
 from regft_core.settings.preset import link
-
-if TYPE_CHECKING:
-    from regft_core.training.loop import Loop
 
 SIZE = 16
 #: Task of the trial -> the shipped one that it is a few rows of.
@@ -127,40 +124,33 @@ def _laws(root: Path, name: str, task: str, cls: type[Regulariser]) -> Iterator[
     listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
     phase = context.phase(listed[-1])
     inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
-    stack = list(inputs.entries)
-    stepping, without_dropout = {"max_steps": 4}, {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
 
     def maker(**training: Any) -> laws.Make:
-        own = replace(inputs, phase=replace(phase, training=phase.training.model_copy(update=training)))
+        shortened = replace(inputs, phase=replace(phase, training=phase.training.model_copy(update=training)))
+        return lambda **options: prepare_phase(shortened, **options).loop  # type: ignore[return-value]
 
-        def make(**options: Any) -> Loop:
-            loop = prepare_phase(own, **options).loop
-            assert loop is not None
-            return loop
+    def in_steps(law: Callable[[], str]) -> Callable[[], str] | None:
+        return law if phase.training.epochs else None
 
-        return make
-
-    says = next(options for own, options in stack if own is cls)
-    invariant = cls.declare(says).description.padding_invariant
-    folder = Path(inspect.getfile(cls)).parent
-    steps = bool(phase.training.epochs)
+    entries = list(inputs.entries)
+    invariant = cls.declare(dict(entries)[cls]).description.padding_invariant
+    make, still = maker(max_steps=4), maker(dropout=DropoutConfig(hidden=0.0, attention=0.0))
     tried: list[tuple[str, Callable[[], str] | None]] = [
-        ("it draws from generators of its own", lambda: laws.own_draws(maker(**stepping), folder)),
-        ("killed and resumed it ends alike", (lambda: laws.resume(maker(**stepping), 2)) if steps else None),
+        ("it draws from generators of its own", lambda: laws.own_draws(make, Path(inspect.getfile(cls)).parent)),
+        ("killed and resumed it ends alike", in_steps(lambda: laws.resume(make, 2))),
         (
             "it runs the passes that it declares",
-            (lambda: laws.passes(maker(**stepping), declared_cost(stack))) if steps else None,
+            in_steps(lambda: laws.passes(make, declared_cost(entries))),
         ),
-        (
-            "padding does not change its loss",
-            (lambda: laws.padding(maker(**without_dropout))) if steps and invariant else None,
-        ),
-        ("its passes leave the weights as they were", (lambda: laws.restored(maker())) if steps else None),
-        ("what it hands on and keeps can be stored", lambda: laws.storable(maker(**stepping))),
+        ("padding does not change its loss", in_steps(lambda: laws.padding(still)) if invariant else None),
+        ("its passes leave the weights as they were", in_steps(lambda: laws.restored(maker()))),
+        ("what it hands on and keeps can be stored", lambda: laws.storable(make)),
     ]
     for promise, law in tried:
         if law is None:
-            yield Promise(promise, None, "its phase takes no steps" if not steps else "the class says otherwise")
+            yield Promise(
+                promise, None, "the class says otherwise" if phase.training.epochs else "its phase takes no steps"
+            )
             continue
         try:
             wrong = law()

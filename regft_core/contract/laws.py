@@ -63,8 +63,13 @@ def resume(make: Make, at: int) -> str:
     """A run that is killed after ``at`` steps and resumed from its checkpoint ends with the same bits."""
     whole, memory = make(), Memory()
     whole.train()
+
+    def stop(step: int) -> None:
+        if step == at:
+            raise Stopped
+
     with suppress(Stopped):
-        make(checkpointer=memory, checkpoint_seconds=0.0, on_step=_stop_at(at)).train()
+        make(checkpointer=memory, checkpoint_seconds=0.0, on_step=stop).train()
     resumed = make(checkpointer=memory)
     resumed.train()
     differing = [
@@ -87,15 +92,11 @@ def resume(make: Make, at: int) -> str:
 def passes(make: Make, declared: Cost) -> str:
     """A step runs as many passes as ``declared``."""
     done = make().train()
-    forward, backward = done.forward_passes / done.batches, done.backward_passes / done.batches
-    if math.isclose(forward, declared.forward, rel_tol=1e-6) and math.isclose(
-        backward, declared.backward, rel_tol=1e-6
-    ):
+    run = (done.forward_passes / done.batches, done.backward_passes / done.batches)
+    wanted = (declared.forward, declared.backward)
+    if all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(run, wanted, strict=True)):
         return ""
-    return (
-        f"a step runs {forward:g} forward and {backward:g} backward passes; declared: {declared.forward:g} and "
-        f"{declared.backward:g}"
-    )
+    return "a step runs {:g} forward and {:g} backward passes; declared: {:g} and {:g}".format(*run, *wanted)
 
 
 def restored(make: Make) -> str:
@@ -154,14 +155,6 @@ class Memory:
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint."""
         return None if self.stored is None else (self.stored[0], json.loads(self.stored[1]))
-
-
-def _stop_at(step: int) -> Callable[[int], None]:
-    def stop(done: int) -> None:
-        if done == step:
-            raise Stopped
-
-    return stop
 
 
 def first_step(loop: Loop) -> Step:

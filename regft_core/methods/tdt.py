@@ -158,7 +158,7 @@ class Tdt(Regulariser):
         self.views = self.declares.program
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
-        self.mask_token = trainee.mask_token("tdt.mode: hard") if hard else None
+        self.mask_token = trainee.mask_token("tdt.mode: hard") if hard else -1
         unit = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, 2 if hard else 1)
         draw_parameters([unit], config, derive(trainee.seed, "tdt.confidence"))
         self.unit = trainee.attach("tdt", unit)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.contract.laws import Memory, Stopped
+from regft_core.contract import laws
 from regft_core.data.batches import padding_of
 from regft_core.evaluate.predict import predict
 from regft_core.grid.executors import run_all
@@ -91,23 +91,8 @@ def test_logits_are_those_of_the_cpu_however_the_rows_are_cut() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_seed_gives_the_same_bits_twice(method: str) -> None:
-    first, second = (weights(train(inputs(method))) for _ in range(2))
-    assert same(first, second)
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_a_killed_run_continues_with_the_same_bits(method: str) -> None:
-    memory = Memory()
-
-    def die(step: int) -> None:
-        if step == 3:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
-    resumed = train(inputs(method), checkpointer=memory)
-    assert same(weights(resumed), weights(train(inputs(method))))
+    assert laws.resume(lambda **options: training_loop(inputs(method), **options), 3) == ""
 
 
 def waits_of(loop: Loop, index: int) -> list[str]:
@@ -142,13 +127,13 @@ def test_cuda_itself_sees_no_wait_in_a_step_that_logs_nothing(method: str) -> No
 
 @pytest.mark.parametrize("method", ["vanilla", "pats", "weight_mixup search"])
 def test_nor_after_a_resume(method: str) -> None:
-    memory = Memory()
+    memory = laws.Memory()
 
     def die(step: int) -> None:
         if step == 2:
-            raise Stopped
+            raise laws.Stopped
 
-    with pytest.raises(Stopped):
+    with pytest.raises(laws.Stopped):
         train(inputs(method), checkpointer=memory, checkpoint_seconds=0.0, on_step=die)
     loop = training_loop(inputs(method), checkpointer=memory)
     loop._resume()

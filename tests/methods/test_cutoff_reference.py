@@ -75,13 +75,6 @@ def test_features_are_dimensions_of_all_tokens() -> None:
     assert not cut_features(3, 40, 0.0, generator()).any()
 
 
-def test_draws_do_not_depend_on_padding() -> None:
-    near, far = mask_of(20, 40), mask_of(20, 40, width=70)
-    for choose in (cut_tokens, cut_span):
-        one, two = choose(near, near, 0.2, generator()), choose(far, far, 0.2, generator())
-        assert torch.equal(one, two[:, :40])
-
-
 def test_the_keyword_segment_stays() -> None:
     bench = still(pair=True, keyword_segment="text_pair", ratio=0.9)
     step = bench.step()

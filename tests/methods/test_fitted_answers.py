@@ -137,12 +137,6 @@ def test_a_family_s_own_head_is_fitted_where_it_ends(architecture: str) -> None:
     assert cross_entropy(outcome) < min(before, np.log(3) + 1e-3)
 
 
-def test_the_fit_is_repeatable_and_does_not_depend_on_the_batch_size() -> None:
-    small = NO_STEPS.model_copy(update={"batch_size": 3})
-    assert same(solve().weights, solve().weights)
-    assert same(solve().weights, solve(training=small).weights)
-
-
 def test_permuted_labels_are_fitted_to_other_rows() -> None:
     own, permuted = solve(**POOLED), solve(**POOLED, labels_of_rows="permuted")
     labels = np.asarray(own.encoded.labels)

@@ -12,8 +12,7 @@ from regft_core.hooks.declare import Handed
 from regft_core.methods.fisher import Fisher, FisherConfig
 from regft_core.training.fitting import FitData
 from regft_core.training.trainee import Trainee
-from tests.methods.chain import run_phase
-from tests.methods.harness import NO_STEPS, STILL, TRAINING, Bench, close, gradients, same
+from tests.methods.harness import STILL, TRAINING, Bench, close, gradients, same
 
 # -------------------------------------------------------------------------------------------------------- child tuning
 
@@ -168,17 +167,6 @@ def test_measuring_changes_no_weight_and_leaves_the_mode() -> None:
     assert same(plain.trainee.plain_weights(), bench.trainee.plain_weights())
     assert bench.model.training == plain.model.training
     assert all(parameter.grad is None for parameter in bench.model.parameters())
-
-
-def test_it_measures_under_the_head_that_fine_tuning_starts_from() -> None:
-    measuring = run_phase([("fisher", {})], name="fisher", training=NO_STEPS)
-    assert same(measuring.weights, run_phase(training=NO_STEPS).weights)
-
-
-def test_frozen_tensors_get_no_mask() -> None:
-    bench = fitted()
-    bench.trainee.raw("bert.encoder.layer.0.output.dense.weight").requires_grad_(False)
-    assert "bert.encoder.layer.0.output.dense.weight" not in information(bench)
 
 
 def test_drawn_scores_choose_as_many_entries_and_others() -> None:

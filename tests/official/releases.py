@@ -21,8 +21,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+#: Largest difference of any loss or gradient, in float32.
+TOLERANCE = 1e-6
 #: Seconds that fetching one commit may take.
 PATIENCE = 120
 
@@ -170,6 +172,19 @@ def apart(theirs: Mapping[str, torch.Tensor | None], ours: Mapping[str, torch.Te
         compared += bool(value.detach().abs().max() > 1e-4)
     assert compared > min(10, len(theirs) // 2)
     return largest
+
+
+def agree(
+    what: str,
+    losses: tuple[Tensor | float, float],
+    theirs: Mapping[str, Tensor | None],
+    ours: Mapping[str, Tensor | None],
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Loss (theirs, ours) and gradients of one step are the same; prints how far apart they are."""
+    far = max(abs(float(losses[0]) - losses[1]), apart(theirs, ours))
+    print(f"{what}: {far:.1e}")
+    assert far < tolerance
 
 
 def gradients(model: nn.Module) -> dict[str, torch.Tensor | None]:

@@ -11,19 +11,15 @@ from torch import Tensor
 
 from regft_core.methods.hype import Hype
 from regft_core.methods.tdt import Tdt
-from regft_core.schema import DropoutConfig
-from tests.methods.harness import Bench
-from tests.official.releases import Release, apart, gradients, loaded, old_config
+from tests.methods.harness import STILL, Bench
+from tests.official.releases import Release, agree, gradients, loaded, old_config
 
 pytestmark = pytest.mark.slow
 
 HYPE = Release("Yuanhy1997/HyPe", "73ad66554ce870d3c89429c90eb90ae8d990071f")
 TDT = Release("lemon0830/TDT", "120dd53408a3394750833cfd5817e47c12009049")
-OFF = DropoutConfig(hidden=0.0, attention=0.0)
 LAYERS = [f"Bert{part}" for part in ("Embeddings", "SelfAttention", "SelfOutput", "Attention", "Intermediate")]
 LAYERS += [f"Bert{part}" for part in ("Output", "Layer", "Encoder", "Pooler", "Model", "ForSequenceClassification")]
-#: Largest difference of any loss or gradient, in float32.
-TOLERANCE = 1e-6
 
 
 def one_step(bench: Bench) -> tuple[Any, float]:
@@ -57,7 +53,7 @@ def test_hype(law: str, position: str, kind: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Hype, "noise", recorded)
     options = {"distribution": law, "scale": scale, "position": position}
-    bench = Bench([("hype", options)], dropout=OFF, kind=kind, attention="eager")
+    bench = Bench([("hype", options)], dropout=STILL, kind=kind, attention="eager")
     config = bench.model.config
     batch, loss = one_step(bench)
     assert len(draws) == (4 if position == "both" else 2)
@@ -70,16 +66,14 @@ def test_hype(law: str, position: str, kind: str, monkeypatch: pytest.MonkeyPatc
     theirs.bert.encoder.add_noise_sampler(scale, "normal" if law == "normal" else "uniform", **within)
     output = theirs(**batch.model_inputs(), labels=batch.labels, return_dict=False)
     output[0].backward()
-    found = max(abs(float(output[0].detach()) - loss), apart(gradients(theirs), gradients(bench.model)))
-    print(f"hype {law} {position} {kind}: {found:.1e}")
-    assert found < TOLERANCE
+    agree(f"hype {law} {position} {kind}", (output[0], loss), gradients(theirs), gradients(bench.model))
 
 
 @pytest.mark.parametrize("margin", [0.0, 2.0])
 @pytest.mark.parametrize("labels", [2, 3])
 def test_tdt(labels: int, margin: float) -> None:
     options = {"variant": "released", "margin": margin, "w_distill": 1.0, "w_rank": 2.0}
-    bench = Bench([("tdt", options)], dropout=OFF, labels=labels, attention="eager")
+    bench = Bench([("tdt", options)], dropout=STILL, labels=labels, attention="eager")
     config = bench.model.config
     batch, loss = one_step(bench)
     released = TDT.definitions("TDT/transformers/modeling_bert.py", LAYERS)
@@ -93,6 +87,4 @@ def test_tdt(labels: int, margin: float) -> None:
     output = theirs(**batch.model_inputs(), labels=batch.labels)
     output[0].backward()
     own = gradients(bench.model) | {name: parameter.grad for name, parameter in unit.items()}
-    found = max(abs(float(output[0].detach()) - loss), apart(gradients(theirs), own))
-    print(f"tdt {labels} {margin}: {found:.1e}")
-    assert found < TOLERANCE
+    agree(f"tdt {labels} {margin}", (output[0], loss), gradients(theirs), own)

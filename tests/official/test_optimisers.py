@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from regft_core.methods.child_tuning import ChildTuning
 from regft_core.methods.fisher import Fisher
-from regft_core.schema import DropoutConfig
 from regft_core.training.fitting import FitData
-from tests.methods.harness import TRAINING, Bench
+from tests.methods.harness import STILL, TRAINING, Bench
 from tests.official.releases import Release
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -187,8 +186,7 @@ def test_sage(base: str, decay: float) -> None:
 
 def test_the_mask_of_child_tuning_d(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask of their ``calculate_fisher``, without dropout; the optimiser that reads it is that of F."""
-    off = DropoutConfig(hidden=0.0, attention=0.0)
-    training = TRAINING.model_copy(update={"epochs": 0, "clip_norm": 1.0, "dropout": off})
+    training = TRAINING.model_copy(update={"epochs": 0, "clip_norm": 1.0, "dropout": STILL})
     batches: list[Any] = []
     sequential = FitData.sequential
 
@@ -199,7 +197,7 @@ def test_the_mask_of_child_tuning_d(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(FitData, "sequential", seen)
     bench = Bench([("fisher", {"variant": "released", "share": 0.3})], phase="fisher", training=training)
-    plain = Bench(training=training, dropout=off)
+    plain = Bench(training=training, dropout=STILL)
     own = bench.stack.regularisers[0]
     assert isinstance(own, Fisher)
     assert len(batches) == 3

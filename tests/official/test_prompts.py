@@ -10,15 +10,13 @@ import torch
 
 from regft_core.data.prompts import Prompt, demonstrations, prompted
 from regft_core.methods.verbaliser import Verbaliser
-from regft_core.schema import DropoutConfig
-from tests.methods.harness import TRAINING, Bench, examples
-from tests.official.releases import Release
+from tests.methods.harness import STILL, TRAINING, Bench, examples
+from tests.official.releases import TOLERANCE, Release
 
 pytestmark = pytest.mark.slow
 
 LM_BFF = Release("princeton-nlp/LM-BFF", "c282f521001f9c299d29eec7b459266f2b14fbaf")
-OFF = TRAINING.model_copy(update={"dropout": DropoutConfig(hidden=0.0, attention=0.0)})
-TOLERANCE = 1e-6
+OFF = TRAINING.model_copy(update={"dropout": STILL})
 #: What the released code asks of a tokenizer of its time.
 TOKENS = ("cls_token_id", "mask_token_id", "sep_token_id", "pad_token_id", "model_input_names")
 TEMPLATE = "*cls**sent_0*_it_was*mask*.*sep+*"

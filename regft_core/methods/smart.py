@@ -31,8 +31,9 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -41,9 +42,6 @@ from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, Mai
 from regft_core.hooks.declare import EmbeddingSite, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
-
-if TYPE_CHECKING:
-    from regft_core.training.averaging import MovingAverage
 
 ASCENT, PERTURBED, PAST = "smart.ascent", "smart.perturbed", "smart.past"
 #: Share of the steps after which the moving average gets its later momentum.
@@ -140,7 +138,7 @@ class Smart(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         from regft_core.training.perturbation import WordPerturbation
 
-        self.past: MovingAverage | None = None
+        self.past: dict[str, Tensor] | None = None
         self.output: Tensor | None = None
         if self.options.weight == 0:
             return
@@ -247,29 +245,48 @@ class Smart(Regulariser):
         """D between the plain prediction and that of the past weights under the same dropout masks."""
         from regft_core.training.distances import divergence
 
-        with self._past().in_place_of_the_weights():
+        with self._under_past_weights():
             past = step.forward(PAST, draw=0)
         return divergence(main.logits, past, step.setting.kind).mean()
 
+    @contextmanager
+    def _under_past_weights(self) -> Iterator[None]:
+        """Within it, passes run under the moving average, and build no graph.
+
+        Only the storage behind the parameters is exchanged, so graphs of earlier passes stay valid.
+        """
+        parameters, past = dict(self.trainee.named_trainable()), self._past()
+        present = {name: parameter.data for name, parameter in parameters.items()}
+        try:
+            for name, parameter in parameters.items():
+                parameter.data = past[name]
+            with torch.no_grad():
+                yield
+        finally:
+            for name, parameter in parameters.items():
+                parameter.data = present[name]
+
     def observe_weights(self, step: Step) -> None:
-        if self.options.mu > 0:
-            early = step.index < EARLY * step.total
-            self._past().update(self.options.momentum if early else self.options.late_momentum)
+        """average <- momentum * average + (1 - momentum) * weights."""
+        if self.options.mu == 0:
+            return
+        momentum = self.options.momentum if step.index < EARLY * step.total else self.options.late_momentum
+        with torch.no_grad():
+            for name, parameter in self.trainee.named_trainable():
+                self._past()[name].lerp_(parameter.detach(), 1 - momentum)
 
-    def _past(self) -> MovingAverage:
-        from regft_core.training.averaging import MovingAverage
-
+    def _past(self) -> dict[str, Tensor]:
         # Not in prepare: regularisers that come later may still change the starting weights.
         if self.past is None:
-            self.past = MovingAverage(self.trainee)
+            self.past = {name: parameter.detach().clone() for name, parameter in self.trainee.named_trainable()}
         return self.past
 
     def state(self) -> dict[str, Tensor]:
-        return dict(self._past().tensors) if self.options.mu > 0 else {}
+        return dict(self._past()) if self.options.mu > 0 else {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         if self.options.mu > 0:
-            self._past().load(state)
+            self.past = {name: state[name].to(value.device).clone() for name, value in self._past().items()}
 
 
 def per_token(value: Tensor) -> Tensor:

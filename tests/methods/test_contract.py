@@ -129,7 +129,8 @@ def off_at(place: tuple[str, str]) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "architecture", "form"), [each for place in PLACES for each in off_at(place)])
 def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
-    off = Bench([(name, REGISTRY[name].off or {})], architecture=architecture, masked_lm=True, **FORMS[form])
+    listed, two = [(name, REGISTRY[name].off or {})], TRAINING.model_copy(update=SHORT)
+    off = Bench(listed, architecture=architecture, training=two, masked_lm=True, **FORMS[form])
     plain = plain_weights(architecture, form, off.training.model_dump_json())
     assert same(off.train(), plain)
 
@@ -139,7 +140,7 @@ def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
     off: dict[str, Any] = REGISTRY[name].off or {}
     other = "hype" if name != "hype" else "weight_mixup"
     acting = {"scale": 1e-2, "hidden_dropout": "keep"} if other == "hype" else {"attention": "random"}
-    training = Bench([(name, off)], masked_lm=True).training
+    training = Bench([(name, off)], masked_lm=True, training=TRAINING.model_copy(update=SHORT)).training
     alone = Bench([(other, acting)], training=training, masked_lm=True).train()
     beside = Bench([(name, off), (other, acting)], training=training, masked_lm=True).train()
     assert same(alone, beside)
@@ -226,7 +227,7 @@ def test_backward_leaves_the_weights_as_they_were(case: Case, architecture: str)
 
 @stepping
 def test_measured_passes_equal_the_declared_ones(case: Case) -> None:
-    assert laws.passes(maker(case), declared_cost([(case.cls, case.options)])) == ""
+    assert laws.passes(maker(case, training=short(case)), declared_cost([(case.cls, case.options)])) == ""
 
 
 @pytest.mark.parametrize(("number", "case"), list(enumerate(OTHER_CASES)), ids=[case.name for case in OTHER_CASES])

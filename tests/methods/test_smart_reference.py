@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regft_core.hooks.declare import MainPass
 from regft_core.methods.smart import PERTURBED, log_odds_divergence, per_token
-from regft_core.training.averaging import MovingAverage
 from tests.methods.harness import MAKES, STILL, Bench, close, gradients
 
 #: KL(p || q) + KL(q || p) of p = (1/2, 1/2) and q = (3/4, 1/4).
@@ -147,7 +146,7 @@ def test_the_proximal_gradient_by_hand() -> None:
     bench = Bench([("smart", {**PROXIMAL, "proximal": 0.7})], dropout=STILL)
     past = bench.method._past()
     with torch.no_grad():
-        for tensor in past.tensors.values():
+        for tensor in past.values():
             tensor.mul_(-0.9)
     today = {name: parameter.detach().clone() for name, parameter in bench.trainee.named_raw()}
     loss = bench.stack.backward(bench.step())
@@ -168,8 +167,7 @@ def test_the_proximal_gradient_by_hand() -> None:
 def test_momentum_follows_the_weights_and_changes_after_a_tenth() -> None:
     bench = Bench([("smart", {**PROXIMAL, "momentum": 0.5, "late_momentum": 0.75})])
     method, name = bench.method, "classifier.bias"
-    average = method._past().tensors[name]
-    assert isinstance(method.past, MovingAverage)
+    average = method._past()[name]
     with torch.no_grad():
         average.zero_()
         bench.trainee.raw(name).fill_(8.0)

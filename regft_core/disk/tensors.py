@@ -68,8 +68,8 @@ def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
-    """Return the tensors of a file on ``device``; raises ``StoreError`` when it is not safetensors.
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, on the CPU; raises ``StoreError`` when it is not safetensors.
 
     The caller has compared the file's hash before: this only parses.
     """
@@ -77,7 +77,7 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(str(path), device=device)
+        return load_file(str(path))
     except (OSError, SafetensorError) as error:
         raise StoreError(
             "not-safetensors",

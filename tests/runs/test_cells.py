@@ -92,8 +92,6 @@ def encoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     ("method", "expected"),
     [
         ("setfit", 20 / 2 * 3 + 1 / 3 / 2),  # batches of 8, twice those of the others; then a head is fitted
-        ("uniform_soup", 5.0),
-        ("lp_ft", 1 + 1 / 3 / 2),
         ("r_drop", 2.0),
     ],
 )

@@ -15,8 +15,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from regft_core.names import duration
@@ -83,9 +83,7 @@ class ProgressBoard:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join(timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -101,22 +99,18 @@ class ProgressBoard:
     def states(self) -> dict[str, dict[str, Any]]:
         """Positions of the runs at work."""
         states = {}
-        for run in self.shares:
-            try:
+        for run in [run for run in self.shares if run not in self._ended]:
+            with suppress(OSError, ValueError):  # it has not started, or is written at this moment
                 states[run] = json.loads((Path(self.folder) / f"{run}.json").read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                continue  # it has not started, or is written at this moment
-        return {run: state for run, state in states.items() if run not in self._ended}
+        return states
 
     def share_done(self, states: Mapping[str, Mapping[str, Any]]) -> float:
         """Share of the stage's work that is done, runs from the store left out, between 0 and 1."""
         ended = dict(self._ended)
         work = sum(size for run, size in self._work.items() if ended.get(run, True))
-        if work == 0:
-            return 1.0
         done = sum(self._work[run] for run, computed in ended.items() if computed)
         done += sum(self._work[run] * self._share_of_run(run, state) for run, state in states.items())
-        return min(1.0, done / work)
+        return min(1.0, done / work) if work else 1.0
 
     def seconds_left(self, states: Mapping[str, Mapping[str, Any]]) -> float | None:
         """Seconds left at the pace so far; None when too little is done to tell."""
@@ -129,12 +123,11 @@ class ProgressBoard:
 
     def _share_of_run(self, run: str, state: Mapping[str, Any]) -> float:
         inside = min(1.0, state["step"] / state["total"]) if state["total"] else 0.0
-        shares = self.shares[run]
-        if state["phase"] not in shares:
+        shares, phase = self.shares[run], state["phase"]
+        if phase not in shares:
             return inside
-        names = list(shares)
-        before = sum(shares[name] for name in names[: names.index(state["phase"])])
-        return (before + inside * shares[state["phase"]]) / (self._work[run] or 1.0)
+        before = sum(list(shares.values())[: list(shares).index(phase)])
+        return (before + inside * shares[phase]) / (self._work[run] or 1.0)
 
     def _run(self) -> None:
         (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
@@ -148,36 +141,32 @@ class ProgressBoard:
             tasks: dict[str, Any] = {}
             while not self._stop.wait(REFRESH_SECONDS):
                 states = self.states()
-                done = self.share_done(states)
-                bars.update(whole, completed=done, text=self.summary(states))
-                for run in [run for run in tasks if run not in states]:
+                bars.update(whole, completed=self.share_done(states), text=self.summary(states))
+                for run in tasks.keys() - states.keys():
                     bars.remove_task(tasks.pop(run))
                 for run, state in states.items():
                     if run not in tasks:
-                        tasks[run] = bars.add_task("", total=1.0, text="")
-                    share = self._share_of_run(run, state)
-                    bars.update(tasks[run], description=f"  {run}", completed=share, text=position(state))
+                        tasks[run] = bars.add_task(f"  {run}", total=1.0, text="")
+                    bars.update(tasks[run], completed=self._share_of_run(run, state), text=position(state))
 
     def _print_lines(self) -> None:
         shown, last = "", time.monotonic()
         while not self._stop.wait(min(REFRESH_SECONDS, LOG_SECONDS)):
             states = self.states()
-            summary = self.summary(states)
+            summary = self.summary(states)  # the pace counts from the first position
             if time.monotonic() - last < LOG_SECONDS:
                 continue
-            last = time.monotonic()
             runs = "; ".join(f"{run}: {position(state)}" for run, state in states.items())
             line = f"  {self.title}: {summary}" + (f" ({runs})" if runs else "")
             if line != shown:
                 print(line, file=sys.stderr, flush=True)
-            shown = line
+            shown, last = line, time.monotonic()
 
     def summary(self, states: Mapping[str, Mapping[str, Any]]) -> str:
         """``2 of 6 runs, about 3 min left``."""
         left = self.seconds_left(states)
-        return f"{len(self._ended)} of {len(self.shares)} {self.called}" + (
-            "" if left is None else f", about {duration(left)} left"
-        )
+        text = f"{len(self._ended)} of {len(self.shares)} {self.called}"
+        return text if left is None else f"{text}, about {duration(left)} left"
 
 
 def position(state: Mapping[str, Any]) -> str:

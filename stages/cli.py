@@ -23,18 +23,8 @@ FOLDER = Path(__file__).parent
 NO_COMMAND = ("__init__", "cli", "common")
 #: In the order in which a project needs them; files that are not named here follow.
 ORDER = [
-    "init",
-    "check",
-    "plan",
-    "run",
-    "report",
-    "export",
-    "predict",
-    "serve",
-    "fit",
-    "pick",
-    "methods",
-    "test-method",
+    *("init", "check", "plan", "run", "report", "export", "predict", "serve", "fit", "pick"),
+    *("methods", "test-method"),
 ]
 CODES = """\
 exit codes

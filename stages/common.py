@@ -18,7 +18,6 @@ import yaml
 from regft_core import output
 from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
-from regft_core.fit.rows import Asked
 from regft_core.grid.processes import die_with_parent
 from regft_core.runs.project import open_project
 from regft_core.schema.file_format import FileFormat
@@ -26,6 +25,7 @@ from regft_core.settings.preset import lay_out, preset_data, preset_file
 from regft_core.settings.project import Project
 
 if TYPE_CHECKING:
+    from regft_core.fit.rows import Asked
     from regft_core.runs.run import Stage
 
 #: Name and options of an argument, as ``argparse`` takes them.
@@ -80,11 +80,7 @@ FORMAT = (
 ROWS = (
     argument("--pair", "column of the second text, where rows are pairs"),
     argument("--group", "column whose rows stay together (product, author, premise)"),
-    argument(
-        "--kind",
-        "what the labels are, where they do not tell",
-        choices=KINDS.names(),
-    ),
+    argument("--kind", "what the labels are, where they do not tell", choices=KINDS.names()),
     *FORMAT,
     argument(
         "--decimal", "decimal mark of numbers in text; the other one may stand between thousands", choices=(",", ".")
@@ -125,6 +121,8 @@ def format_of(arguments: argparse.Namespace) -> FileFormat:
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
     """Return a file of labelled rows with its columns, as the options of ``ROWS`` say."""
+    from regft_core.fit.rows import Asked
+
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
     return Asked(file, *columns, arguments.kind, format_of(arguments))
 

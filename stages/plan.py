@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from regft_core.grid.prepared import undrawn
 from regft_core.settings.cost import table
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
@@ -39,7 +38,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.grid.time import estimate, gpu_line
 
     time = estimate(project, rows)
-    parts = [table(rows, time.cells.get), undrawn(project), f"{time.line()}\n{gpu_line(project, rows)}"]
+    parts = [table(rows, time.cells.get), f"{time.line()}\n{gpu_line(project, rows)}"]
     if changed := settings_lines(project):
         parts.append("\n".join(["changed in the shared settings (weaker ones first)", *changed]))
     if project.params.tuning is not None:

@@ -81,33 +81,30 @@ def _stream(model: ServedModel, form: str, columns: dict[str, Any]) -> Counted:
 
 def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
     """Print what the answers do not show: rows that were cut, not answered, or without a text."""
+
+    def part(count: int) -> str:
+        return f"{plural(count, 'row')} ({share(count / counted.rows)})"
+
+    warnings = []
     if counted.cut:
-        rows = f"{plural(counted.cut, 'row')} ({share(counted.cut / counted.rows)})"
-        read = f"only the first {model.served.max_length} tokens of {rows} were read"
-        print(f"warning: {read}, the length that the model was trained with", file=sys.stderr)
+        read = f"only the first {model.served.max_length} tokens of {part(counted.cut)} were read"
+        warnings.append(f"{read}, the length that the model was trained with")
     if counted.unknown > WORTH_UNKNOWN * counted.tokens:
-        print(
-            f"warning: the model cannot read all of the texts: tokens for unknown words are "
-            f"{share(counted.unknown / counted.tokens)}",
-            file=sys.stderr,
-        )
-    if counted.abstained:
-        abstain = model.served.abstain
-        assert abstain is not None
-        print(
-            f"{plural(counted.abstained, 'row')} ({share(counted.abstained / counted.rows)}) not answered: "
-            f"confidence below {abstain.threshold:.3f}, guaranteeing {abstain.accuracy:.0%} right answers",
-            file=out,
-        )
+        tokens = f"tokens for unknown words are {share(counted.unknown / counted.tokens)}"
+        warnings.append(f"the model cannot read all of the texts: {tokens}")
+    if (abstain := model.served.abstain) is not None and counted.abstained:
+        right = f"confidence below {abstain.threshold:.3f}, guaranteeing {abstain.accuracy:.0%} right answers"
+        print(f"{part(counted.abstained)} not answered: {right}", file=out)
     if empty := counted.empty - counted.unreadable:
-        print(f"warning: no prediction for {plural(empty, 'row')}, which have no text", file=sys.stderr)
+        warnings.append(f"no prediction for {plural(empty, 'row')}, which have no text")
     if counted.unreadable:
         shown = "; ".join(counted.unreadable_rows)
-        count = plural(counted.unreadable, "row")
-        print(f"warning: no prediction for {count}, whose text cannot be read: {shown}", file=sys.stderr)
+        warnings.append(f"no prediction for {plural(counted.unreadable, 'row')}, whose text cannot be read: {shown}")
     if counted.words_for_none:
         rows = plural(counted.words_for_none, "row")
-        print(f"warning: the text of {rows} is nan, None, NULL or N/A, perhaps a missing one", file=sys.stderr)
+        warnings.append(f"the text of {rows} is nan, None, NULL or N/A, perhaps a missing one")
+    for text in warnings:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -39,14 +40,8 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
         local = _is_local(arguments.host)
         app = application(model, columns, limits, LOCAL if local else ("*",))
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            limit_concurrency=CONNECTIONS,
-            server_header=False,
-            use_colors=False,
-            timeout_graceful_shutdown=5,
-        )
+        quiet: dict[str, Any] = {"log_level": "warning", "server_header": False, "use_colors": False}
+        config = uvicorn.Config(app, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=5, **quiet)
         if not local:
             warning = (
                 "whoever reaches this address may ask: no password, no encryption; put a proxy with both before it"

@@ -1,4 +1,4 @@
-"""Shared by all tests: one CPU thread, also in the processes that they start, no network."""
+"""Shared by all tests: one CPU thread, also in the processes that they start, no network, no waiting for the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads that load a tiny model take longer than it does
 
 import pytest
 
@@ -18,3 +19,9 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_sync() -> None:
+    """No test survives a power cut, and killed processes lose nothing that they wrote."""
+    os.fsync = lambda descriptor: None

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import yaml
 
 from stages import cli
+from tests import warm
 from tests.tiny import tiny_model_dir
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -122,7 +123,7 @@ def stage(root: Path, name: str, *arguments: str) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess([name, *arguments], int(code or 0), out.getvalue(), error.getvalue())
 
 
-def python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the project."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    return subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)
+def python(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project, in a process of its own."""
+    environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "COLUMNS": "120", **variables}
+    return warm.run(root, *arguments, environment={**os.environ, **environment})

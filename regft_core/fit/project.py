@@ -141,8 +141,8 @@ class Draft:
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
         tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
-        mean, longest = sum(tokens) / count, tokens[int(0.95 * (count - 1))]
-        sizes = {"train": SetSize(trained, mean, longest), "dev": SetSize(count - trained, mean, longest)}
+        mean = sum(tokens) / count
+        sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
         runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
         return {cell.method: seconds + EACH * (1 + rounds * trials[cell.method]) for cell, seconds in runs.items()}
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
@@ -24,6 +25,7 @@ from regft_core.grid.run_job import run_job
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
+from regft_core.runs.job import Job
 from regft_core.runs.outputs import write_evaluation, write_training
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
@@ -47,14 +49,22 @@ def compute(root: Path, stage: Stage, only: Sequence[str] = (), say: Callable[[s
     Raises:
         PlanOutdated: configuration, code, rows or packages are not those of the plan.
     """
-    engine = _Engine(open_project(root), stage, say)
-    planned = read_plan(root, stage)
+    grid, planned = _Grid(open_project(root), stage, say), read_plan(root, stage)
     if only:
         planned = {name: keys for name, keys in planned.items() if name.rpartition("/")[0] in only}
-    else:
-        engine.drop_others(planned)
-    stale = {name: keys for name, keys in planned.items() if not is_current(engine.folder / name, keys)}
-    return engine.compute(stale)
+    else:  # outputs of cells that are no longer in the grid go
+        wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
+        for path in [path for depth in ("*", "*/*", "*/*/*") for path in grid.folder.glob(depth) if path.is_dir()]:
+            if path.relative_to(grid.folder) not in wanted:
+                remove(path)
+    failures = grid.compute({name: keys for name, keys in planned.items() if not is_current(grid.folder / name, keys)})
+    grid.folder.mkdir(parents=True, exist_ok=True)
+    write_json(grid.folder / FAILURES, failures)
+    told = {name for name, reason in read_failures(root).items() if not reason.startswith(f"{stage}: ")}
+    for name, reason in failures.items():
+        if name not in told:
+            say(f"FAILED: {name}: {reason}")
+    return failures
 
 
 def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[str], None] = print) -> Failures:
@@ -74,19 +84,12 @@ def compute_only(root: Path, until: Stage, only: Sequence[str], say: Callable[[s
     return failures
 
 
-class _Engine:
+class _Grid:
     """One stage of one project, whose configuration holds to the end of the stage."""
 
     def __init__(self, project: Project, stage: Stage, say: Callable[[str], None]) -> None:
         self.project, self.root, self.stage, self.say = project, project.root, stage, say
         self.folder = project.root / "work" / stage
-
-    def drop_others(self, planned: Collection[str]) -> None:
-        """Remove the outputs of cells that are no longer in the grid."""
-        wanted = {parent for name in planned for parent in (Path(name), *Path(name).parents)}
-        for path in sorted(self.folder.glob("*")) + sorted(self.folder.glob("*/*")) + sorted(self.folder.glob("*/*/*")):
-            if path.is_dir() and path.relative_to(self.folder) not in wanted:
-                remove(path)
 
     def compute(self, stale: dict[str, Keys]) -> Failures:
         """Compute the ``stale`` cells; those that have failed before are among them."""
@@ -102,39 +105,25 @@ class _Engine:
                     f"packages any more (first difference: {name}); nothing was computed. Run `dvc repro` again",
                 )
             try:
-                before = self._before(cell)
+                records = self._records(project, cell)
             except RegftError as error:
                 failures[name] = str(error)
                 continue
-            jobs = jobs_of(project, cell)
-            records = [look_up(job, project, self.stage, before.get(job.seed)) for job in jobs]
-            missing = [job for job, record in zip(jobs, records) if record is None]
+            missing = [(job, before) for job, before, record in records if record is None]
             if missing:
-                added = [planner.add(job, self.stage, before.get(job.seed)) for job in missing]
-                waiting[name] = set().union(*added)
+                waiting[name] = set().union(*(planner.add(job, self.stage, before) for job, before in missing))
             else:
-                self._write(cell, [record for record in records if record is not None], keys)
-        if waiting:
-            failures |= self._compute(planner.jobs, waiting, stale)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / FAILURES, failures)
-        told = {name for name, reason in read_failures(self.root).items() if not reason.startswith(f"{self.stage}: ")}
-        for name, reason in failures.items():
-            if name not in told:
-                self.say(f"FAILED: {name}: {reason}")
-        if again := [name for name in failures if name in told]:
-            self.say(f"{self.stage}: {plural(len(again), 'cell')} failed in a stage before: {', '.join(again)}")
-        return failures
+                self._write(cell, records, keys)
+        return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
 
     def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
-        store, execution = project_store(self.project), self.project.params.execution
-        names = [job.name for job in work.jobs]
+        store, executor = project_store(self.project), self.project.params.execution.executor
         failures: Failures = {}
         cells: dict[int, list[str]] = {}
         for name, indices in waiting.items():
             for index in indices:
                 cells.setdefault(index, []).append(name)
-        self.say(f"{self.stage}: {work.counted()}, {plural(len(names), 'job')} on the executor '{execution.executor}'")
+        self.say(f"{self.stage}: {work.counted()}, {plural(len(work.jobs), 'job')} on the executor '{executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
         needed = Counter(key for keys in work.keys.values() for key in keys)
@@ -146,7 +135,7 @@ class _Engine:
                     waiting[name].discard(index)
                     if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
                         failures[name] = reason
-                board.ended(names[index])  # after its cell is written, which takes time, too
+                board.ended(work.jobs[index].name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
                     needed.subtract(work.keys[index])
                 try:
@@ -157,10 +146,9 @@ class _Engine:
 
             jobs = [replace(job, progress=board.folder) for job in work.jobs]
             sys.stdout.flush()
+            order: dict[str, Any] = {"after": work.after, "costs": work.costs, "on_result": ended}
             try:
-                run_on_executor(
-                    self.project, jobs, run_job, keys=work.keys, after=work.after, costs=work.costs, on_result=ended
-                )
+                run_on_executor(self.project, jobs, run_job, keys=work.keys, **order)
             except JobsFailed as error:
                 for failure in error.failures:
                     if failure.trace:
@@ -171,18 +159,22 @@ class _Engine:
                             failures[name] = f"{failure.job}: {failure.message}"
         return failures
 
-    def _before(self, cell: Cell) -> dict[int, Record]:
-        """Seed -> record of the stage before; empty where there is none. Raises StoreError, PlanOutdated."""
-        before = BEFORE.get(self.stage)
-        if before is None or cell.directory not in read_plan(self.root, before):
-            return {}
-        work = Work(self.root)
-        if not work.manifest_file(before, cell).is_file():
-            raise PlanOutdated(
-                "not-computed", f"stage {before} has no result\n    -> run `dvc repro`, which computes it first"
-            )
-        runs = work.search(cell).runs if before == "search" else work.finetune(cell).runs
-        return {record.seed: record.plain() for record in runs}
+    def _records(self, project: Project, cell: Cell) -> list[tuple[Job, Record | None, Record | None]]:
+        """The runs of a cell: job, record of the stage before, record of this one, each None where there is none.
+
+        Raises StoreError, PlanOutdated.
+        """
+        before, earlier = dict[int, Record](), BEFORE.get(self.stage)
+        if earlier is not None and cell.directory in read_plan(self.root, earlier):
+            work = Work(self.root)
+            if not work.manifest_file(earlier, cell).is_file():
+                raise PlanOutdated(
+                    "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
+                )
+            runs = work.search(cell).runs if earlier == "search" else work.finetune(cell).runs
+            before = {record.seed: record.plain() for record in runs}
+        jobs = [(job, before.get(job.seed)) for job in jobs_of(project, cell)]
+        return [(job, start, look_up(job, project, self.stage, start)) for job, start in jobs]
 
     def _collect(self, name: str, keys: Keys) -> str | None:
         """Write a cell whose jobs have ended; returns why it cannot be written."""
@@ -191,17 +183,17 @@ class _Engine:
             project = self.project.snapshot()
             if cell_keys(project, cell).get(self.stage) != keys:
                 return "code, data or packages changed meanwhile; run `dvc repro` again"
-            before = self._before(cell)
-            records = [look_up(job, project, self.stage, before.get(job.seed)) for job in jobs_of(project, cell)]
-            if None in records:
+            records = self._records(project, cell)
+            if any(record is None for _, _, record in records):
                 return "its runs are not in the run store any more; run `dvc repro` again"
-            self._write(cell, [record for record in records if record is not None], keys)
+            self._write(cell, records, keys)
         except RegftError as error:
             return str(error)
         return None
 
-    def _write(self, cell: Cell, records: Sequence[Record], keys: Keys) -> None:
-        context = Context(replace(jobs_of(self.project, cell)[0], stored_only=True), project=self.project)
+    def _write(self, cell: Cell, runs: Sequence[tuple[Job, Record | None, Record | None]], keys: Keys) -> None:
+        context = Context(replace(runs[0][0], stored_only=True), project=self.project)
+        records = [record for _, _, record in runs if record is not None]
         if self.stage == "evaluate":
             write_evaluation(context, records, keys)
         else:

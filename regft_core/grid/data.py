@@ -62,13 +62,13 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
     """
     require_named_sets(project)
     _check_words(project)
-    root, listed = project.root, list(project.params.grid.tasks)
+    listed = list(project.params.grid.tasks)
     for task in listed if tasks is None else tasks:
         _dataset(project, task)
         _subsamples(project, task)
         _lengths(project, task)
     for folder in ("datasets", "subsamples", "lengths"):
-        for path in sorted((root / "work" / folder).glob("*")):
+        for path in sorted((project.root / "work" / folder).glob("*")):
             if path.name.removesuffix(".json") not in listed:
                 remove(path)
 
@@ -80,17 +80,19 @@ def _check_words(project: Project) -> None:
         return
     tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     problems: list[Problem] = []
+    hint = "choose a shorter or more common word, such as yes, no, good"
     for task in dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)]):
-        prompt = project.tasks[task].prompt
-        if prompt is not None and (wrong := wrong_words(prompt.words, tokenizer)):
+        if (prompt := project.tasks[task].prompt) is not None:
             document = project.documents[task_file(task)]
-            hint = "choose a shorter or more common word, such as yes, no, good"
-            problems += [
-                document.problem("word-not-one-token", ("prompt", "words", label), message, hint)
-                for label, message in wrong.items()
-            ]
+            for label, message in wrong_words(prompt.words, tokenizer).items():
+                problems.append(document.problem("word-not-one-token", ("prompt", "words", label), message, hint))
     if problems:
         raise ConfigError(problems)
+
+
+def _warn(*texts: str) -> None:
+    for text in filter(None, texts):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _dataset(project: Project, task: str) -> None:
@@ -100,21 +102,16 @@ def _dataset(project: Project, task: str) -> None:
     print(f"preparing task {task}", flush=True)
     making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
     document = project.documents[task_file(task)]
-    prepare_dataset(
-        project.root,
-        task,
-        project.tasks,
-        folder,
-        _sealing(making),
-        lambda split: str(document.place(("splits", split))),
-        rows_of_each_set(project),
-    )
+
+    def place(split: str) -> str:
+        return str(document.place(("splits", split)))
+
+    every = rows_of_each_set(project)
+    prepare_dataset(project.root, task, project.tasks, folder, _sealing(making), place, every)
     described = read_json(folder / "task.json")
     if line := split_line(described):
         print(f"{task}: {line}")
-    leaks = leak_warning(task, described)
-    for text in ([leaks] if leaks else []) + list(warnings_of(task, described)):
-        print(f"warning: {text}", file=sys.stderr)
+    _warn(leak_warning(task, described) or "", *warnings_of(task, described))
 
 
 def _subsamples(project: Project, task: str) -> None:
@@ -122,16 +119,22 @@ def _subsamples(project: Project, task: str) -> None:
     if is_current(folder, sha256_json(inputs())):
         return
     making = RowsInMaking(task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
-    write_subsamples(
-        project.root,
-        task,
-        sizes_of(project.params, task),
-        project.params.grid.seeds,
-        project.params.subsample.stratified,
-        _sealing(making),
-    )
-    for text in skew_warnings(project, [task]):
-        print(f"warning: {text}", file=sys.stderr)
+    params = project.params
+    drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
+    write_subsamples(project.root, task, *drawn, _sealing(making))
+    _warn(*skew_warnings(project, [task]))
+
+
+def _lengths(project: Project, task: str) -> None:
+    if up_to_date_lengths(project, task) is not None:
+        return
+    inputs = partial(lengths_inputs, project, task)
+    making = RowsInMaking(task, scope_of("lengths"), inputs, _prepared(project, task))
+    measured = measure_task(project, task)
+    making.check()
+    write_json(lengths_file(project.root, task), measured)
+    print(table({task: measured}))
+    _warn(*warnings(task, measured, modes(project)))
 
 
 def _prepared(project: Project, task: str) -> list[Path]:
@@ -147,16 +150,3 @@ def _sealing(making: RowsInMaking) -> Callable[[Path], None]:
         seal(folder, making.key)
 
     return commit
-
-
-def _lengths(project: Project, task: str) -> None:
-    if up_to_date_lengths(project, task) is not None:
-        return
-    inputs = partial(lengths_inputs, project, task)
-    making = RowsInMaking(task, scope_of("lengths"), inputs, _prepared(project, task))
-    measured = measure_task(project, task)
-    making.check()
-    write_json(lengths_file(project.root, task), measured)
-    print(table({task: measured}))
-    for text in warnings(task, measured, modes(project)):
-        print(f"warning: {text}", file=sys.stderr)

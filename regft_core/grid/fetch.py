@@ -98,30 +98,26 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     """
     for text in by_hand(project):  # first: the fetch may end early
         say(f"by hand: {text}")
-    missing: list[tuple[str, Callable[[], object]]] = []
+    root, model = project.root, project.params.model
+    missing: dict[str, Callable[[], object]] = {}
     for rows in rows_needed(project):
-        used = ", ".join(rows.used)
         if isinstance(rows.source, HubSource) and not rows.present:
-            missing.append((f"{used}: {rows.where}", partial(fetch_split, project.root, rows.source, rows.split, used)))
-    model = project.params.model
-    if not encoder_present(model, project.root):
+            used = ", ".join(rows.used)
+            missing[f"{used}: {rows.where}"] = partial(fetch_split, root, rows.source, rows.split, used)
+    if not encoder_present(model, root):
         revision = model.revision or ""
-        encoder = partial(hub_encoder, model.name, revision, project.root)
-        missing.append((f"encoder {model.name} at {revision}", encoder))
+        missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)
     problems = []
-    for what, fetch in missing:
+    for what, fetch in missing.items():
         say(f"fetching {what}")
         try:
             fetch()
         except RegftError as error:
             if error.code in _ENDS:
                 raise
-            problems.append(str(error))
+            problems.append(f"  {error}")
     if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise RunFailed(
-            "not-fetched",
-            f"{plural(len(problems), 'thing')} could not be fetched:\n{listed}\n"
-            "    -> correct what the lines name, then run `regft fetch` again: what is complete stays",
-        )
+        head = f"{plural(len(problems), 'thing')} could not be fetched:"
+        hint = "    -> correct what the lines name, then run `regft fetch` again: what is complete stays"
+        raise RunFailed("not-fetched", "\n".join([head, *problems, hint]))
     say(f"fetched {plural(len(missing), 'thing')}; everything that can be fetched is on this disk")

@@ -85,15 +85,13 @@ class Planner:
         ``before`` is the record of the stage before it.
         """
         if stage == "evaluate":
-            return {self.jobs.add(job, {"evaluate": EVALUATION_STEPS}, *self._finetuned(before))}
+            trained = [before["key"]] if before and before.get("key") else []
+            return {self.jobs.add(job, {"evaluate": EVALUATION_STEPS}, *trained)}
         if stage == "finetune":
             return {self._add_run(replace(job, values=tuned_values(before)))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
         return set(self._add_phases(Context(job, project=self.project)).values())
-
-    def _finetuned(self, trained: Record | None) -> tuple[str, ...]:
-        return (trained["key"],) if trained and trained.get("key") else ()
 
     def _add_tuned_search(self, job: Job) -> set[int]:
         """The trials that are missing, and the phases before fine-tuning with the values that they will choose."""
@@ -108,18 +106,17 @@ class Planner:
         for phase in context.method.earlier:
             shares |= self.steps(job, context.phase(phase.name))
         if shares:
-            keys = [key for trial in trials for key in self._keys_of_trial(trial)]
+            keys = set[str]()
+            for trial in trials:
+                tried = Context(trial, project=self.project)
+                keys |= {tried.keys.of(phase.name) for phase in tried.method.phases} | {self._score_key(tried)}
             index = self.jobs.add(replace(job, until="search"), shares, *keys)
             self.jobs.after[index] = waits
             waits = {index}
         return waits
 
-    def _keys_of_trial(self, trial: Job) -> list[str]:
-        """Keys of the runs of a trial, and of its score."""
-        context = Context(trial, project=self.project)
-        keys = [context.keys.of(phase.name) for phase in context.method.phases]
-        scored = score_identity(context, context.keys.of(FINETUNE), judging_rows(context))
-        return [*keys, sha256_json(scored)]
+    def _score_key(self, trial: Context) -> str:
+        return sha256_json(score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial)))
 
     def _add_phases(self, context: Context) -> dict[str, int]:
         """Add the phases before fine-tuning; returns the index of each by its name."""
@@ -144,7 +141,7 @@ class Planner:
         context = Context(job, project=self.project)
         indices, finetuned = self._add_phases(context), context.keys.of(FINETUNE)
         if job.trial is not None:
-            judged, shares = sha256_json(score_identity(context, finetuned, judging_rows(context))), {}
+            judged, shares = self._score_key(context), {}
         else:
             judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
         if judged in known:
@@ -163,13 +160,9 @@ class Planner:
 
     def steps(self, job: Job, phase: Phase) -> dict[str, float]:
         """Member of a phase -> its declared passes, in steps of plain fine-tuning."""
-        rows = training_rows(self.project.root, _cell(job))
+        rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
         cost = phase_cost(phase, rows, self.registry, self.project.shared(job.task))
         member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
         return {member_label(phase, i if phase.repeat is not None else None): member for i in range(phase.members)}
-
-
-def _cell(job: Job) -> Cell:
-    return Cell(job.method, job.task, parse_size(job.size))

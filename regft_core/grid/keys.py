@@ -7,7 +7,6 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     """The keys of a cell by stage; without ``search`` where nothing is tuned and no phase comes before fine-tuning."""
     contexts = [Context(job, project=project) for job in jobs_of(project, cell)]
     first, tuned = contexts[0], bool(project.trials(cell.method))
-    settings = _hash([_described(first), _costs(first), _marks(first)])
+    settings = _described(first)
     keys: dict[Stage, Keys] = {}
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
@@ -109,42 +108,39 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.
     sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
-    judged = [
-        *sets,
-        project.once(("evaluations",), lambda: evaluations(project)),
-        _runs_beside(project, contexts),
-    ]
-    keys["evaluate"] = {"runs": runs, "with": _hash([settings, *judged])}
+    own = project.once(("evaluations",), lambda: evaluations(project))
+    beside = {evaluation.other_method(options) for evaluation, options in enabled(project.params).values()}
+    others = {
+        method: [run_key(Context(replace(one.job, method=method), project=project)) for one in contexts]
+        for method in sorted(filter(None, beside))
+    }
+    keys["evaluate"] = {"runs": runs, "with": sha256_json([settings, *sets, own, others])}
     return keys
 
 
 def run_key(context: Context) -> str:
     """The key of a run as the plan has it. Raises DataError where its rows are not drawn yet."""
-    return _tuned(context) if context.project.trials(context.job.method) else context.keys.of(FINETUNE)
+    if not context.project.trials(context.job.method):
+        return context.keys.of(FINETUNE)
+    choices = [choice.keys.of(FINETUNE) for choice in _choices(context)]
+    return sha256_json({"search": _tuned_search(context), "choices": choices})
 
 
-def _runs_beside(project: Project, contexts: Sequence[Context]) -> dict[str, list[str]]:
-    """Method -> the keys of its runs beside these, for evaluations that look into them."""
-    asked = {one.other_method(options) for one, options in enabled(project.params).values()}
-    runs: dict[str, list[str]] = {}
-    for method in sorted(filter(None, asked)):
-        others = [Context(replace(one.job, method=method), project=project) for one in contexts]
-        runs[method] = [_tuned(one) if project.trials(method) else one.keys.of(FINETUNE) for one in others]
-    return runs
-
-
-def _hash(value: Any) -> str:
-    return sha256_json(value)
-
-
-def _described(context: Context) -> dict[str, Any]:
-    """Description of the method in a manifest, without the method's own documentation."""
-    head = manifest_head(context)
-    return head | {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
+def _described(context: Context) -> str:
+    """Hash of what a manifest says of the method beside its runs, documentation left out: costs and marks too."""
+    head, shared, registry = manifest_head(context), context.shared, context.registry
+    head |= {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
+    costs = {
+        "shared": shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"}),
+        "phases": [[p.name, p.ratio(registry), p.fit_ratio(registry)] for p in context.method.phases],
+    }
+    tasks, tf32 = context.project.tasks, context.params.execution.tf32
+    marks = compose.degradations(registry, context.method, shared, context.task_config, tasks, tf32=tf32)
+    return sha256_json([head, costs, marks])
 
 
 def _search(context: Context) -> str:
-    return _hash({phase.name: context.keys.of(phase.name) for phase in context.method.earlier})
+    return sha256_json({phase.name: context.keys.of(phase.name) for phase in context.method.earlier})
 
 
 def _tuned_search(context: Context) -> str:
@@ -156,34 +152,14 @@ def _tuned_search(context: Context) -> str:
         trial = Context(job, project=project)
         identity = score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial))
         trials.append([job.values, sha256_json(identity)])
-    choices = [_search(Context(context.job.with_values(values), project=project)) for values in _values(context)]
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
-    return _hash({"trials": trials, "rule": rule, "choices": choices})
+    return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
 
 
-def _tuned(context: Context) -> str:
-    choices = [
-        Context(context.job.with_values(values), project=context.project).keys.of(FINETUNE)
-        for values in _values(context)
-    ]
-    return _hash({"search": _tuned_search(context), "choices": choices})
-
-
-def _values(context: Context) -> list[Any]:
-    return list(context.project.trials(context.job.method))
-
-
-def _costs(context: Context) -> dict[str, Any]:
-    """Declared cost of each phase, and the plain steps in which it is counted."""
-    shared = context.shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"})
-    phases = [[p.name, p.ratio(context.registry), p.fit_ratio(context.registry)] for p in context.method.phases]
-    return {"shared": shared, "phases": phases}
-
-
-def _marks(context: Context) -> list[str]:
-    tf32 = context.params.execution.tf32
-    tasks = context.project.tasks
-    return compose.degradations(context.registry, context.method, context.shared, context.task_config, tasks, tf32=tf32)
+def _choices(context: Context) -> list[Context]:
+    """The run with the values of each trial, any of which may be chosen."""
+    values = context.project.trials(context.job.method)
+    return [Context(context.job.with_values(trial), project=context.project) for trial in values]
 
 
 def evaluations(project: Project) -> dict[str, Any]:

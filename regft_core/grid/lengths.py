@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from regft_core.data import lengths
 from regft_core.data.examples import read_jsonl
 from regft_core.data.reading import Reading
 from regft_core.disk.reading import read_json
-from regft_core.errors import DataError, ModelError, StoreError
+from regft_core.errors import ModelError, StoreError
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import scope_of
@@ -43,47 +44,36 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
 
 
 def measure_task(project: Project, task: str) -> dict[str, Any]:
-    """Tokenise every set of a prepared task once.
-
-    Raises:
-        DataError: the task is not prepared.
-        ModelError: the encoder or its tokenizer cannot be read.
-    """
+    """Tokenise every set of a prepared task once. Raises ModelError where the tokenizer cannot be read."""
+    inputs = lengths_inputs(project, task)
+    tokenizer, reading = (
+        fast_tokenizer(resolve_model(project.params.model, project.root)),
+        Reading.of(project.model(task)),
+    )
     folder = project.root / "work" / "datasets" / task
-    if not (folder / "task.json").is_file():
-        raise DataError(
-            "not-prepared", f"{folder} has no task.json\n    -> run `dvc repro`, whose stage subsample writes it"
-        )
-    found = lengths_inputs(project, task)
-    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     described = read_json(folder / "task.json")
     folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge
-    names = [name for name in described["sets"] if name != "dev"]
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
-    files |= {name: f"ood/{name}.jsonl" for name in names}
-    reading = Reading.of(project.model(task))
+    files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
     sets = {
-        name: lengths.measure(read_jsonl(folder / file), tokenizer, found["max_length"], found["limit"], reading)
+        name: lengths.measure(read_jsonl(folder / file), tokenizer, inputs["max_length"], inputs["limit"], reading)
         for name, file in files.items()
     }
-    return found | {"sets": sets}
+    return inputs | {"sets": sets}
 
 
 def up_to_date_lengths(project: Project, task: str) -> dict[str, Any] | None:
     """The lengths of a prepared task as its file has them, if that is of this encoder, these rows and this code."""
-    wanted = lengths_inputs(project, task)
-    try:
-        found: dict[str, Any] = read_json(lengths_file(project.root, task))
-    except StoreError:
-        return None  # not counted yet
-    return found if all(found.get(key) == value for key, value in wanted.items()) else None
+    inputs = lengths_inputs(project, task)
+    with suppress(StoreError):  # not counted yet
+        written: dict[str, Any] = read_json(lengths_file(project.root, task))
+        if inputs.items() <= written.items():
+            return written
+    return None
 
 
 def known_lengths(project: Project, task: str) -> dict[str, Any] | None:
-    """The lengths of a task: from its file where that is up to date, else measured now.
-
-    None when the task is not prepared.
-    """
+    """The lengths of a task, measured now where its file is not up to date; None when the task is not prepared."""
     if not (project.root / "work" / "datasets" / task / "task.json").is_file():
         return None
     return up_to_date_lengths(project, task) or measure_task(project, task)

@@ -24,60 +24,34 @@ from regft_core.settings.matched_compute import incomparable, method_factor
 from regft_core.settings.method_sources import Setting, settings
 from regft_core.settings.project import Project
 
-#: What a method touches, by the hooks that its regularisers implement, in the order of a step.
+#: What a method touches, in the order of a step: by the hooks that its regularisers implement.
 TOUCHES = {
-    "edit_weights": "starting weights",
-    "prepare": "modules, sites or views",
-    "fit": "fits without steps",
-    "learning_rate_factors": "learning rates",
-    "change_batch": "batch",
-    "task_loss": "loss",
-    "terms": "loss",
-    "penalty": "loss",
-    "backward": "step program",
-    "change_gradients": "gradient",
-    "gradient_masks": "gradient",
-    "clip_gradients": "gradient",
-    "build_optimizer": "optimiser",
-    "pull_weights": "update",
-    "perturb_weights": "update",
-    "finish": "final weights",
-    "export": "exported weights",
+    "starting weights": ["edit_weights"],
+    "modules, sites or views": ["prepare"],
+    "fits without steps": ["fit"],
+    "learning rates": ["learning_rate_factors"],
+    "batch": ["change_batch"],
+    "loss": ["task_loss", "terms", "penalty"],
+    "step program": ["backward"],
+    "gradient": ["change_gradients", "gradient_masks", "clip_gradients"],
+    "optimiser": ["build_optimizer"],
+    "update": ["pull_weights", "perturb_weights"],
+    "final weights": ["finish"],
+    "exported weights": ["export"],
 }
-
-#: At which commit the released code was read that sources cite; their line numbers are of these commits.
-COMMITS = {
-    "HobbitLong/SupContrast": "66a8fe5",
-    "SALT-NLP/MixText": "f17198d",
-    "Sai-Ashish/Attention_guided_weight_mixup_BLO": "7aa6a27",
-    "SamsungLabs/ASAM": "f156a68",
-    "Sanyuan-Chen/RecAdam": "505ba3c",
-    "Yuanhy1997/HyPe": "196efd5",
-    "ZhangHaojie077/DPS": "b8e41a8",
-    "alibaba/AliceMind": "a6d5afe",
-    "allenai/dont-stop-pretraining": "266269f",
-    "asappresearch/revisit-bert-finetuning": "0aa4f4e",
-    "benzakenelad/BitFit": "7ead19a",
-    "bloodwass/mixout": "18f377d",
-    "cliang1453/SAGE": "87cefb1",
-    "dinghanshen/Cutoff": "4978563",
-    "dropreg/R-Drop": "9dcc830",
-    "facebookresearch/fairseq": "3d262bb",
-    "google-research/electra": "8a46635",
-    "google-research/sam": "dae9904",
-    "holyseven/TransferLearningClassification": "1426356",
-    "huggingface/peft": "5d602fd",
-    "huggingface/setfit": "0f8e322",
-    "lemon0830/TDT": "51eb118",
-    "leopard-ai/betty": "cb6221f",
-    "mlfoundations/model-soups": "d5398f1",
-    "mlfoundations/wise-ft": "58b7a4b",
-    "namisan/mt-dnn": "3228e7c",
-    "princeton-nlp/LM-BFF": "c282f52",
-    "timgaripov/swa": "411b2fc",
-    "uds-lsv/bert-stable-fine-tuning": "3cf27e8",
-    "zhuchen03/FreeLB": "eb23701",
-}
+#: Released code that sources cite @ the commit at which it was read; their line numbers are of these commits.
+_COMMITS = """
+HobbitLong/SupContrast@66a8fe5 SALT-NLP/MixText@f17198d Sai-Ashish/Attention_guided_weight_mixup_BLO@7aa6a27
+SamsungLabs/ASAM@f156a68 Sanyuan-Chen/RecAdam@505ba3c Yuanhy1997/HyPe@196efd5 ZhangHaojie077/DPS@b8e41a8
+alibaba/AliceMind@a6d5afe allenai/dont-stop-pretraining@266269f asappresearch/revisit-bert-finetuning@0aa4f4e
+benzakenelad/BitFit@7ead19a bloodwass/mixout@18f377d cliang1453/SAGE@87cefb1 dinghanshen/Cutoff@4978563
+dropreg/R-Drop@9dcc830 facebookresearch/fairseq@3d262bb google-research/electra@8a46635
+google-research/sam@dae9904 holyseven/TransferLearningClassification@1426356 huggingface/peft@5d602fd
+huggingface/setfit@0f8e322 lemon0830/TDT@51eb118 leopard-ai/betty@cb6221f mlfoundations/model-soups@d5398f1
+mlfoundations/wise-ft@58b7a4b namisan/mt-dnn@3228e7c princeton-nlp/LM-BFF@c282f52 timgaripov/swa@411b2fc
+uds-lsv/bert-stable-fine-tuning@3cf27e8 zhuchen03/FreeLB@eb23701
+"""
+COMMITS = dict(entry.split("@") for entry in _COMMITS.split())
 
 
 @dataclass(frozen=True)
@@ -100,19 +74,33 @@ class Line:
 def catalogue(root: Path) -> list[Line]:
     """Every method in ``pipelines/methods``; raises ConfigError when one of them is wrong."""
     project, registry = _project(root), discover()
-    found = []
-    for name, method in project.methods.items():
-        own = [other for other, one in project.methods.items() if name in one.config.control_for]
+    training, methods = project.params.training, project.methods
+
+    def naming(key: str, name: str) -> str:
+        return ", ".join(other for other, method in methods.items() if name in getattr(method.config, key))
+
+    lines = []
+    for name, method in methods.items():
         twins = [other for of, other in project.controls.twins if of == name]
-        declared = [f"{name}_{end}" for end in project.builder.controls(name)]
-        controls = [*declared, *(one for one in own if one not in twins), *method.config.combines]
-        found.append(_line(project, method, registry, controls))
-    return found
-
-
-def _naming(project: Project, key: str, name: str) -> str:
-    """The methods whose ``variant_of`` or ``combines`` names a method."""
-    return ", ".join(other for other, method in project.methods.items() if name in getattr(method.config, key))
+        controls = [f"{name}_{end}" for end in project.builder.controls(name)]
+        controls += [other for other, one in methods.items() if name in one.config.control_for and other not in twins]
+        line = Line(
+            name=name,
+            description=method.config.description,
+            paper=method.config.paper,
+            phases=", ".join(
+                f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases
+            ),
+            touches=", ".join(touched(method, registry)) or _settings(method),
+            cost=None if incomparable(method, training, registry) else method_factor(method, training, registry),
+            variant=compose.variants(method, registry) or "",
+            variants=naming("variant_of", name),
+            controls=", ".join([*controls, *method.config.combines]),
+            combined=naming("combines", name),
+            settings=tuple(settings(method, registry)),
+        )
+        lines.append(line)
+    return lines
 
 
 def all_methods(root: Path) -> dict[str, Method]:
@@ -122,12 +110,10 @@ def all_methods(root: Path) -> dict[str, Method]:
 
 def _project(root: Path) -> Project:
     """A project that lists every shipped method, on built-in tasks that suit most of them."""
-    listed = names(root, METHODS)
-    listed.insert(0, listed.pop(listed.index("vanilla")))
     params = {
         "model": {"name": "minilm"},
         "grid": {"tasks": ["cue_pair"], "sizes": [128], "seeds": [0]},
-        "methods": listed,
+        "methods": sorted(names(root, METHODS), key=lambda name: name != "vanilla"),
         "subsample": {},
         "training": {"epochs": 4},
         "report": {},
@@ -135,41 +121,19 @@ def _project(root: Path) -> Project:
     return open_project(root, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
 
 
-def _line(project: Project, method: Method, registry: Mapping[str, type[Regulariser]], controls: list[str]) -> Line:
-    entries = [
-        entry
-        for phase in method.phases
-        for entry in phase_entries.active(phase_entries.entries(registry, phase.regularisers))
-    ]
-    training = project.params.training
-    factor = None if incomparable(method, training, registry) else method_factor(method, training, registry)
-    return Line(
-        method.name,
-        method.config.description,
-        method.config.paper,
-        ", ".join(f"{phase.name} x{phase.members}" if phase.members > 1 else phase.name for phase in method.phases),
-        ", ".join(touched(entries)) or _settings(method),
-        factor,
-        compose.variants(method, registry) or "",
-        _naming(project, "variant_of", method.name),
-        ", ".join(controls),
-        _naming(project, "combines", method.name),
-        tuple(settings(method, registry)),
-    )
-
-
-def touched(entries: Sequence[phase_entries.Entry]) -> list[str]:
-    """Where regularisers act, as the hooks show that they implement.
+def touched(method: Method, registry: Mapping[str, type[Regulariser]]) -> list[str]:
+    """Where a method's regularisers act, as the hooks show that they implement.
 
     Most prepare something; it is told of those that change the structure or act nowhere else.
     """
-    found: set[str] = set()
-    for entry in entries:
-        own = {hook for hook in TOUCHES if implements(entry.cls, hook)}
-        if "prepare" in own and own != {"prepare"} and "structure" not in entry.declares.edits:
-            own.remove("prepare")
-        found |= {TOUCHES[hook] for hook in own}
-    return [what for what in dict.fromkeys(TOUCHES.values()) if what in found]
+    touches: set[str] = set()
+    for phase in method.phases:
+        for entry in phase_entries.active(phase_entries.entries(registry, phase.regularisers)):
+            own = {what for what, hooks in TOUCHES.items() if any(implements(entry.cls, hook) for hook in hooks)}
+            if len(own) > 1 and "structure" not in entry.declares.edits:
+                own.discard("modules, sites or views")
+            touches |= own
+    return [what for what in TOUCHES if what in touches]
 
 
 def _settings(method: Method) -> str:
@@ -183,15 +147,19 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     """The catalogue for a terminal: a block a method; ``values``: with its settings and their sources."""
     blocks = []
     for line in lines:
-        cost = "depends on other rows" if line.cost is None else f"{line.cost:.2f}x"
-        facts = [f"phases: {line.phases}", f"touches: {line.touches}", f"declared cost: {cost}"]
-        facts += [f"variant: {line.variant}"] if line.variant else []
-        facts += [f"has variants: {line.variants}"] if line.variants else []
-        facts += [f"controls: {line.controls}"] if line.controls else []
-        facts += [f"combined in: {line.combined}"] if line.combined else []
-        facts += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
+        facts = {
+            "phases": line.phases,
+            "touches": line.touches,
+            "declared cost": "depends on other rows" if line.cost is None else f"{line.cost:.2f}x",
+            "variant": line.variant,
+            "has variants": line.variants,
+            "controls": line.controls,
+            "combined in": line.combined,
+        }
+        told = [f"{what}: {text}" for what, text in facts.items() if text]
+        told += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
         paper = f" ({line.paper})" if line.paper else ""
-        blocks.append(f"{line.name}: {line.description}{paper}\n    " + "\n    ".join(facts))
+        blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)
 
 

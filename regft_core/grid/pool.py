@@ -41,7 +41,16 @@ def run_on_executor(
 
     ``keys``: index of a job -> keys of the runs that it starts from or makes.
     """
-    execution = project.params.execution
+    execution, settings = project.params.execution, dict(project.params.execution.settings())
+    if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
+        root, ray = project.root, execution.ray
+        store, home = store_path(root, project.params).absolute(), project_root(root).absolute()
+        if not Path(os.path.normpath(store)).is_relative_to(os.path.normpath(home)):
+            settings["shared"] = str(store)
+        elif ray is None or ray.address is None:
+            settings["shared"] = str(root)
+        else:
+            settings |= {"root": str(root), "store": str(store), "keys": keys}
     run_all(
         jobs,
         function,
@@ -49,20 +58,9 @@ def run_on_executor(
         workers_per_device=execution.workers,
         devices=prepared_devices(project),
         threads=execution.threads,
-        settings=execution.settings() | (_places(project, keys) if is_remote(execution.executor) else {}),
+        settings=settings,
         **order,
     )
-
-
-def _places(project: Project, keys: Mapping[int, Collection[str]]) -> dict[str, Any]:
-    """Folders and keys for an executor on other machines: see ``executors/__init__.py``."""
-    store, home = store_path(project.root, project.params).absolute(), project_root(project.root).absolute()
-    if not Path(os.path.normpath(store)).is_relative_to(os.path.normpath(home)):
-        return {"shared": str(store)}
-    ray = project.params.execution.ray
-    if ray is None or ray.address is None:
-        return {"shared": str(project.root)}
-    return {"root": str(project.root), "store": str(store), "keys": keys}
 
 
 def prepared_devices(project: Project) -> list[str]:

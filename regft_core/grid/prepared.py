@@ -1,8 +1,10 @@
-"""Warnings from the prepared datasets: sizes that they lack, rare classes, rows that are not sampled yet."""
+"""Warnings from the prepared datasets: sizes that they lack, and rare classes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from contextlib import suppress
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
@@ -48,10 +50,8 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
             continue
         counts = _drawn(project, name)
         total = sum(counts.values())
-        limit = min(RARE, OF_EQUAL / len(counts)) if total else 0.0
-        if rare := [
-            f"'{label}' {count / total:.0%}" for label, count in counts.items() if total and count < limit * total
-        ]:
+        limit = min(RARE, OF_EQUAL / max(1, len(counts))) * total
+        if rare := [f"'{label}' {count / total:.0%}" for label, count in counts.items() if count < limit]:
             remedy = "metrics: [accuracy, f1_macro] and primary: f1_macro"
             if project.shared(name).class_weights == "none":
                 remedy += ", perhaps with training: {class_weights: balanced}"
@@ -63,33 +63,9 @@ def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[
 
 def _drawn(project: Project, task: str) -> dict[str, int]:
     """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
-    sizes = sorted(sizes_of(project.params, task), key=lambda size: float("inf") if size == "full" else size)
-    for size in reversed(sizes):
-        try:
+    sizes = sizes_of(project.params, task)
+    for size in sorted(sizes, key=lambda size: math.inf if size == "full" else size, reverse=True):
+        with suppress(StoreError):
             manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
-        except StoreError:
-            continue
-        return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
+            return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
     return {}
-
-
-def undrawn(project: Project) -> str:
-    """A line on cells of prepared tasks whose rows are not drawn for every seed; empty when there are none.
-
-    Without its rows a run has no key, so that the plan counts it as one to train.
-    """
-    grid, missing = project.params.grid, []
-    for task in grid.tasks:
-        if prepared_rows(project.root, task) is None:
-            continue
-        for size in sizes_of(project.params, task):
-            folder = project.root / "work" / "subsamples" / task / str(size)
-            seeds = [str(seed) for seed in grid.seeds if not (folder / f"seed-{seed}.jsonl").is_file()]
-            if seeds:
-                missing.append(f"{task}-{size} (seeds {listing(seeds)})")
-    if not missing:
-        return ""
-    return (
-        f"rows not drawn yet: {listing(missing)}; their runs count as to train even where the run store has them. "
-        "`dvc repro subsample` draws them"
-    )

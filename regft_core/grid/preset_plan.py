@@ -29,12 +29,13 @@ def describe(project: Project, command: str) -> str:
 
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
-    rows, model = rows_needed(project), project.params.model
+    rows, model, mark = rows_needed(project), project.params.model, project.params.small_scale
     planned, present, size = grid_rows(project), encoder_present(model, project.root), encoder_bytes(project)
-    grid, mark = project.params.grid, project.params.small_scale
-    revision = f" at {model.revision[:12]}" if model.revision else ""
-    revision += " (moving: no commit is pinned)" if model.revision and moves(model.revision) else ""
-    lines = [
+    grid, revision = project.params.grid, ""
+    if model.revision:
+        revision = f" at {model.revision[:12]}" + (" (moving: no commit is pinned)" if moves(model.revision) else "")
+    lines = [mark.mark] if mark is not None else []
+    lines += [
         f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
         f"{plural(len(all_sizes(project.params)), 'size')} x {plural(len(grid.seeds), 'seed')}: "
         f"{plural(sum(row.to_train for row in planned), 'run')} to train",
@@ -57,13 +58,11 @@ def describe(project: Project, command: str) -> str:
         gpu_line(project, planned),
         estimate(project, planned).line(),
     ]
-    if mark is not None:
-        return "\n".join([mark.mark, *lines])
     absent = sum(not one.present for one in rows)
     missing = [*([] if present else ["the encoder"]), *([plural(absent, "split")] if absent else [])]
-    if missing:
+    if missing and mark is None:
         lines.append(f"missing: {' and '.join(missing)}\n    -> regft fetch --preset {command}")
-    else:
+    elif mark is None:
         lines.append(f"nothing is missing\n    -> regft preset {command}")
     return "\n".join(lines)
 
@@ -85,17 +84,16 @@ def _disk(project: Project, planned: Sequence[PlanRow], size: int | None, presen
     """Return lines on disk space: what goes where, and how much is free."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    weights, budget = 0, project.params.store.budget_gb
+    weights = 0
     for row in planned:
         phases = project.method(row.cell.method, row.cell.task).phases
         weights += row.to_train * (1 + sum(phase.members for phase in phases if phase.members > 1))
-    stored = None if size is None else min(size * weights, int((budget or 1e9) * 1e9))
+    stored = None if size is None else min(size * weights, int((project.params.store.budget_gb or 1e9) * 1e9))
     places = [] if present else [("the encoder", size, Path(HF_HUB_CACHE))]
     places.append((f"{weights} sets of weights", stored, store_path(project.root, project.params)))
     lines = []
     for what, need, place in places:
-        there = next(path for path in (place, *place.absolute().parents) if path.exists())
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(next(path for path in (place, *place.absolute().parents) if path.exists())).free
         amount = "not known" if need is None else f"about {gigabytes(need)}"
         short = "  NOT ENOUGH" if need is not None and need > free else ""
         shown = os.path.normpath(place).replace(str(Path.home()), "~", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -34,11 +33,6 @@ def die_with_parent(parent: int | None = None) -> None:
         threading.Thread(target=_watch, args=(expected,), daemon=True, name="parent watch").start()
     if os.getppid() != expected:
         os._exit(1)
-
-
-def collect_rarely() -> None:
-    """Look for unreachable cycles after 100,000 new objects: with Python's 700, imports spend a seventh on it."""
-    gc.set_threshold(100_000)
 
 
 def give_back_freed_memory() -> None:

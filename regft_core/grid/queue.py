@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Any
 
 from regft_core.errors import OutOfMemory, RegftError, RunFailed, StoreError
@@ -30,12 +30,10 @@ class JobsFailed(RunFailed):
     """
 
     def __init__(self, failures: Sequence[JobFailure], results: Sequence[Any]) -> None:
-        self.failures = sorted(failures, key=lambda failure: failure.index)
-        self.results = list(results)
+        self.failures, self.results = sorted(failures, key=lambda failure: failure.index), list(results)
         lines = [f"{len(self.failures)} of {len(self.results)} runs ended with an error; the others are finished"]
         for failure in self.failures:
-            lines.append(f"  {failure.job}: {failure.message}")
-            lines += [f"    | {line}" for line in failure.trace.rstrip().splitlines()]
+            lines += [f"  {failure.job}: {failure.message}", *(f"    | {line}" for line in failure.trace.splitlines())]
         lines.append("  -> what finished is kept: repeat the stage and only the failed runs are trained")
         super().__init__("jobs-failed", "\n".join(lines))
 
@@ -61,34 +59,16 @@ class JobQueue:
         costs: Sequence[float] | None = None,
         on_result: Callable[[int, Any], None] | None = None,
     ) -> None:
-        self.jobs = jobs
+        self.jobs, self._on_result = jobs, on_result
         self.results: list[Any] = [None] * len(jobs)
         self.failures: list[JobFailure] = []
-        self._on_result = on_result
-        self._waits = {index: set(before) for index, before in (after or {}).items() if before}
-        self._next: dict[int, list[int]] = {}
-        for index, before in self._waits.items():
-            for earlier in before:
-                self._next.setdefault(earlier, []).append(index)
-        self._urgency = self._chains(costs or [0.0] * len(jobs))
-        self._ready = [(-self._urgency[i], i) for i in range(len(jobs)) if i not in self._waits]
-        heapq.heapify(self._ready)
-
-    def _chains(self, costs: Sequence[float]) -> list[float]:
-        """Cost of each job together with the longest chain that waits for it."""
-        open_before = {index: len(before) for index, before in self._waits.items()}
-        order = [index for index in range(len(self.jobs)) if index not in open_before]
-        for index in order:  # grows meanwhile
-            for later in self._next.get(index, ()):
-                open_before[later] -= 1
-                if open_before[later] == 0:
-                    order.append(later)
-        if len(order) < len(self.jobs):
-            raise ValueError("some jobs wait for each other in a circle")
-        chains = [0.0] * len(self.jobs)
-        for index in reversed(order):
-            chains[index] = costs[index] + max((chains[later] for later in self._next.get(index, ())), default=0.0)
-        return chains
+        #: Of jobs that were not taken: those that must succeed before.
+        self._open = {index: set((after or {}).get(index, ())) for index in range(len(jobs))}
+        costs = costs or [0.0] * len(jobs)
+        self._chains = list(costs)
+        for index in reversed([*TopologicalSorter(self._open).static_order()]):
+            for before in self._open[index]:
+                self._chains[before] = max(self._chains[before], costs[before] + self._chains[index])
 
     def __len__(self) -> int:
         """How many jobs there are in all."""
@@ -97,25 +77,23 @@ class JobQueue:
     @property
     def startable(self) -> int:
         """How many jobs could start now."""
-        return len(self._ready)
+        return sum(not before for before in self._open.values())
 
     def take(self) -> int | None:
         """The index of the job to start next; None when none can start now (others may later)."""
-        return heapq.heappop(self._ready)[1] if self._ready else None
+        startable = (index for index, before in self._open.items() if not before)
+        index = min(startable, key=lambda index: (-self._chains[index], index), default=None)
+        if index is not None:
+            del self._open[index]
+        return index
 
     def succeeded(self, index: int, result: Any) -> None:
         """Take note of a job's result; jobs that waited for it may start."""
         self.results[index] = result
         if self._on_result is not None:
             self._on_result(index, result)
-        for later in self._next.get(index, ()):
-            waits = self._waits.get(later)
-            if waits is None:
-                continue
-            waits.discard(index)
-            if not waits:
-                del self._waits[later]
-                heapq.heappush(self._ready, (-self._urgency[later], later))
+        for before in self._open.values():
+            before.discard(index)
 
     def report(self, index: int, answer: tuple[Any, ...]) -> None:
         """Take note of what ``attempt`` returned for a job."""
@@ -124,15 +102,11 @@ class JobQueue:
 
     def failed(self, index: int, message: str, trace: str = "") -> None:
         """Take note that a job has no result; jobs that wait for it, directly or not, have none either."""
-        self.failures.append(JobFailure(index, self.name(index), message, trace))
-        for later in self._next.get(index, ()):
-            if self._waits.pop(later, None) is not None:
-                self.failed(later, f"was not started, because it needs {self.name(index)}")
-
-    def name(self, index: int) -> str:
-        """Name of a job in messages: its ``name`` if it has one."""
-        name = getattr(self.jobs[index], "name", None)
-        return name if isinstance(name, str) else f"job {index}"
+        name = getattr(self.jobs[index], "name", f"job {index}")
+        self.failures.append(JobFailure(index, name, message, trace))
+        for later in [later for later, before in self._open.items() if index in before]:
+            if self._open.pop(later, None) is not None:
+                self.failed(later, f"was not started, because it needs {name}")
 
 
 # ---------------------------------------------------------------------------- for executors

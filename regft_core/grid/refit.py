@@ -118,22 +118,19 @@ def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
     tuning = project.params.tuning
     if tuning is None or not project.trials(cell.method):
         return None
-    together = tuning.model_copy(update={"per": "cell"})
     records = [
         {"size": str(cell.size), "seed": run.seed, **trial.model_dump()}
         for run in Work(project.root).finetune(cell).runs
         if run.tuned is not None
         for trial in run.tuned.trials
     ]
-    choice = choose(records, together, project.tasks[cell.task].primary)
+    choice = choose(records, tuning.model_copy(update={"per": "cell"}), project.tasks[cell.task].primary)
     return dict(next(iter(choice.values()))["values"])
 
 
 def _refuse_choice_on_dev(context: Context) -> None:
-    chosen_on_dev = "best_on_dev_as_published" in {
-        context.phase(one.name).training.checkpoint for one in context.method.phases
-    }
-    if chosen_on_dev and "dev" not in context.task["sets"]:
+    checkpoints = {context.phase(phase.name).training.checkpoint for phase in context.method.phases}
+    if "best_on_dev_as_published" in checkpoints and "dev" not in context.task["sets"]:
         message = "the development set chose the epoch of the judged runs; a refit trains on its rows"
         hint = "set it to last or best_on_split and run `dvc repro`, or export without --refit"
         raise ConfigError([Problem("refit-choice", "params.yaml", 0, "training.checkpoint", message, hint)])

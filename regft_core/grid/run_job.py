@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +24,19 @@ def run_job(job: Job, *, device: str) -> str:
     """Do one job; returns the line to print for it. All else is in the run store."""
     project = open_project(Path(job.root))
     settle_kernels(project, device)
+    name = job.name
     if job.phase is not None:
         context = Context(job, device, project)
-        stored = produce(context, context.phase(job.phase), "weights" if job.weights else "result")
-        if stored.result["status"] != "ok":
-            return f"  {job.name}: FAILED: {stored.result['error']}"
-        return f"  {job.name}: {stored.result['steps']} steps in {stored.result['seconds']:.0f} s"
-    where = f"  {job.method} {job.task},"
-    if job.trial is not None:
-        return f"{where} {describe_trial(try_values(job, project, device=device)).strip()}"
-    records = run(job, project, device=device, until=job.until)
-    if job.refit:
-        return f"{where} {describe_refit(records['finetune'])}"
-    tuned = records["search"].get("tuned")
-    chosen = f"  (chosen: {described(tuned['values'])})" if tuned else ""
-    if job.until == "search":
-        return f"{where} {job.size} rows, seed {job.seed}: phases before fine-tuning{chosen}"
-    return f"{where} {describe(records['evaluate']).strip()}{chosen}"
+        record = produce(context, context.phase(job.phase), "weights" if job.weights else "result").result
+    elif job.trial is not None:
+        record = try_values(job, project, device=device)
+        name += f" ({described(record['values'])})"
+    else:
+        records = run(job, project, device=device, until=job.until)
+        record = records.get("evaluate") or records.get("finetune") or {"status": "ok"}
+        if tuned := records["search"].get("tuned"):
+            name += f" (chosen: {described(tuned['values'])})"
+    return f"  {name}: {describe(record)}"
 
 
 def settle_kernels(project: Project, device: str) -> None:
@@ -55,33 +52,16 @@ def settle_kernels(project: Project, device: str) -> None:
         training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 
-def describe(record: dict[str, Any]) -> str:
-    """One line for a run that was trained and evaluated."""
+def describe(record: Mapping[str, Any]) -> str:
+    """Return what became of a phase, a trial or a run, for its line on the terminal."""
     if record["status"] != "ok":
-        return f"  {run_of(record)}: FAILED: {record['error']}"
-    sets = ", ".join(
-        f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in scores["metrics"].items())
-        for name, scores in record["sets"].items()
-    )
-    note = f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else ""
-    return f"  {run_of(record)}: {sets}{note}"
-
-
-def run_of(record: dict[str, Any]) -> str:
-    """Rows and seed of a run, for its line on the terminal."""
-    return f"{record['size']} rows, seed {record['seed']}"
-
-
-def describe_refit(record: dict[str, Any]) -> str:
-    """The end of the line of a run on all labelled rows."""
-    if record["status"] != "ok":
-        return f"refit, seed {record['seed']}: FAILED: {record['error']}"
-    return f"refit on all labelled rows, seed {record['seed']}: {record['steps']} steps in {record['seconds']:.0f} s"
-
-
-def describe_trial(record: dict[str, Any]) -> str:
-    """One line per trial for the terminal."""
-    run = f"  {run_of(record)}, trial {record['trial'] + 1} ({described(record['values'])})"
-    if record["status"] != "ok":
-        return f"{run}: FAILED: {record['error']}"
-    return f"{run}: {record['steps']} steps, score {record['score']:.4f}"
+        return f"FAILED: {record['error']}"
+    if "sets" in record:
+        sets = ", ".join(
+            f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in scores["metrics"].items())
+            for name, scores in record["sets"].items()
+        )
+        return sets + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
+    if "score" in record:
+        return f"{record['steps']} steps, score {record['score']:.4f}"
+    return f"{record['steps']} steps in {record['seconds']:.0f} s" if "steps" in record else "phases before fine-tuning"

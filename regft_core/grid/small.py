@@ -30,16 +30,8 @@ ROWS = 32
 SEEDS = [0, 1]
 #: Whole numbers by the name of their key, wherever it stands: at most this.
 CAPS = {
-    "max_steps": 4,
-    "epochs": 1,
-    "warmup_steps": 1,
-    "batch_size": 8,
-    "times": 2,
-    "trials": 2,
-    "max_length": 64,
-    "windows": 2,
-    "stride": 16,
-    "bootstrap_samples": 400,
+    **{"max_steps": 4, "epochs": 1, "warmup_steps": 1, "batch_size": 8, "times": 2, "trials": 2},
+    **{"max_length": 64, "windows": 2, "stride": 16, "bootstrap_samples": 400},
 }
 #: Changes of the command line that would undo cuts: they are made before the cuts alone.
 _BEFORE_ONLY = ("grid.sizes", "task_settings")
@@ -72,19 +64,16 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """Return the data of a preset in small; ``scale``: layers of the encoder over those of the preset's."""
     small: dict[str, Any] = capped(data, scale)
-    grid = small["grid"]
-    grid |= {"sizes": _sizes(grid["sizes"]), "seeds": SEEDS}
-    for own in (small.get("task_settings") or {}).values():
-        own |= {"sizes": _sizes(own["sizes"])} if "sizes" in own else {}
+    small["grid"] |= {"seeds": SEEDS}
+    for own in (small["grid"], *(small.get("task_settings") or {}).values()):
+        if "sizes" in own:
+            own["sizes"] = [ROWS // 2, ROWS][-len(own["sizes"]) :]
     if tuning := small.get("tuning"):
         tuning["methods"] = {name: _two_trials(trials) for name, trials in (tuning.get("methods") or {}).items()}
         tuning["values"] = _two_trials(tuning.get("values") or {})
-    model = {key: value for key, value in small["model"].items() if key != "revision"}
-    return {**small, "model": {**model, "name": ENCODER}}
-
-
-def _sizes(sizes: list[Any]) -> list[int]:
-    return [ROWS // 2, ROWS][-len(sizes) :]
+    small["model"].pop("revision", None)
+    small["model"]["name"] = ENCODER
+    return small
 
 
 def _two_trials(grid: Any) -> Any:
@@ -107,37 +96,28 @@ def capped(value: Any, scale: float, key: str = "") -> Any:
 
 def _with_files(data: dict[str, Any], project: Project, scale: float) -> dict[str, Any]:
     """Return ``data`` with what is cut of the methods' and tasks' own files below what the preset sets of them."""
-    found = dict(data)
     for section, names, file, keys in (
         ("method_settings", project.methods, method_file, ("training", "regularisers", "phases")),
         ("task_settings", project.params.grid.tasks, task_file, ("training", "model")),
     ):
         files = {name: project.documents[file(name)].data for name in names}
-        own = {name: {key: data[key] for key in keys if data.get(key)} for name, data in files.items()}
-        cuts = {name: cut for name, data in own.items() if (cut := changes_of(data, capped(data, scale)))}
-        if cuts:
-            found[section] = over(cuts, data.get(section) or {})
-    return found
+        own = {name: {key: file[key] for key in keys if file.get(key)} for name, file in files.items()}
+        if cuts := _differing(own, capped(own, scale)):
+            data[section] = _over(cuts, data.get(section) or {})
+    return data
 
 
-def changes_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of ``after`` that differ, in nested mappings."""
-    found = {}
-    for key, value in after.items():
-        nested = isinstance(value, dict)
-        new = changes_of(before[key], value) if nested else value
-        if new != ({} if nested else before[key]):
-            found[key] = new
-    return found
+    nested = {key: _differing(before[key], value) for key, value in after.items() if isinstance(value, dict)}
+    flat = {key: value for key, value in after.items() if key not in nested and value != before[key]}
+    return {key: value for key, value in nested.items() if value} | flat
 
 
-def over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def _over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``under`` with the nested mappings of ``upper`` laid over it."""
-    found = dict(under)
-    for key, value in upper.items():
-        nested = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = over(found[key], value) if nested else value
-    return found
+    both = {key for key in under.keys() & upper if isinstance(under[key], Mapping) and isinstance(upper[key], Mapping)}
+    return {**under, **upper, **{key: _over(under[key], upper[key]) for key in both}}
 
 
 def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Seconds of a training step: measured on this machine once, or by an assumed speed.
+"""Seconds of a training step: measured on this machine once, or by an assumed speed. No key depends on them.
 
 A worker process measures, so that the one that plans keeps its threads and memory and opens no GPU context. On a CPU
-the unit is CPU seconds over threads: other load on the machine does not count. No key depends on these times.
+the unit is CPU seconds over threads: other load on the machine does not count.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,12 @@ from regft_core.settings.store_path import store_path
 FILE = "times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 256
-#: Weights in the layers of the encoder (embeddings take no matrix products), by the word for the size in a name.
-WEIGHTS: dict[str, float] = {
-    "xxlarge": 1.36e9,  # 48 layers of width 1536
-    "xlarge": 6.8e8,  # 24 layers of width 1536; 48 of 1024 have 6.0e8
-    "large": 3.02e8,  # 24 layers of width 1024
-    "small": 9.5e6,  # 12 layers of width 256
-    "base": 8.5e7,  # 12 layers of width 768
-    "minilm": 1.06e7,  # 6 layers of width 384
-    "mpnet": 8.5e7,
-    "chinese-bert-wwm": 8.5e7,  # a base without the word
+#: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.
+WEIGHTS = {
+    **{"xxlarge": 1.36e9, "xlarge": 6.8e8, "large": 3.02e8, "small": 9.5e6, "base": 8.5e7},
+    **{"minilm": 1.06e7, "mpnet": 8.5e7, "chinese-bert-wwm": 8.5e7},
 }
-#: Operations per second that one GPU of the class of an A100 or H100 is assumed to sustain in training, by precision;
-#: and one CPU core with fp32 products of these sizes.
+#: Operations per second that an A100 or H100 is assumed to sustain in training, by precision; and one CPU core in fp32.
 GPU_SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
 CORE_SPEED = 3.0e10
 
@@ -82,10 +76,7 @@ def assumed(project: Project, speed: float) -> StepTime | None:
 
 
 def measured(project: Project, encoder: EncoderConfig, training: TrainingConfig, length: int) -> StepTime:
-    """Return the time of one encoder with a new head, from ``times.json`` of the run store if measured before.
-
-    Args:
-        length: of the rows that are timed, in tokens.
+    """Return the time of a step on rows of ``length`` tokens, from ``times.json`` of the run store if measured before.
 
     Raises RunFailed when the measurement failed.
     """
@@ -171,12 +162,11 @@ def measure(request: Mapping[str, Any], *, device: str) -> StepTime:
         torch.accelerator.synchronize()
         return time.perf_counter()
 
-    def seconds(action: Callable[[], None]) -> float:
-        begun = clock()
-        action()
-        return clock() - begun
-
-    for action in (train, update, predict):  # the first of everything takes longer: memory, choice of kernels
-        action()
-    tokens = count * length
-    return StepTime(seconds(train) / tokens, seconds(update), seconds(predict) / tokens)
+    times = [0.0]
+    for _ in range(2):  # the first of everything takes longer: memory, choice of kernels
+        times = [clock()]
+        for action in (train, update, predict):
+            action()
+            times.append(clock())
+    trained, updated, predicted = (end - begin for begin, end in pairwise(times))
+    return StepTime(trained / (count * length), updated, predicted / (count * length))

@@ -1,7 +1,7 @@
-"""How long the grid takes: declared passes times the measured seconds of a step, on this machine; else assumed speeds.
+"""How long the grid takes: declared passes times the measured seconds of a step on this machine; else assumed speeds.
 
-Training, what is fitted and the scores on every set are counted; the report and evaluations beyond the scores are not.
-What several cells share is counted once (``PlanRow.shared``).
+Training, fits and the scores on every set are counted; the report and evaluations beyond the scores are not. A training
+that several cells share is counted for each.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ SHORTEST = 60.0
 
 @dataclass(frozen=True)
 class SetSize:
-    """Rows of a set, and tokens of one: on average, and padded to the longest of its batch."""
+    """Rows of a set, and tokens of one on average."""
 
     rows: float
-    mean: float
-    padded: float
+    tokens: float
 
 
 #: Task, encoder -> sizes of its sets, ``train`` among them.
@@ -56,8 +55,8 @@ class Estimate:
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
         parallel: runs at a time.
-        missing: why nothing was measured, with the remedy; the speed is then assumed. Empty where it was.
-        unprepared: tasks whose rows are not counted yet: each row is taken as ``max_length`` tokens, none is evaluated.
+        notes: why the speed is assumed, and what is not counted, with the remedy.
+        measured: whether the speed was measured on this machine.
     """
 
     stages: Mapping[str, float]
@@ -65,8 +64,8 @@ class Estimate:
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
     parallel: int
-    missing: str = ""
-    unprepared: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    measured: bool = False
 
     @property
     def seconds(self) -> float:
@@ -75,21 +74,17 @@ class Estimate:
 
     def line(self) -> str:
         """``time: about 14 min: search 1 min, finetune 13 min (measured on this machine, 2 runs at a time)``."""
-        why = f"\n  not measured: {self.missing}" if self.missing else ""
         unknown = f"{plural(self.unknown, 'run')} of unknown length (known after `dvc repro subsample`)"
         if not self.cells:
-            return "time: nothing to train" if not self.unknown else f"time: not known: {unknown}{why}"
-        parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.stages.items() if seconds)
-        where = "assumed speed" if self.missing else "measured on this machine"
-        text = f"{duration(self.seconds)}: {parts or 'no steps'} ({where}, {plural(self.parallel, 'run')} at a time)"
-        # A part is never printed as the whole.
-        known = f"not known: {unknown}, and for the others " if self.unknown else ""
-        if self.unprepared:
-            why += (
-                f"\n  rows of {listing(self.unprepared)} are not prepared: each counts as max_length tokens, and "
-                "evaluation is left out\n    -> dvc repro subsample, then ask again"
-            )
-        return f"time: {known}about {text}{why}"
+            text = f"not known: {unknown}" if self.unknown else "nothing to train"
+        else:
+            parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.stages.items() if seconds)
+            where = "measured on this machine" if self.measured else "assumed speed"
+            where = f"{where}, {plural(self.parallel, 'run')} at a time"
+            text = f"about {duration(self.seconds)}: {parts or 'no steps'} ({where})"
+            if self.unknown:  # a part is never printed as the whole
+                text = f"not known: {unknown}, and for the others {text}"
+        return "".join([f"time: {text}", *(f"\n  {note}" for note in self.notes if self.cells or self.unknown)])
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
@@ -106,19 +101,26 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     on_cpu = not remote and visible_devices(execution.device) == ["cpu"]
     speed = assumed(project, CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision])
     rough = spend(project, rows, lambda cell: speed)
+    why = ""
     if remote:
-        return replace(rough, missing=f"executor '{execution.executor}' trains on other machines")
-    if not encoder_present(model, project.root):
-        hint = "fetch it: regft fetch; of a preset: --preset NAME"
-        return replace(rough, missing=f"encoder '{model.name}' is not on this disk\n    -> {hint}")
-    if on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
-        return replace(rough, missing=f"too short (under {duration(SHORTEST)})")
-    try:
-        found = spend(project, rows, lambda cell: _measured(project, cell, sizes), sizes)
-    except RegftError as error:
-        return replace(rough, missing=str(error))
-    tasks = sorted({row.cell.task for row in rows})
-    return replace(found, unprepared=tuple(task for task in tasks if len(sizes(task, model)) == 1))
+        why = f"executor '{execution.executor}' trains on other machines"
+    elif not encoder_present(model, project.root):
+        why = f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
+    elif on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
+        why = f"too short (under {duration(SHORTEST)})"
+    else:
+        try:
+            timed = spend(project, rows, lambda cell: _measured(project, cell, sizes), sizes)
+        except RegftError as error:
+            why = str(error)
+    if why:
+        return replace(rough, notes=(f"not measured: {why}",))
+    unprepared = [task for task in sorted({row.cell.task for row in rows}) if len(sizes(task, model)) == 1]
+    note = (
+        f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is left out"
+        "\n    -> dvc repro subsample, then ask again"
+    )
+    return replace(timed, notes=(note,) if unprepared else (), measured=True)
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
@@ -143,28 +145,23 @@ def spend(
     unknown = 0
     for row in rows:
         cell, method, shared = row.cell, project.method(row.cell.method, row.cell.task), project.shared(row.cell.task)
-        if answers_without_encoder(compose.entries(registry, method.finetune.regularisers)) is not None:
-            step: StepTime | None = StepTime(0.0)
-        else:
-            step = None if row.cost is None else times(cell)
+        free = answers_without_encoder(compose.entries(registry, method.finetune.regularisers)) is not None
+        step = StepTime(0.0) if free else None if row.cost is None else times(cell)
         if step is None or row.cost is None or row.search is None:
             unknown += row.to_train
             continue
         training, sets = method.training, sizes(cell.task, method.encoder(project.model(cell.task)))
-        # Rows that are not sorted by length are padded to the longest of their batch.
-        tokens = sets["train"].padded if training.bucket_batches == 1 else sets["train"].mean
         update = step.update / (training.batch_size * training.accumulation)
-        batch = shared.batch_size * (tokens * step.train + update)
-        scores = {name: size.rows * size.mean * step.predict for name, size in sets.items() if name != "train"}
+        batch = shared.batch_size * (sets["train"].tokens * step.train + update)
+        scores = {name: size.rows * size.tokens * step.predict for name, size in sets.items() if name != "train"}
         epochs = training.epochs * scores.get("dev", 0.0) if training.judges_epochs else 0.0
         run = {"search": row.search * batch, "finetune": (row.cost - row.search) * batch + epochs}
         run |= {"evaluate": sum(scores.values())}
         runs[cell] = sum(run.values())
         if not row.to_train:
             continue
-        added = {stage: seconds * (1 if stage == "evaluate" else 1 - row.shared) for stage, seconds in run.items()}
-        cells[cell] = row.to_train * sum(added.values())
-        for stage, seconds in added.items():
+        cells[cell] = row.to_train * runs[cell]
+        for stage, seconds in run.items():
             stages[stage] += seconds * row.to_train
             longest[stage] = max(longest[stage], seconds)
     parallel = _parallel(project)
@@ -175,7 +172,7 @@ def spend(
 def _measured(project: Project, cell: Cell, sizes: Sizes) -> StepTime:
     method = project.method(cell.method, cell.task)
     encoder, length = method.encoder(project.model(cell.task)), 16
-    while length < sizes(cell.task, encoder)["train"].mean:
+    while length < sizes(cell.task, encoder)["train"].tokens:
         length *= 2
     training = project.shared(cell.task).model_copy(update={"precision": method.training.precision})
     return measured(project, encoder, training, min(length, encoder.max_length))
@@ -183,8 +180,7 @@ def _measured(project: Project, cell: Cell, sizes: Sizes) -> StepTime:
 
 def unprepared(task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
     """Return the size of ``train`` only, with full rows."""
-    most = encoder.max_length * encoder.windows
-    return {"train": SetSize(0, most, most)}
+    return {"train": SetSize(0, encoder.max_length * encoder.windows)}
 
 
 def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
@@ -192,26 +188,24 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
     lengths = known_lengths(project, task)
     if lengths is None:
         return unprepared(task, encoder)
-    most = encoder.max_length * encoder.windows
     described = read_json(project.root / "work" / "datasets" / task / "task.json")
-    sets = of_seed(described, project.params.grid.seeds[0])["sets"]
-    found = {}
+    rows = {name: one["n"] for name, one in of_seed(described, project.params.grid.seeds[0])["sets"].items()}
+    sizes = {}
     for name, modes in lengths["sets"].items():
         apart = encoder.pairs == "separately" and "separately" in modes
         read = modes["separately" if apart else "jointly"]
+        most = encoder.max_length * encoder.windows
         median, p95 = (min(most, read[part]) * (2 if apart else 1) for part in ("median", "p95"))
         # The mean of a curve through half the median, the median and the 95th percentile, roughly.
-        found[name] = SetSize(sets[name]["n"] if name in sets else 0, 0.6 * median + 0.3 * p95, p95)
-    return found
+        sizes[name] = SetSize(rows.get(name, 0), 0.6 * median + 0.3 * p95)
+    return sizes
 
 
 def _parallel(project: Project) -> int:
     """Runs at a time on this machine; more workers than cores gain nothing on a CPU."""
     execution = project.params.execution
-    if execution.executor == "serial":
-        return 1
-    if is_remote(execution.executor):
-        return execution.workers
+    if execution.executor == "serial" or is_remote(execution.executor):
+        return 1 if execution.executor == "serial" else execution.workers
     devices = visible_devices(execution.device)
     most = max(1, cores() // execution.threads) if devices == ["cpu"] else execution.workers * len(devices)
     return min(execution.workers * len(devices), most)
@@ -231,8 +225,6 @@ def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
     if weights is None:
         return f"GPU hours: not known; nothing tells the size of '{name}'"
     count, unknown = gpu_hours(project, rows)
-    if unknown and not count:
-        return f"GPU hours: not known; {unknown} runs are of unknown length until their dataset is prepared"
     part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
     return (
         f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "

@@ -39,7 +39,6 @@ class PlanRow:
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
         search: the part of ``cost`` that the stage search does: trials, and phases before fine-tuning.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
-        shared: the part of ``cost * to_train`` that the run store has or an earlier row of the plan trains; 0 to 1.
     """
 
     cell: Cell
@@ -50,7 +49,6 @@ class PlanRow:
     cost: float | None
     search: float | None
     published: bool = False
-    shared: float = 0.0
 
     @property
     def to_train(self) -> int:
@@ -60,7 +58,7 @@ class PlanRow:
     @property
     def in_grid(self) -> float | None:
         """Plain-step equivalents that all its runs add to this grid; None when ``cost`` is unknown."""
-        return None if self.cost is None else self.cost * self.to_train * (1 - self.shared)
+        return None if self.cost is None else self.cost * self.to_train
 
 
 def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell: set()) -> list[PlanRow]:

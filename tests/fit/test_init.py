@@ -15,8 +15,8 @@ from regft_core.fit.new_project import make_project
 from regft_core.fit.rows import Asked
 from regft_core.runs.project import open_project
 from tests.errors import raises_code
+from tests.promises.kit import regft
 from tests.small_project import REPOSITORY, review, write_csv
-from tests.stages.test_cli import regft
 from tests.tiny import tiny_model_dir
 
 FILES = [

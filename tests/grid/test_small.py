@@ -92,8 +92,8 @@ def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
 
 
 def test_what_a_preset_sets_of_a_method_stands_over_its_file() -> None:
-    assert small.over({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
+    assert small._over({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
     method = {"training": {"epochs": 3, "learning_rate": 0.1}, "phases": {"search": {"repeat": {"times": 5}}}}
     cut = {"training": {"epochs": 1}, "phases": {"search": {"repeat": {"times": 2}}}}
-    assert small.changes_of(method, small.capped(method, 1.0)) == cut
-    assert small.changes_of({"training": {"epochs": 1}}, small.capped({"training": {"epochs": 1}}, 1.0)) == {}
+    assert small._differing(method, small.capped(method, 1.0)) == cut
+    assert small._differing({"training": {"epochs": 1}}, small.capped({"training": {"epochs": 1}}, 1.0)) == {}

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.tiny import tiny_model_dir
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ ood:
 def environment() -> dict[str, str]:
     return {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(warm.folder()), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "DVC_NO_ANALYTICS": "1",
         "OMP_NUM_THREADS": "1",
         # Byte code appears in the watched folders, as on a user's machine.
@@ -72,8 +73,7 @@ def environment() -> dict[str, str]:
 
 def attempt(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a dvc command in the project."""
-    command = [sys.executable, "-m", "dvc", *arguments]
-    return subprocess.run(command, cwd=root, env=environment(), capture_output=True, text=True, timeout=500)
+    return warm.run(root, "-m", "dvc", *arguments, environment=environment())
 
 
 def dvc(root: Path, *arguments: str) -> str:
@@ -86,20 +86,6 @@ def dvc(root: Path, *arguments: str) -> str:
 def ran(output: str) -> list[str]:
     """Names of the stages that ``dvc repro`` executed, without the file they are in."""
     return [name.rsplit(":", 1)[-1] for name in re.findall(r"Running stage '([^']+)'", output)]
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text, (path, old)
-    path.write_text(text.replace(old, new, 1))
-
-
-def change(root: Path, **changes: Any) -> None:
-    """Change values of ``params.yaml``: sections are merged, lists replaced."""
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    for key, value in changes.items():
-        params[key] = {**params.get(key, {}), **value} if isinstance(value, dict) else value
-    (root / "params.yaml").write_text(yaml.dump(params, sort_keys=False))
 
 
 def stored(root: Path) -> int:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import re
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 import yaml
 
 from regft_core.api import load
-from tests.small_project import REPOSITORY, stage
+from tests.small_project import python as process
+from tests.small_project import stage
 
 #: Forked children share what is imported; a new Python takes seconds to import torch.
 FORK = multiprocessing.get_context("fork")
@@ -64,23 +64,19 @@ class Stretched(Regulariser):
 
 def regft(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command ``regft`` in a folder."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **variables}
-    command = [sys.executable, "-m", "regft_core", *arguments]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=900)
+    return process(root, "-m", "regft_core", *arguments, **{"COLUMNS": "80", **variables})
 
 
 def done(root: Path, *arguments: str) -> str:
     """What a command that must succeed prints; those that call DVC or open a database have a process of their own."""
-    process = (regft if arguments[0] in ("fit", "preset", "run", "sync") else stage)(root, *arguments)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout + process.stderr
+    ended = (regft if arguments[0] in ("fit", "preset", "run", "sync") else stage)(root, *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
 
 
 def python(root: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A program in a Python of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=900)
+    """A program in a process of its own."""
+    return process(root, "-c", program, **variables)
 
 
 def run_cells(root: Path, *cells: tuple[str, str]) -> None:

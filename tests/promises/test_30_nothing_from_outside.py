@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.promises.kit import python
-from tests.small_project import build
+from tests.small_project import REPOSITORY, build
 
 RUN = 'from regft_core.api import load\nload(".").run("vanilla", "reviews")'
 #: A Python in which every connection fails, as on a machine without a network.
@@ -42,7 +45,10 @@ for command in (["report"], ["export", "--method", "vanilla", "--seed", "0"],
 
 def test_a_project_runs_reports_and_predicts_without_a_network(tmp_path: Path) -> None:
     root = build(tmp_path / "project", grid={"seeds": [0]})
-    process = python(root, WHOLE, HF_HUB_OFFLINE="", TRANSFORMERS_OFFLINE="")
+    # Whether the hub may be asked is read when its library is imported.
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}
+    command = [sys.executable, "-c", WHOLE]
+    process = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout + process.stderr
     assert (root / "o.csv").is_file()
 

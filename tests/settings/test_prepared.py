@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.grid.prepared import skew_warnings, undrawn
+from regft_core.grid.prepared import skew_warnings
 from regft_core.runs.project import open_project
 from tests.small_project import build, stage
 
@@ -32,22 +32,6 @@ def test_a_size_above_the_prepared_rows_is_said(prepared: Path) -> None:
     said = stage(prepared, "check").stderr
     assert "sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
     assert "at most 40, or 'full'" in said
-
-
-def test_the_plan_says_whose_rows_are_not_drawn(prepared: Path) -> None:
-    project = open_project(prepared)
-    said = undrawn(project)
-    assert said.startswith("rows not drawn yet: reviews-16 (seeds 0, 1); their runs count as to train")
-    assert "`dvc repro subsample`" in said
-    folder = prepared / "work" / "subsamples" / "reviews" / "16"
-    folder.mkdir(parents=True)
-    (folder / "seed-0.jsonl").touch()
-    assert "reviews-16 (seeds 1)" in undrawn(project)
-    (folder / "seed-1.jsonl").touch()
-    assert undrawn(project) == ""
-    (prepared / "work" / "datasets" / "reviews" / "task.json").unlink()
-    (folder / "seed-1.jsonl").unlink()
-    assert undrawn(project) == ""  # nothing was prepared: all is to be run
 
 
 def rows_of(root: Path, **counts: int) -> list[str]:

@@ -15,10 +15,6 @@ from stages import cli
 from tests.small_project import REPOSITORY, build, python, stage
 
 
-def regft(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return python(root, "-m", "regft_core", *arguments)
-
-
 def test_every_exit_code_is_on_the_first_page_and_documented() -> None:
     def codes(cls: type[RegftError]) -> set[int]:
         return {cls.exit_code}.union(*(codes(one) for one in cls.__subclasses__()))
@@ -29,7 +25,7 @@ def test_every_exit_code_is_on_the_first_page_and_documented() -> None:
 
 
 def test_an_unknown_command_gets_the_nearest(tmp_path: Path) -> None:
-    done = regft(tmp_path, "exprot")
+    done = python(tmp_path, "-m", "regft_core", "exprot")
     assert done.returncode == 2
     assert done.stderr == "regft: unknown command 'exprot' [unknown-command]\n    -> did you mean 'export'?\n"
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from regft_core.errors import DataError
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import predict_stream
+from tests import warm
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, review, write_csv
 
@@ -88,7 +88,8 @@ def test_nothing_to_answer_is_an_error(model: ServedModel, form: str, code: str)
 
 
 def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "stages.predict", "--model", str(exported["vanilla", "reviews"]), "--data", "-"]
+    python, model = str(warm.folder() / "python"), str(exported["vanilla", "reviews"])
+    command = [python, "-m", "stages.predict", "--model", model, "--data", "-"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, text=True) as process:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from regft_core.api import load
 from regft_core.errors import ConfigError
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
+from tests import warm
 from tests.small_project import TASK, build, stage, write_csv
 from tests.tiny import tiny_model_dir
 
@@ -92,7 +92,7 @@ def test_an_export_predicts_what_was_scored(trained: Path, method: str, tmp_path
 def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path, tmp_path: Path) -> None:
     folder = export(Job(str(trained), "prompt_fine_tuning", "reviews", "16", 1), tmp_path / "model")
     text = next(csv.DictReader((trained / "data" / "dev.csv").open()))["review"]
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), text], capture_output=True, text=True, cwd=folder)
+    done = warm.run(folder, "-c", SCRIPT, str(folder), text, environment=dict(os.environ))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == pytest.approx(recorded(trained, "prompt_fine_tuning")[0]["scores"], abs=1e-5)
     card = (folder / "README.md").read_text()

@@ -36,7 +36,6 @@ from regft_core.catalogue import EXECUTORS
 from regft_core.errors import ConfigError, Problem
 from regft_core.grid.queue import JobFailure, JobQueue, JobsFailed, Workers
 from regft_core.models.devices import visible_devices
-from regft_core.names import listing
 
 __all__ = ["JobFailure", "JobsFailed", "is_remote", "require", "run_all", "visible_devices"]
 
@@ -78,10 +77,6 @@ def run_all(
         JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
             finished first. ``KeyboardInterrupt``, SIGTERM and SIGHUP kill all workers at once.
     """
-    if executor not in EXECUTORS.names():
-        raise ValueError(f"executor {executor!r}: choose one of {listing(EXECUTORS.names())}")
-    if not devices or workers_per_device < 1:
-        raise ValueError("at least one device and one worker per device are needed")
     queue = JobQueue(jobs, after=after, costs=costs, on_result=on_result)
     if jobs:
         EXECUTORS.load(executor).run(queue, Workers(function, devices, workers_per_device, threads, settings or {}))
@@ -101,15 +96,7 @@ def require(package: str, extra: str, what: str) -> Any:
         if error.name != package:
             raise  # it is there, but one of its own needs is not
         key, _, value = what.partition(": ")
-        raise ConfigError(
-            [
-                Problem(
-                    "package-missing",
-                    "params.yaml",
-                    0,
-                    f"execution.{key}",
-                    f"'{value}' needs the package '{package}', which is not installed",
-                    f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'",
-                )
-            ]
-        ) from error
+        message = f"'{value}' needs the package '{package}', which is not installed"
+        hint = f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'"
+        problem = Problem("package-missing", "params.yaml", 0, f"execution.{key}", message, hint)
+        raise ConfigError([problem]) from error

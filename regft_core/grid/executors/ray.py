@@ -66,12 +66,14 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
         yield
         return
     address = settings.get("address")
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    environment = {**inherited, "OMP_NUM_THREADS": str(threads or 1)}
+    environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    environment["OMP_NUM_THREADS"] = str(threads or 1)
     runtime: dict[str, Any] = {"env_vars": environment}
     if "root" in settings:
+        root, store = Path(settings["root"]).absolute(), Path(settings["store"])
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # git ignores prepared rows and fetched encoders
-        runtime |= {"working_dir": settings["root"], "excludes": [*NOT_SENT, *_store_in(settings)]}
+        inside = [f"/{store.relative_to(root).as_posix()}"] if store.is_relative_to(root) else []
+        runtime |= {"working_dir": str(root), "excludes": [*NOT_SENT, *inside]}
         runtime |= {"py_modules": [str(package_root() / "regft_core")]}
     else:
         path = [str(package_root()), os.environ.get("PYTHONPATH")]
@@ -84,30 +86,19 @@ def _connected(ray: Any, settings: Mapping[str, Any], workers: int, threads: int
     try:
         ray.init(**options, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RunFailed("ray-not-connected", _not_connected(address, error)) from error
+        what = (
+            f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove the "
+            "address for a local one; one that wants a token (~/.ray/auth_token, RAY_AUTH_TOKEN) wants RAY_AUTH_MODE="
+            "token here too (docs/scale.md)"
+            if address
+            else f"executor: ray: no cluster of this machine alone could be started: {error}\n    -> `executor: "
+            "processes` does the same here without Ray; `execution: {ray: {address: host:port}}` names a cluster"
+        )
+        raise RunFailed("ray-not-connected", what) from error
     try:
         yield
     finally:
         ray.shutdown()
-
-
-def _store_in(settings: Mapping[str, Any]) -> list[str]:
-    """Return the run store as a folder of the project, if it is one."""
-    store, root = Path(settings["store"]), Path(settings["root"]).absolute()
-    return [f"/{store.relative_to(root).as_posix()}"] if store.is_relative_to(root) else []
-
-
-def _not_connected(address: str | None, error: Exception) -> str:
-    if address is None:
-        return (
-            f"executor: ray: no cluster of this machine alone could be started: {error}\n    -> `executor: processes` "
-            "does the same here without Ray; `execution: {ray: {address: host:port}}` names a cluster that is there"
-        )
-    return (
-        f"execution.ray.address '{address}': Ray cannot connect: {error}\n    -> start the cluster, or remove "
-        "the address for a local one; one that was made where a token is (~/.ray/auth_token, RAY_AUTH_TOKEN) wants "
-        "it, and RAY_AUTH_MODE=token, here too: Ray's own lines above then say InvalidAuthToken (docs/scale.md)"
-    )
 
 
 def _work(
@@ -149,8 +140,11 @@ class _Driver:
         self.ray, self.queue, self.threads = ray, queue, workers.threads
         self.function, settings = workers.function, workers.settings
         self.wanted = settings.get("device", "cpu")
-        self.cpus = float(settings.get("cpus") or workers.threads or 1)
-        self.gpus = self._gpus(settings.get("gpus"), workers.per_device)
+        self.cpus, self.gpus = float(settings.get("cpus") or workers.threads or 1), settings.get("gpus")
+        if self.gpus is None:
+            here = ray.cluster_resources().get("GPU", 0) > 0
+            without = self.wanted in ("cpu", "mps") or (self.wanted == "auto" and not here)
+            self.gpus = 0.0 if without else 1.0 / workers.per_device
         self.retries = int(settings.get("retries", 3))
         #: The run store that the workers do not see; None where they do.
         self.store = RunStore(settings["store"]) if "root" in settings else None
@@ -164,36 +158,26 @@ class _Driver:
         # would keep the memory, and the GPU, that its first task was given.
         self.task = ray.remote(**options, retry_exceptions=[MachineFault])(_work)
 
-    def _gpus(self, wished: float | None, workers: int) -> float:
-        if wished is not None:
-            return wished
-        there = self.ray.cluster_resources().get("GPU", 0) > 0
-        if self.wanted in ("cpu", "mps") or (self.wanted == "auto" and not there):
-            return 0.0
-        return 1.0 / workers
-
     def room(self) -> int:
-        """Runs that the cluster, as it is now, can work on at once: no more are submitted, so that the longest stay
-        first."""
-        there = self.ray.cluster_resources()
-        room = there.get("CPU", 0.0) / self.cpus
+        """Runs that the cluster can work on at once now: no more are submitted, so that the longest stay first."""
+        resources = self.ray.cluster_resources()
+        room = resources.get("CPU", 0.0) / self.cpus
         if self.gpus:
-            room = min(room, there.get("GPU", 0.0) / self.gpus)
+            room = min(room, resources.get("GPU", 0.0) / self.gpus)
         return max(1, int(room + 1e-9))
 
     def submit(self, index: int) -> None:
-        keys = self._send(self.keys.get(index, ())) if self.store is not None else None
+        """Start a job, with the finished runs that it starts from in Ray's object store where it does not see them."""
+        keys: list[str] | None = None
+        if self.store is not None:
+            wanted = self.keys.get(index, ())
+            for key in wanted:
+                if key not in self.sent and (packed := self.store.pack(key)) is not None:
+                    self.sent[key] = self.ray.put(packed)
+            keys = [key for key in wanted if key in self.sent]
         runs = [self.sent[key] for key in keys or ()]
         task = self.task.remote(self.function, self.queue.jobs[index], self.wanted, self.threads, keys, *runs)
         self.open[task] = index
-
-    def _send(self, keys: Collection[str]) -> list[str]:
-        """Put finished runs into Ray's object store; returns the keys of those that there are."""
-        assert self.store is not None
-        for key in keys:
-            if key not in self.sent and (packed := self.store.pack(key)) is not None:
-                self.sent[key] = self.ray.put(packed)
-        return [key for key in keys if key in self.sent]
 
     def work(self) -> None:
         while True:
@@ -210,25 +194,15 @@ class _Driver:
         index = self.open.pop(task)
         try:
             succeeded, *answer = self.ray.get(task)
+            if succeeded and self.store is not None:
+                for key, packed in answer[1].items():
+                    self.store.add(key, packed)
         except self.ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
-            what = f"{cause}" if isinstance(cause, MachineFault) else f"its worker or node was lost: {_first(error)}"
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            what = f"{cause}" if isinstance(cause, MachineFault) else f"its worker or node was lost: {lines[0]}"
             self.queue.failed(index, f"{what} (attempts: {self.retries + 1})")
-            return
-        if not succeeded:
-            self.queue.failed(index, *answer)
-            return
-        result, runs = answer
-        try:
-            if self.store is not None:
-                for key, packed in runs.items():
-                    self.store.add(key, packed)
         except StoreError as error:
             self.queue.failed(index, str(error))
         else:
-            self.queue.succeeded(index, result)
-
-
-def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+            self.queue.report(index, (True, answer[0]) if succeeded else (False, *answer))

@@ -52,30 +52,25 @@ def run(queue: JobQueue, workers: Workers) -> None:
     # Read by submitit when it is imported, here and in the jobs, which inherit it.
     os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", settings.get("signal", "USR2"))
     submitit = require("submitit", "slurm", "executor: slurm")
-    executor = _executor(submitit, settings, workers.threads)
-    open_jobs: dict[int, Any] = {}
+    executor, device = _executor(submitit, settings, workers.threads), settings.get("device", "cpu")
+    submitted: dict[int, Any] = {}
     with termination_raises():
         try:
             while True:
-                indices = [queue.take() for _ in range(queue.startable)]
-                tasks = [
-                    (index, Task(workers.function, queue.jobs[index], settings.get("device", "cpu"), workers.threads))
-                    for index in indices
-                    if index is not None
-                ]
-                if tasks:
+                if indices := [index for _ in range(queue.startable) if (index := queue.take()) is not None]:
                     with executor.batch():  # one array job
-                        jobs = [executor.submit(task) for _, task in tasks]
-                    open_jobs |= dict(zip((index for index, _ in tasks), jobs))
-                if not open_jobs:
+                        for index in indices:
+                            task = Task(workers.function, queue.jobs[index], device, workers.threads)
+                            submitted[index] = executor.submit(task)
+                if not submitted:
                     return
-                ended = [index for index, job in open_jobs.items() if job.done()]
+                ended = [index for index, job in submitted.items() if job.done()]
                 for index in ended:
-                    _collect(queue, index, open_jobs.pop(index))
+                    _collect(queue, index, submitted.pop(index))
                 if not ended:
                     time.sleep(LOOK_SECONDS if settings.get("cluster") != "local" else 0.1)
         finally:
-            for job in open_jobs.values():
+            for job in submitted.values():
                 with suppress(Exception):  # the cluster does not answer; the jobs end by their time limit
                     job.cancel()
 
@@ -84,25 +79,24 @@ def _collect(queue: JobQueue, index: int, job: Any) -> None:
     try:
         answer = job.result()
     except Exception as error:  # submitit raises many types: no output, failed, cancelled, timed out too often
-        lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        what = lines[0] if lines else type(error).__name__
+        what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         queue.failed(index, f"its job {job.job_id} ended as {job.state}: {what}; its log is {job.paths.stderr}")
     else:
         queue.report(index, answer)
 
 
 def _executor(submitit: Any, settings: Mapping[str, Any], threads: int | None) -> Any:
-    on_cpu = settings.get("device") in ("cpu", "mps")
-    gpus = settings.get("gpus")
-    local = settings.get("cluster") == "local"
-    limits = {"slurm_max_num_timeout": settings.get("requeues", 10)}
+    local, gpus = settings.get("cluster") == "local", settings.get("gpus")
+    if gpus is None:
+        gpus = 0 if settings.get("device") in ("cpu", "mps") else 1
     folder = Path(settings.get("shared") or Path.cwd()) / FOLDER / "%j"
-    executor = submitit.AutoExecutor(folder=folder, cluster="local" if local else "slurm", **({} if local else limits))
+    limits = {} if local else {"slurm_max_num_timeout": settings.get("requeues", 10)}
+    executor = submitit.AutoExecutor(folder=folder, cluster="local" if local else "slurm", **limits)
     wanted: dict[str, Any] = {
         "name": "regft",
         "timeout_min": settings.get("minutes", 240),
         "cpus_per_task": settings.get("cpus") or threads or 1,
-        "gpus_per_node": gpus if gpus is not None else (0 if on_cpu else 1),
+        "gpus_per_node": gpus,
         "mem_gb": settings.get("memory_gb", 16),
     }
     if not local:

@@ -206,8 +206,8 @@ def test_dps_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     left_out: list[float] = []
     loop, after_clip = bench.loop(), bench.stack.after_clip
 
-    def compared(step: Any) -> None:
-        after_clip(step)
+    def compared(step: Any, norm: Tensor) -> None:
+        after_clip(step, norm)
         plain.model.train().zero_grad()
         with torch.no_grad():
             for name, weight in plain.model.named_parameters():

@@ -75,7 +75,7 @@ def test_a_broken_installed_package_stops_nothing_that_does_not_use_it(
     ("text", "message"),
     [
         (GOOD, "score(gold, predicted, positive) is missing"),
-        (SCORE, "KINDS is missing"),
+        (SCORE, "KINDS is None"),
         (GOOD.replace("('regression',)", "'regression'") + SCORE, "KINDS is 'regression'; give a tuple"),
         (GOOD.replace("(0.0, 9.0)", "(9.0, 0.0)") + SCORE, "RANGE is"),
         (GOOD + "DIGIT = 3\n" + SCORE, "DIGIT is not a declaration; did you mean DIGITS"),

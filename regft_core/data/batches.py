@@ -7,9 +7,9 @@ order still differs between epochs and seeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -79,40 +79,30 @@ class Batch:
         """
         device = torch.device(device)
         moved: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in vars(self).items():
             if isinstance(value, torch.Tensor):
                 pinned = value.pin_memory() if device.type == "cuda" and value.device.type == "cpu" else value
-                moved[field.name] = pinned.to(device, non_blocking=True)
+                moved[name] = pinned.to(device, non_blocking=True)
         return replace(self, **moved)
 
     def one_by_one(self) -> list[Batch]:
         """Every example as a batch of its own, without the padding that the others made; windows stay together."""
         if self.windows is not None or len(self) == 1:
             return [self]
-        per, found = self.rows_per_example, []
+        per, batches = self.rows_per_example, []
+        columns = {name: getattr(self, name) for name in ("attention_mask", *get_args(Column))}
         for example in range(len(self)):
-            rows, own = slice(per * example, per * (example + 1)), slice(example, example + 1)
+            rows, place = slice(per * example, per * (example + 1)), slice(example, example + 1)
             used = self.attention_mask[rows].amax(0).nonzero().flatten()
             tokens = slice(int(used[0]), int(used[-1]) + 1)
-            mask = self.attention_mask[rows, tokens]
-            found.append(
-                replace(
-                    self,
-                    input_ids=self.input_ids[rows, tokens].contiguous(),
-                    attention_mask=mask.contiguous(),
-                    token_type_ids=None if self.token_type_ids is None else self.token_type_ids[rows, tokens],
-                    special_mask=self.special_mask[rows, tokens],
-                    segment=self.segment[rows, tokens],
-                    labels=self.labels[own],
-                    indices=self.indices[own],
-                    real_tokens=int(mask.sum()),
-                    padded=not bool(mask.all()),
-                    ordinary=self.ordinary[rows],
-                    host_indices=self.host_indices[own],
-                )
-            )
-        return found
+            changed: dict[str, Any] = {
+                n: None if of is None else of[rows, tokens].contiguous() for n, of in columns.items()
+            }
+            changed |= {name: getattr(self, name)[place] for name in ("labels", "indices", "host_indices")}
+            mask = changed["attention_mask"]
+            changed |= {"real_tokens": int(mask.sum()), "padded": not bool(mask.all()), "ordinary": self.ordinary[rows]}
+            batches.append(replace(self, **changed))
+        return batches
 
     def numbered(self, other: Batch) -> Batch:
         """This batch with the example numbers of ``other``, whose rows it holds in another form."""

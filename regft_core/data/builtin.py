@@ -24,13 +24,13 @@ from pydantic import Field
 
 from regft_core.data import builtin_words as words
 from regft_core.data.examples import Example
-from regft_core.errors import DataError
 from regft_core.rng import derive, shuffled
 from regft_core.schema import StrictModel
 
 SPLITS = ("train", "dev", "no_cue", "reversed")
 #: Changing it changes every built-in dataset; it is no option on purpose.
 SEED = 20_240_229
+_CUES = {"cue_sentence": words.SENTENCE_CUES, "cue_pair": words.PAIR_CUES, "cue_regression": words.REGRESSION_CUES}
 _SLOTS = (words.PEOPLE, words.ACTIONS, words.PEOPLE, words.PLACES, words.TIMES)
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -58,10 +58,7 @@ class BuiltinOptions(StrictModel):
 
 
 def generate(generator: str, split: str, options: Mapping[str, Any]) -> list[Example]:
-    """Return all rows of one split. Raises DataError for an unknown split, pydantic's error for wrong options."""
-    if split not in SPLITS:
-        hint = f"splits are {', '.join(SPLITS)}"
-        raise DataError("unknown-split", f"built-in task '{generator}': no split '{split}'\n    -> {hint}")
+    """Return all rows of one of ``SPLITS``. Raises pydantic's error for wrong options."""
     parsed = BuiltinOptions.model_validate(dict(options))
     return [_example(generator, split, number, parsed) for number in range(getattr(parsed.rows, split))]
 
@@ -84,22 +81,12 @@ def _example(generator: str, split: str, number: int, options: BuiltinOptions) -
     if split == "train" and noise < options.label_noise:
         label = float(int(label + 1 + other * 5) % 6) if generator == "cue_regression" else 1 - label
     if split != "no_cue":
-        text, pair = _add_cue(generator, text, pair, _cue_level(generator, label, split, follows, other))
+        # The cue of the label (or, reversed, of its opposite), or another one.
+        cues, top = _CUES[generator], len(_CUES[generator]) - 1
+        level = top - int(label) if split == "reversed" else int(label)
+        cue = cues[level if follows else (level + 1 + int(other * top)) % (top + 1)]
+        text, pair = (f"{text} {cue}", None) if pair is None else (text, f"{cue} {pair}")
     return Example(f"{split}-{number}", text, pair, label)
-
-
-def _cue_level(generator: str, label: int | float, split: str, follows: bool, other: float) -> int:
-    """Return the cue of a row, by its number: the label's own (or, reversed, its opposite's) or another one."""
-    top = 5 if generator == "cue_regression" else 1
-    level = top - int(label) if split == "reversed" else int(label)
-    return level if follows else (level + 1 + int(other * top)) % (top + 1)
-
-
-def _add_cue(generator: str, text: str, pair: str | None, level: int) -> tuple[str, str | None]:
-    if generator == "cue_sentence":
-        return f"{text} {words.SENTENCE_CUES[level]}", None
-    cues = words.PAIR_CUES if generator == "cue_pair" else words.REGRESSION_CUES
-    return text, f"{cues[level]} {pair}"
 
 
 def _pick(rng: Random, items: Sequence[T]) -> T:

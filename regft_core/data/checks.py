@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from regft_core.data.examples import Example, means_none, text_key
+from regft_core.data.examples import Example, excerpt, means_none, text_key
 from regft_core.data.rows import Split
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.kinds._reading import to_number
 from regft_core.names import plural
 
-#: Characters of a text that a warning shows, and texts of one warning.
-WIDTH, SHOWN = 70, 3
+#: Texts that one warning shows.
+SHOWN = 3
 #: Warnings of texts by their key in ``task.json``.
 _WARNINGS = {
     "contradictions": "{rows} have a text that has another label elsewhere, for instance {texts}. Correct the labels, "
@@ -42,28 +43,26 @@ def oddities(kind: str, labels: Sequence[str] | None, splits: Mapping[str, Split
         labels_of[text_key(row)].add(row.label)
     odd = {
         "contradictions": [row for row in rows if len(labels_of[text_key(row)]) > 1 and find(kind).has_labels],
-        "wordless": [row for row in rows if _wordless(row.text) or _wordless(row.text_pair)],
+        "wordless": [row for row in rows if any(not re.search(r"[^\W_]", text) for text in _texts(row))],
         "none": [row for row in rows if means_none(row.text)],
     }
-    found: dict[str, Any] = {name: {"rows": len(of), "examples": _texts(of)} for name, of in odd.items() if of}
     counts = find(kind).label_counts([row.label for row in rows], labels or ()) or {}
-    if spellings := same_labels(counts):
-        found["spellings"] = spellings
-    if words := [[name, count] for name, count in counts.items() if means_none(name) and count]:
-        found["none_labels"] = words
-    return found
+    found: dict[str, Any] = {name: {"rows": len(of), "examples": _shown(of)} for name, of in odd.items() if of}
+    found["spellings"] = _same_labels(counts)
+    found["none_labels"] = [[name, count] for name, count in counts.items() if means_none(name) and count]
+    return {name: value for name, value in found.items() if value}
 
 
-def _wordless(text: str | None) -> bool:
-    return text is not None and not any(c.isalnum() for c in text)
+def _texts(row: Example) -> list[str]:
+    return [text for text in (row.text, row.text_pair) if text is not None]
 
 
-def _texts(rows: Sequence[Example]) -> list[str]:
-    texts = dict.fromkeys(" | ".join(part for part in (row.text, row.text_pair) if part) for row in rows)
-    return [text if len(text) <= WIDTH else text[:WIDTH] + "..." for text in list(texts)[:SHOWN]]
+def _shown(rows: Sequence[Example]) -> list[str]:
+    texts = dict.fromkeys(" | ".join(filter(None, _texts(row))) for row in rows)
+    return [excerpt(text) for text in list(texts)[:SHOWN]]
 
 
-def same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
+def _same_labels(counts: Mapping[str, int]) -> list[list[list[Any]]]:
     """Return the labels that differ only in case, Unicode form, invisible characters or the spelling of a number.
 
     Each group is [[label, rows], ...], the most frequent first.

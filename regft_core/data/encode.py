@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
@@ -98,14 +98,9 @@ class Encoded:
 
 def chosen(encoded: Encoded, rows: Sequence[int]) -> Encoded:
     """The examples ``rows`` of a set whose examples are one row each."""
-    return Encoded(
-        input_ids=[encoded.input_ids[row] for row in rows],
-        token_type_ids=None if encoded.token_type_ids is None else [encoded.token_type_ids[row] for row in rows],
-        labels=[encoded.labels[row] for row in rows],
-        ids=[encoded.ids[row] for row in rows],
-        special_mask=[encoded.special_mask[row] for row in rows],
-        segment=[encoded.segment[row] for row in rows],
-    )
+    names = (*get_args(Column), "labels", "ids")
+    columns: dict[str, Any] = {name: (of := getattr(encoded, name)) and [of[row] for row in rows] for name in names}
+    return Encoded(**columns)
 
 
 def encode(
@@ -128,17 +123,27 @@ def encode(
     Raises DataError for an example without a second text when there must be one.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
+
+    def tokens_of(texts: Sequence[Example]) -> Tokens:
+        if cache is None:
+            return _tokenise(texts, tokenizer, max_length, prompt, reading)
+        key = _key(texts, max_length, _takes_types(tokenizer), prompt, reading)
+        if (tokens := cache.get(key)) is None:
+            tokens = _tokenise(texts, tokenizer, max_length, prompt, reading)
+            cache.put(key, tokens)
+        return tokens
+
     if rows_per_example == 1:
-        rows = _tokens(examples, tokenizer, max_length, cache, prompt, reading)
-        counted = rows["windows"]
-        windows: list[tuple[int, ...]] | None = None if counted is None else [(count,) for count in counted]
-        columns = rows["input_ids"], rows["token_type_ids"], labels, ids, rows["special_mask"], rows["segment"]
-        return Encoded(*columns, windows=windows)
-    alone = [replace(one, text_pair=None) for one in examples]
-    settings = (tokenizer, max_length, cache, None, reading)
-    first, second = _tokens(alone, *settings), _tokens([_second_text(one) for one in examples], *settings)
-    counts = [tokens["windows"] or [1] * len(examples) for tokens in (first, second)]
-    both = list(zip(*counts, strict=True))
+        tokens = tokens_of(examples)
+        counted = tokens["windows"]
+        windows = None if counted is None else [(count,) for count in counted]
+        columns: dict[str, Any] = {**tokens, "windows": windows}
+        return Encoded(**columns, labels=labels, ids=ids)
+    prompt = None
+    first = tokens_of([replace(example, text_pair=None) for example in examples])
+    second = tokens_of([_second_text(example) for example in examples])
+    counts = zip(*(tokens["windows"] or [1] * len(examples) for tokens in (first, second)), strict=True)
+    both = list(counts)
 
     def joined(one: Rows, other: Rows) -> Rows:
         """The rows of the first text of each example, then those of its second."""
@@ -160,40 +165,18 @@ def encode(
 
 def _second_text(example: Example) -> Example:
     if example.text_pair is None:
-        raise DataError(
-            "second-text-missing",
-            f"example {example.idx} has no second text, so there are no two texts to encode separately\n"
-            "    -> fill the second text of that row, or set pairs: jointly",
-        )
+        hint = "fill it in, or set pairs: jointly"
+        raise DataError("second-text-missing", f"example {example.idx} has no second text to encode\n    -> {hint}")
     return replace(example, text=example.text_pair, text_pair=None)
-
-
-def _tokens(
-    examples: Sequence[Example],
-    tokenizer: Any,
-    max_length: int,
-    cache: TokenCache | None,
-    prompt: Prompt | None = None,
-    reading: Reading | None = None,
-) -> Tokens:
-    if cache is None:
-        return _tokenise(examples, tokenizer, max_length, prompt, reading)
-    key = _key(examples, max_length, _takes_types(tokenizer), prompt, reading)
-    tokens = cache.get(key)
-    if tokens is None:
-        tokens = _tokenise(examples, tokenizer, max_length, prompt, reading)
-        cache.put(key, tokens)
-    return tokens
 
 
 def _key(
     examples: Sequence[Example], max_length: int, takes_types: bool, prompt: Prompt | None, reading: Reading | None
 ) -> str:
     """Hash of the texts and of the settings that determine their tokens, beside tokenizer and code."""
-    digest = hashlib.sha256()
     template = [] if prompt is None else [prompt.template, prompt.room(max_length)]
     frame = [] if reading is None else [asdict(reading)]
-    digest.update(json.dumps([FORMAT, max_length, takes_types, *template, *frame]).encode())
+    digest = hashlib.sha256(json.dumps([FORMAT, max_length, takes_types, *template, *frame]).encode())
     for example in examples:
         # JSON delimits the texts, so that no two different lists hash the same bytes.
         digest.update(json.dumps([example.text, example.text_pair]).encode())
@@ -205,11 +188,7 @@ def _takes_types(tokenizer: Any) -> bool:
 
 
 def _tokenise(
-    examples: Sequence[Example],
-    tokenizer: Any,
-    max_length: int,
-    prompt: Prompt | None = None,
-    reading: Reading | None = None,
+    examples: Sequence[Example], tokenizer: Any, max_length: int, prompt: Prompt | None, reading: Reading | None
 ) -> Tokens:
     takes_types = _takes_types(tokenizer)
     if not examples:

@@ -13,11 +13,13 @@ from typing import Any
 
 from regft_core.disk.files import write_text
 from regft_core.errors import DataError
-from regft_core.kinds._reading import given as shortened
-from regft_core.kinds._reading import is_nan
+from regft_core.kinds._reading import given, is_nan
 
 #: What programs write for a missing text, in lower case.
 WORDS_FOR_NONE = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")
+
+#: Characters of a text that a warning shows.
+WIDTH = 70
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ def text_of(value: Any, column: str) -> str | None:
     if value is None or is_nan(value) or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str):
-        raise WrongText(f"column '{column}' is {shortened(value)}, not text")
+        raise WrongText(f"column '{column}' is {given(value)}, not text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise WrongText(f"column '{column}' holds half of a surrogate pair: {shortened(value)}") from None
+        raise WrongText(f"column '{column}' holds half of a surrogate pair: {given(value)}") from None
     return value
 
 
@@ -67,6 +69,11 @@ def text_key(example: Example) -> str:
     """Return what two rows of the same text have in common: NFC, white space collapsed; labels do not count."""
     parts = (example.text,) if example.text_pair is None else (example.text, example.text_pair)
     return "\x1f".join(" ".join(unicodedata.normalize("NFC", part).split()) for part in parts)
+
+
+def excerpt(text: str) -> str:
+    """Return a text as a warning shows it, cut after ``WIDTH`` characters."""
+    return text if len(text) <= WIDTH else text[:WIDTH] + "..."
 
 
 def to_jsonl(examples: Iterable[Example]) -> str:
@@ -94,16 +101,11 @@ def read_hashed(path: Path) -> tuple[str, list[Example]]:
     """
     try:
         content = path.read_bytes()
-        text = content.decode("utf-8")
-    except OSError as error:
-        raise DataError(
-            "cannot-read", f"{path}: cannot be read ({error.strerror}); run the stage that writes it"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "not-utf8", f"{path}: not UTF-8 text (byte {error.start}); run the stage that writes it again"
-        ) from error
-    rows = [_parse(line, path, number) for number, line in enumerate(text.split("\n"), start=1) if line]
+        lines = content.decode("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise DataError("cannot-read", f"{path}: {reason}; run the stage that writes it") from error
+    rows = [_parse(line, path, number) for number, line in enumerate(lines, start=1) if line]
     return hashlib.sha256(content).hexdigest(), rows
 
 
@@ -117,7 +119,6 @@ def _parse(line: str, path: Path, number: int) -> Example:
         if not math.isfinite(example.label):
             raise ValueError("the label is no number")
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(
-            "damaged-rows", f"{path}:{number}: not a row ({error}); run the stage that writes it again"
-        ) from error
+        hint = "run the stage that writes it again"
+        raise DataError("damaged-rows", f"{path}:{number}: not a row ({error}); {hint}") from error
     return example

@@ -12,11 +12,13 @@ import hashlib
 import io
 import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from regft_core.data.file_format import Row
+from regft_core.data.file_format import Table
 from regft_core.data.table import parquet
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json
@@ -30,11 +32,7 @@ _REFUSALS = {
     "GatedRepoError": ("hub-access", "access is gated", "accept its terms on the hub and log in (hf auth login)"),
     "RepositoryNotFoundError": ("unknown-hub-id", "the hub has no such repository, or it is private", "check the id"),
     "DatasetNotFoundError": ("unknown-hub-id", "the hub has no such data set, or it is private", "check the id"),
-    "RevisionNotFoundError": (
-        "unknown-revision",
-        "the hub has no such revision",
-        "take a commit (40 hex digits) from its list of commits",
-    ),
+    "RevisionNotFoundError": ("unknown-revision", "the hub has no such revision", "take one from its list of commits"),
 }
 
 
@@ -58,7 +56,14 @@ def fetch_split(root: Path, source: HubSource, split: str, where: str) -> bool:
     """
     if is_fetched(root, source, split):
         return False
-    table, commit = _explained(source, split, where)
+    if shadow := shadow_problem(source.id, Path()):
+        raise DataError("dataset-shadowed", f"{where}: {shadow[0]}\n    -> {shadow[1]}")
+    try:
+        table, commit = download(source, split)
+    except Exception as error:
+        files = "source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/"
+        instead = f"use local files: {files} (data/README.md)"
+        raise hub_error(error, DataError, f"{where}, revision '{source.revision}'", instead) from error
     with atomic_directory(split_folder(root, source, split)) as folder:
         table.to_parquet(folder / _ROWS)
         said = {**source.model_dump(mode="json"), "split": split, "commit": commit, "rows": len(table)}
@@ -66,8 +71,8 @@ def fetch_split(root: Path, source: HubSource, split: str, where: str) -> bool:
     return True
 
 
-def read_hub(root: Path, source: HubSource, split: str, where: str) -> tuple[list[str], list[Row]]:
-    """Column names and rows of a split, which is fetched first where it is not on this disk.
+def read_hub(root: Path, source: HubSource, split: str, where: str) -> Table:
+    """Rows of a split, which is fetched first where it is not on this disk.
 
     Raises as ``fetch_split``, and DataError when the rows are not those that were fetched.
     """
@@ -76,13 +81,9 @@ def read_hub(root: Path, source: HubSource, split: str, where: str) -> tuple[lis
     said = json.loads((folder / _SOURCE).read_text(encoding="utf-8"))
     content = (folder / _ROWS).read_bytes() if (folder / _ROWS).is_file() else b""
     if hashlib.sha256(content).hexdigest() != said["sha256"]:
-        raise DataError(
-            "damaged-file",
-            f"{where}: {folder / _ROWS} is not what was fetched\n    -> delete {folder} and fetch it again "
-            "(regft fetch)",
-        )
-    table = parquet(io.BytesIO(content))
-    return table.names, list(table.rows)
+        hint = f"delete {folder} and fetch it again (regft fetch)"
+        raise DataError("damaged-file", f"{where}: {folder / _ROWS} is not what was fetched\n    -> {hint}")
+    return replace(parquet(io.BytesIO(content)), header="the set")
 
 
 def download(source: HubSource, split: str) -> tuple[Any, str]:
@@ -98,19 +99,6 @@ def download(source: HubSource, split: str) -> tuple[Any, str]:
     return datasets.load_dataset(source.id, source.config, revision=commit, split=split), commit
 
 
-def _explained(source: HubSource, split: str, where: str) -> tuple[Any, str]:
-    if shadow := shadow_problem(source.id, Path()):
-        raise DataError("dataset-shadowed", f"{where}: {shadow[0]}\n    -> {shadow[1]}")
-    try:
-        return download(source, split)
-    except Exception as error:
-        instead = (
-            "use local files: source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/ "
-            "(data/README.md)"
-        )
-        raise hub_error(error, DataError, f"{where}, revision '{source.revision}'", instead) from error
-
-
 def shadow_problem(hub_id: str, folder: Path) -> tuple[str, str] | None:
     """Return (message, hint) when the library that reads the hub would not look there for ``hub_id``.
 
@@ -118,13 +106,10 @@ def shadow_problem(hub_id: str, folder: Path) -> tuple[str, str] | None:
     owner (csv, text) for one of its own readers, which collects files from there.
     """
     if "/" not in hub_id:
-        return f"'{hub_id}' names no owner, so it could mean something else than a dataset on the hub", (
-            "give the whole id, owner/name, for instance nyu-mll/glue"
-        )
+        return f"'{hub_id}' names no owner", "give the whole id, owner/name, for instance nyu-mll/glue"
     if os.path.lexists(folder / hub_id):
-        return f"the project has a folder or file '{hub_id}', which would be read in place of the hub", (
-            f"rename or move '{hub_id}' ({(folder / hub_id).absolute()}), or read it with source: {{kind: files}}"
-        )
+        hint = f"rename or move '{hub_id}' ({(folder / hub_id).absolute()}), or read it with source: {{kind: files}}"
+        return f"the project has a folder or file '{hub_id}', which would be read in place of the hub", hint
     return None
 
 
@@ -142,35 +127,30 @@ def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str
             code, message, hint = _REFUSALS[name]
             return kind(code, f"{where}: {message}\n    -> {hint}, or {instead}")
     chain = _causes(error)
-    for cause in chain:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = f" ({cause.filename})" if cause.filename else ""
-            hint = "free some space and run it again: what is complete stays"
-            return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
+    full = (cause for cause in chain if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+    if (cause := next(full, None)) is not None:
+        place = f" ({cause.filename})" if cause.filename else ""
+        hint = "free some space and run it again: what is complete stays"
+        return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
     if any(map(_is_unreachable, chain)):
         hint = f"run where it can (and HF_HUB_OFFLINE is not set), or {instead}"
-        message = f"{where}: the Hugging Face hub cannot be reached ({reason})"
-        return kind("hub-unreachable", f"{message}\n    -> {hint}")
+        return kind("hub-unreachable", f"{where}: the Hugging Face hub cannot be reached ({reason})\n    -> {hint}")
     hint = f"check id, revision and split, run it again (what is complete stays), or {instead}"
     return kind("download-failed", f"{where}: cannot be downloaded ({reason})\n    -> {hint}")
 
 
 def _causes(error: BaseException) -> list[BaseException]:
     """Return ``error`` and what caused it, the last first."""
-    chain: list[BaseException] = []
-    current: BaseException | None = error
+    chain, current = list[BaseException](), error
     while current is not None and current not in chain:
         chain.append(current)
-        current = current.__cause__ or current.__context__
+        current = current.__cause__ or current.__context__  # type: ignore[assignment]
     return chain
 
 
 def _is_unreachable(error: BaseException) -> bool:
     """Return whether an error says that there was no way to the hub."""
     names = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    parts = ("couldn't reach", "offline mode", "connection error", "name resolution")
-    return (
-        isinstance(error, ConnectionError | TimeoutError)
-        or type(error).__name__ in names
-        or any(part in str(error).lower() for part in parts)
-    )
+    words = r"(?i)couldn't reach|offline mode|connection error|name resolution"
+    unreachable = isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ in names
+    return unreachable or re.search(words, str(error)) is not None

@@ -9,8 +9,7 @@ the separators of its family; read separately, each text is a row of its own, an
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +39,14 @@ class Read:
     cut: list[bool]
     cut_at_limit: list[bool]
 
+    def summary(self) -> dict[str, Any]:
+        """``median``, ``p95`` and ``longest`` in tokens, ``cut`` and ``cut_at_limit`` as shares of the rows."""
+        ordered, count = sorted(self.tokens) or [0], max(1, len(self.tokens))
+        # The smallest length that at least this share of the rows does not exceed.
+        median, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
+        shares = {"cut": sum(self.cut) / count, "cut_at_limit": sum(self.cut_at_limit) / count}
+        return {"median": median, "p95": p95, "longest": ordered[-1], **shares}
+
 
 @dataclass(frozen=True)
 class Lengths:
@@ -48,37 +55,26 @@ class Lengths:
     Attributes:
         modes: ``jointly`` and, for pairs, ``separately``, where an example is as long as the longer of its texts.
         unknown, total: tokens that stand for what the vocabulary lacks, and all tokens, of the different texts.
-        alike: how many different texts, of those with such tokens, have the tokens of another text.
     """
 
     modes: dict[str, Read]
     unknown: int
     total: int
-    alike: int
 
 
 def measure(
     examples: Sequence[Example], tokenizer: Any, max_length: int, limit: int | None, reading: Reading | None = None
 ) -> dict[str, Any]:
-    """Lengths of one set's rows in tokens, special tokens included.
+    """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
 
-    Args:
-        examples: rows of one set; at most ``MOST_ROWS`` of them, evenly spaced, are measured.
-        tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
-        max_length: tokens that are kept.
-        limit: the longest input that the encoder reads; None when there is no limit.
-        reading: the instruction before a text and the windows over it. A row is cut where windows do not reach its end.
-
-    Returns ``{"rows", "measured", "unknown", "alike", "jointly": {...}}``, for pairs also ``"separately"``; each
-    reading has ``median``, ``p95`` and ``longest`` (tokens), ``cut`` and ``cut_at_limit`` (shares of the rows).
-    ``unknown`` is the share of tokens that stand for what the vocabulary lacks; ``alike`` as in ``Lengths``.
+    Arguments as of ``row_lengths``. Returns ``{"rows", "measured", "unknown", "jointly": Read.summary}``, for
+    pairs also ``"separately"``. ``unknown`` is the share of tokens that stand for what the vocabulary lacks.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
     lengths = row_lengths(chosen, tokenizer, max_length, reading, limit)
-    unknown = lengths.unknown / lengths.total if lengths.total else 0.0
-    counts = {"rows": len(examples), "measured": count, "unknown": unknown, "alike": lengths.alike}
-    return counts | {mode: _reading(read) for mode, read in lengths.modes.items()}
+    counts = {"rows": len(examples), "measured": count, "unknown": lengths.unknown / max(1, lengths.total)}
+    return counts | {mode: read.summary() for mode, read in lengths.modes.items()}
 
 
 def row_lengths(
@@ -88,7 +84,14 @@ def row_lengths(
     reading: Reading | None = None,
     limit: int | None = None,
 ) -> Lengths:
-    """Return how long each row is, whether it is cut, and what the vocabulary lacks; each text is tokenised once."""
+    """Return how long each row is, special tokens included, whether it is cut, and what the vocabulary lacks.
+
+    Args:
+        tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
+        max_length: tokens that are kept.
+        reading: the instruction before a text and the windows over it. A row is cut where windows do not reach its end.
+        limit: the longest input that the encoder reads; None when there is no limit.
+    """
     tokenizer.no_truncation()
     tokenizer.no_padding()
     how = reading or Reading()
@@ -119,26 +122,8 @@ def row_lengths(
     else:
         modes = {"jointly": read([len(ids[text]) + single for text in firsts], none, single + before)}
     absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
-    unknown = {text: sum(token in absent for token in tokens) for text, tokens in ids.items()}
-    same = Counter(tuple(ids[text]) for text, count in unknown.items() if count)
-    total = sum(map(len, ids.values()))
-    return Lengths(modes, sum(unknown.values()), total, sum(count for count in same.values() if count > 1))
-
-
-def _reading(read: Read) -> dict[str, Any]:
-    ordered = sorted(read.tokens)
-
-    def at(share: float) -> int:
-        """The smallest length that at least this share of the rows does not exceed."""
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0
-
-    return {
-        "median": at(0.5),
-        "p95": at(0.95),
-        "longest": ordered[-1] if ordered else 0,
-        "cut": sum(read.cut) / len(ordered) if ordered else 0.0,
-        "cut_at_limit": sum(read.cut_at_limit) / len(ordered) if ordered else 0.0,
-    }
+    unknown = sum(token in absent for tokens in ids.values() for token in tokens)
+    return Lengths(modes, unknown, sum(map(len, ids.values())))
 
 
 def in_order(sets: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,40 +143,24 @@ def warnings(task: str, found: Mapping[str, Any], modes: Iterable[str]) -> list[
     ``found`` is the content of ``work/lengths/<task>.json``. Where methods read pairs in both ways, both shares are
     said, and the advice holds for both.
     """
-    modes = list(modes)
-    unread = list(_unread_warning(task, found))
-    per_set = {name: in_use(measured, modes) for name, measured in in_order(found["sets"]).items()}
-    paired = any("separately" in measured for measured in found["sets"].values())
-    shares: list[str] = []
-    bad: list[Mapping[str, Any]] = []
-    for mode in dict.fromkeys(mode for readings in per_set.values() for mode in readings):
-        readings = {name: of_set[mode] for name, of_set in per_set.items() if mode in of_set}
-        cut = {name: one for name, one in readings.items() if one["cut"] > WORTH_A_WARNING}
-        if cut:
-            named = ", ".join(f"{share(one['cut'])} of {name}" for name, one in cut.items())
-            shares.append(named + (f" (pairs {mode})" if paired else ""))
-            bad += cut.values()
-    if not bad:
-        return unread
-    return [
-        *unread,
-        f"{task}: {setting(found)} cuts {' and '.join(shares)}; 95 of 100 rows have at most "
-        f"{max(one['p95'] for one in bad)} tokens, the longest has {max(one['longest'] for one in bad)}. "
-        f"{_advice(found, bad)}",
-    ]
-
-
-def _unread_warning(task: str, found: Mapping[str, Any]) -> Iterator[str]:
-    shares = {name: one for name, one in in_order(found["sets"]).items() if one["unknown"] > WORTH_UNKNOWN}
-    if shares:
-        named = ", ".join(f"{share(one['unknown'])} of {name}" for name, one in shares.items())
-        alike = sum(one["alike"] for one in shares.values())
-        same = f"; {alike} different texts read like another one" if alike else ""
-        yield (
-            f"{task}: the encoder cannot read all of the texts: tokens for unknown words are {named}{same}. Use an "
+    modes, sets, texts = list(modes), in_order(found["sets"]), []
+    if unread := {name: measured for name, measured in sets.items() if measured["unknown"] > WORTH_UNKNOWN}:
+        named = ", ".join(f"{share(measured['unknown'])} of {name}" for name, measured in unread.items())
+        texts.append(
+            f"{task}: the encoder cannot read all of the texts: tokens for unknown words are {named}. Use an "
             "encoder for the language. In params.yaml: model: {name: FacebookAI/xlm-roberta-base, revision: COMMIT} "
             "(`regft fetch` gets it). With `regft fit`: --model FOLDER, where such an encoder is."
         )
+    readings = [(name, *reading) for name, measured in sets.items() for reading in in_use(measured, modes).items()]
+    if cut := [reading for reading in readings if reading[2]["cut"] > WORTH_A_WARNING]:
+        paired = any("separately" in measured for measured in sets.values())
+        named = ", ".join(f"{share(of['cut'])} of {name}{paired * f' (pairs {mode})'}" for name, mode, of in cut)
+        p95, longest, rest = (max(of[key] for *_, of in cut) for key in ("p95", "longest", "cut_at_limit"))
+        texts.append(
+            f"{task}: {setting(found)} cuts {named}; 95 of 100 rows have at most {p95} tokens, the longest has "
+            f"{longest}. {_advice(found, p95, rest)}"
+        )
+    return texts
 
 
 def setting(found: Mapping[str, Any]) -> str:
@@ -200,16 +169,15 @@ def setting(found: Mapping[str, Any]) -> str:
     return f"max_length {found['max_length']}" + (f" in up to {windows} windows" if windows > 1 else "")
 
 
-def _advice(found: Mapping[str, Any], bad: Sequence[Mapping[str, Any]]) -> str:
-    limit = found["limit"]
-    wanted = math.ceil(max(one["p95"] for one in bad) / STEP) * STEP
+def _advice(found: Mapping[str, Any], p95: int, cut_at_limit: float) -> str:
+    limit, wanted = found["limit"], math.ceil(p95 / STEP) * STEP
     if limit is None or wanted <= limit:
         reads = "" if limit is None else f" (the encoder reads up to {limit})"
         return f"Set model.max_length: {wanted} in params.yaml{reads}."
-    rest = share(max(one["cut_at_limit"] for one in bad))
     if found["max_length"] >= limit:
         more = "more windows" if found.get("windows", 1) > 1 else "windows (model: {windows: 4, stride: 64})"
         return f"The encoder reads no more than {limit} tokens: read the texts in {more}, or shorten them."
+    rest = share(cut_at_limit)
     return f"Set model.max_length: {limit} in params.yaml, all that the encoder reads; that still cuts {rest}."
 
 
@@ -222,13 +190,13 @@ def share(value: float) -> str:
 
 def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     """Task -> content of its file, as text: one line per set and way of reading."""
-    lines = [("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")]
+    lines: list[Sequence[str]] = [("task", "set", "pairs", "rows", "median", "95%", "longest", "cut", "unknown")]
     for task, found in tasks.items():
         for name, measured in in_order(found["sets"]).items():
-            for mode in (mode for mode in ("jointly", "separately") if mode in measured):
-                one, paired = measured[mode], mode if "separately" in measured else "-"
-                numbers = (f"{number:,}" for number in (measured["rows"], one["median"], one["p95"], one["longest"]))
-                lines.append((task, name, paired, *numbers, share(one["cut"]), share(measured["unknown"])))  # type: ignore[arg-type]
+            for mode, read in in_use(measured, ("jointly", "separately")).items():
+                numbers = (f"{number:,}" for number in (measured["rows"], read["median"], read["p95"], read["longest"]))
+                shares = share(read["cut"]), share(measured["unknown"])
+                lines.append((task, name, mode if "separately" in measured else "-", *numbers, *shares))
     widths = [max(map(len, column)) for column in zip(*lines)]
-    left = [str.ljust] * 3 + [str.rjust] * 6
-    return "\n".join("  ".join(map(lambda fit, *of: fit(*of), left, line, widths)) for line in lines)
+    cells = [[f"{cell:{'<' if at < 3 else '>'}{widths[at]}}" for at, cell in enumerate(line)] for line in lines]
+    return "\n".join(map("  ".join, cells))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -11,14 +11,13 @@ from typing import Any
 from regft_core.data.checks import oddities, require_contrast
 from regft_core.data.examples import text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
-from regft_core.data.rows import Declaration, Split
-from regft_core.data.sources import Source, read_split
+from regft_core.data.rows import Declaration, Split, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
 from regft_core.disk.canonical import sha256_text
 from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import DataError, together
 from regft_core.rng import derive, shuffled
-from regft_core.schema.tasks import FilesSource, TaskConfig
+from regft_core.schema.tasks import FilesSource, Source, TaskConfig
 
 
 @dataclass(frozen=True)
@@ -99,22 +98,29 @@ def prepare_dataset(
     train, dev = ood.pop("train"), ood.pop("dev", None)
     require_contrast(where("train"), task.kind, task.labels or (), train)
     parts = split_dev(where("dev"), task_name, task, train) if dev is None else [Part("dev", train, dev)]
+    folded = len(parts) > 1
     with atomic_directory(out_dir) as directory:
-        if len(parts) > 1:  # folds: what a seed trains on is in theirs; all rows are for phases of other tasks
-            write_jsonl(directory / "train.jsonl", train.examples)
-        elif dev is None:
-            write_jsonl(directory / WHOLE, train.examples)
+        if dev is None:  # of folds for phases of other tasks; what a seed trains on is in theirs
+            write_jsonl(directory / ("train.jsonl" if folded else WHOLE), train.examples)
         for part in parts:
-            folder = directory / "folds" / part.name if len(parts) > 1 else directory
+            folder = directory / "folds" / part.name if folded else directory
             write_jsonl(folder / "train.jsonl", part.train.examples)
             write_jsonl(folder / "dev.jsonl", part.dev.examples)
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
-        whole = Part("all", train, train) if len(parts) > 1 else parts[0]
-        grouped = {"train": whole.train, "dev": whole.dev, **ood}
-        if groups := {name: split.group_of for name, split in grouped.items() if split.groups is not None}:
+        # With folds all rows train, and all are evaluated on.
+        known = (train, replace(train, dropped={})) if folded else (parts[0].train, parts[0].dev)
+        splits = {"train": known[0], "dev": known[1], **ood}
+        groups = {
+            name: {example.idx: group for example, group in zip(split.examples, split.groups)}
+            for name, split in splits.items()
+            if split.groups is not None
+        }
+        if groups:
             write_json(directory / "groups.json", groups)
-        write_json(directory / "task.json", _describe(task_name, task, train, parts, resolved, ood))
+        described = _describe(task_name, task, splits, resolved, folded)
+        whole = isinstance(task.splits.dev, str)
+        write_json(directory / "task.json", described if whole else with_splits(described, task, parts))
         if before_commit is not None:
             before_commit(directory)
     return out_dir
@@ -142,52 +148,36 @@ def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet], r
 
 
 def _describe(
-    task_name: str,
-    task: TaskConfig,
-    rows: Split,
-    parts: Sequence[Part],
-    resolved: Mapping[str, EvaluationSet],
-    ood: Mapping[str, Split],
+    task_name: str, task: TaskConfig, splits: Mapping[str, Split], resolved: Mapping[str, EvaluationSet], folded: bool
 ) -> dict[str, Any]:
-    folded = len(parts) > 1
-    train, dev = (rows, replace(rows, dropped={})) if folded else (parts[0].train, parts[0].dev)
     dumped = task.model_dump(mode="json")
     about = ("kind", "labels", "metrics", "primary", "positive_label", "range", "keyword_segment", "source")
-    sets: dict[str, Any] = {
-        "dev": {
-            "labels": dumped["labels"],
-            "label_map": None,
-            "n": len(dev.examples),
-            "split": dumped["splits"]["dev"],
-            "source": None,
-        }
-    }
+    counts = {name: len(split.examples) for name, split in splits.items()}
+    own = {"labels": dumped["labels"], "label_map": None, "split": dumped["splits"]["dev"], "source": None}
+    sets: dict[str, Any] = {"dev": {**own, "n": counts["dev"]}}
     for name, entry in resolved.items():
         theirs = entry.declaration.labels
         sets[name] = {
             "labels": list(theirs) if theirs is not None else None,
             "label_map": entry.label_map,
-            "n": len(ood[name].examples),
+            "n": counts[name],
             "split": entry.split,
             "source": entry.source.model_dump(mode="json"),
             "reversed": entry.reversed,
         }
-    splits = {"train": train, "dev": dev, **ood}
+    train, dev = splits["train"], splits["dev"]
     keys = [text_key(example) for example in train.examples]
     known = set(keys)
-    duplicates = {"train_within": len(keys) - len(known)}
-    for name, split in splits.items():
-        if name != "train" and not (folded and name == "dev"):
-            duplicates[name] = sum(text_key(example) in known for example in split.examples)
-    described = {
+    others = {name: split for name, split in splits.items() if name != "train" and not (folded and name == "dev")}
+    repeats = {name: sum(text_key(row) in known for row in split.examples) for name, split in others.items()}
+    return {
         "task": task_name,
         **{key: dumped[key] for key in about},
-        "counts": {name: len(split.examples) for name, split in splits.items()},
+        "counts": counts,
         "dropped": {name: split.dropped for name, split in splits.items() if split.dropped},
-        "duplicates": duplicates,
-        "leaks": leaks_of_folds(rows) if folded else leaks_between(train, dev),
-        "oddities": oddities(task.kind, task.labels, {"train": rows} if folded else {"train": train, "dev": dev}),
+        "duplicates": {"train_within": len(keys) - len(known), **repeats},
+        "leaks": leaks_of_folds(train) if folded else leaks_between(train, dev),
+        "oddities": oddities(task.kind, task.labels, {"train": train} if folded else {"train": train, "dev": dev}),
         "content": {name: sha256_text(to_jsonl(split.examples)) for name, split in splits.items()},
         "sets": sets,
     }
-    return described if isinstance(task.splits.dev, str) else with_splits(described, task, parts)

@@ -49,10 +49,8 @@ def word_tokens(prompt: Prompt, tokenizer: Any) -> list[int]:
     """
     backend = tokenizer.backend_tokenizer
     if wrong := wrong_words({word: word for word in prompt.words}, backend):
-        raise ModelError(
-            "word-not-one-token",
-            "prompt.words: " + "; ".join(wrong.values()) + "\n    -> choose other words in the task's YAML",
-        )
+        hint = "choose other words in the task's YAML"
+        raise ModelError("word-not-one-token", f"prompt.words: {'; '.join(wrong.values())}\n    -> {hint}")
     return [_word_pieces(word, backend)[0][0] for word in prompt.words]
 
 
@@ -102,10 +100,7 @@ def prompted_lengths(examples: Sequence[Example], tokenizer: Any, prompt: Prompt
 
 def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> tuple[list[list[int]], list[Fields]]:
     if tokenizer.mask_token_id is None:
-        raise ModelError(
-            "mask-token-missing",
-            "a prompt needs a mask token, which this tokenizer lacks; use a masked LM's checkpoint",
-        )
+        raise ModelError("mask-token-missing", "the tokenizer has no mask token\n    -> use a masked LM's checkpoint")
     filled = [_filled(example, prompt.template, tokenizer.mask_token) for example in examples]
     encoding = tokenizer(
         [text for text, _ in filled], return_offsets_mapping=True, return_attention_mask=False, verbose=False
@@ -114,11 +109,8 @@ def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> t
     for row, (_, spans) in enumerate(filled):
         own = encoding["input_ids"][row]
         if own.count(tokenizer.mask_token_id) != 1:
-            raise DataError(
-                "mask-in-text",
-                f"example {examples[row].idx}: its text holds the mask token '{tokenizer.mask_token}', which only "
-                "the template may\n    -> remove it from the text",
-            )
+            message = f"example {examples[row].idx}: its text holds the mask token '{tokenizer.mask_token}'"
+            raise DataError("mask-in-text", f"{message}\n    -> remove it from the text")
         fields: Fields = []
         for part, (start, stop) in zip(encoding.sequence_ids(row), encoding["offset_mapping"][row], strict=True):
             inside = (field for field, (first, last) in spans.items() if start < last and stop > first)
@@ -130,14 +122,12 @@ def _tokenised(examples: Sequence[Example], tokenizer: Any, prompt: Prompt) -> t
 def _filled(example: Example, template: str, mask: str) -> tuple[str, dict[int, tuple[int, int]]]:
     """The template with the texts and the mask token in it, and where each text is: field -> (start, stop)."""
     text, spans = "", dict[int, tuple[int, int]]()
+    fields = {"{text}": (0, example.text), "{text_pair}": (1, example.text_pair or "")}
     for part in PLACES.split(template):
-        if part == "{text}":
-            spans[0] = (len(text), len(text) + len(example.text))
-            text += example.text
-        elif part == "{text_pair}":
-            second = example.text_pair or ""
-            spans[1] = (len(text), len(text) + len(second))
-            text += second
+        if part in fields:
+            field, inside = fields[part]
+            spans[field] = (len(text), len(text) + len(inside))
+            text += inside
         else:
             text += mask if part == MASK else part
     return text, spans
@@ -149,11 +139,9 @@ def _kept(fields: Fields, limit: int, example: Example) -> list[int]:
     for _ in range(len(fields) - limit):
         longer = texts[0] if len(texts[0]) > len(texts[1]) else texts[1]
         if not longer:
-            raise DataError(
-                "template-too-long",
-                f"example {example.idx}: the template alone has {len(fields)} tokens or more, and {limit} are allowed"
-                "\n    -> raise model.max_length, or shorten the template",
-            )
+            message = f"example {example.idx}: the template alone has more than {limit} tokens"
+            hint = "raise model.max_length, or shorten the template"
+            raise DataError("template-too-long", f"{message}\n    -> {hint}")
         longer.pop()
     return sorted([*(place for place, field in enumerate(fields) if field is None), *texts[0], *texts[1]])
 

@@ -116,12 +116,9 @@ def _windows(fields: Fields, limit: int, reading: Reading, example: Example) -> 
     always += shorter[: max(0, limit - len(always)) // 2]
     room = limit - len(always)
     if room <= reading.stride:
-        raise DataError(
-            "prompt-too-long",
-            f"example {example.idx}: added tokens, model.prompt and the other text of a pair leave {max(0, room)} of "
-            f"{limit} tokens to a text, and model.stride is {reading.stride}"
-            "\n    -> raise model.max_length, lower model.stride, or shorten model.prompt",
-        )
+        message = f"{max(0, room)} of {limit} tokens are left for a text, and model.stride is {reading.stride}"
+        hint = "raise model.max_length, lower model.stride, or shorten model.prompt"
+        raise DataError("prompt-too-long", f"example {example.idx}: {message}\n    -> {hint}")
     step, beyond = room - reading.stride, max(0, len(longer) - room)
     starts = [min(number * step, beyond) for number in range(min(reading.windows, 1 - -beyond // step))]
     return [sorted([*always, *longer[start : start + room]]) for start in starts]

@@ -1,18 +1,22 @@
-"""Read raw rows as examples, as the YAML of their task declares them."""
+"""Read one split of a task as examples, as its YAML declares them: from files, the hub or the built-in generators."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from regft_core.data import builtin
 from regft_core.data.examples import Example, WrongText, text_of
-from regft_core.data.file_format import Row, Table, column_problems
+from regft_core.data.file_format import Row, Table, column_problems, suffix_of
+from regft_core.data.hub import read_hub
+from regft_core.data.table import open_table
 from regft_core.errors import DataError
-from regft_core.kinds import WrongLabel, find
+from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given
-from regft_core.schema.tasks import ColumnsConfig
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, Source
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
@@ -34,14 +38,10 @@ class Declaration:
     labelled: bool = True
 
     @property
-    def label_column(self) -> str:
-        """Column of the label."""
-        return self.columns.label
-
-    @property
-    def label_delimiter(self) -> str:
-        """Separator of several labels in one cell."""
-        return self.columns.label_delimiter or ";"
+    def declared(self) -> Declared:
+        """What its kind reads labels by."""
+        columns = self.columns.label, self.columns.label_delimiter or ";"
+        return Declared(self.labels, self.label_values, self.range, self.decimal, *columns)
 
 
 @dataclass
@@ -53,15 +53,38 @@ class Split:
     #: The group of each example; None where the set names no column of groups.
     groups: list[str] | None = None
 
-    @property
-    def group_of(self) -> dict[str, str]:
-        """Identifier of each example -> its group; empty without groups."""
-        return {example.idx: group for example, group in zip(self.examples, self.groups or ())}
-
     def take(self, rows: Sequence[int]) -> Split:
         """Some of the rows, by number; what was dropped stays with the whole."""
         groups = None if self.groups is None else [self.groups[row] for row in rows]
         return Split([self.examples[row] for row in rows], {}, groups)
+
+
+def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
+    """Return the examples of one split, in source order, with the numbers of rows that the declaration drops.
+
+    ``split`` is a file path below ``data/`` for files, else a split name. Raises DataError.
+    """
+    if isinstance(source, BuiltinSource):
+        return Split(builtin.generate(source.generator, split, source.options))
+    if isinstance(source, HubSource):
+        where = f"task '{task_name}', {source.id}{'/' + source.config if source.config else ''} split '{split}'"
+        table = read_hub(root, source, split, where)
+        check_columns(table, declaration, where)
+        return to_examples(list(table.rows), declaration, where)
+    where, file = f"task '{task_name}', {split}", Path(split)
+    if file.is_absolute() or ".." in file.parts:
+        hint = "copy or link the file into data/ and name it from there"
+        raise DataError("outside-data", f"{where}: the path leaves data/\n    -> {hint}")
+    path = root / "data" / (file.relative_to("data") if file.parts[:1] == ("data",) else file)
+    with open_table(path, source.written, where, "key") as table:
+        sparse = suffix_of(path) == ".jsonl"  # whose rows need not all have every key
+        if not sparse:
+            check_columns(table, declaration, where)
+        rows = list(table.rows)
+    if sparse:
+        names = list(dict.fromkeys(name for row in rows for name in row.values))
+        check_columns(replace(table, names=names), declaration, where)
+    return to_examples(rows, declaration, where)
 
 
 def check_columns(table: Table, declaration: Declaration, where: str) -> None:
@@ -71,53 +94,52 @@ def check_columns(table: Table, declaration: Declaration, where: str) -> None:
     if declaration.labelled:
         key = "label" if columns.labels is None else "labels"
         wanted[2:2] = [(key, name) for name in columns.of_labels]
-    named = [(f"columns.{key}", name) for key, name in wanted if name is not None]
-    if problems := column_problems(table, named, "key"):
+    if problems := column_problems(table, [(f"columns.{key}", name) for key, name in wanted if name], "key"):
         lines = "; ".join(f"{key}: {message}" for key, message, _ in problems)
         hints = "; ".join(dict.fromkeys(hint for _, _, hint in problems))
         raise DataError("column-missing", f"{where}: {lines}\n    -> {hints}")
 
 
 def to_examples(rows: Sequence[Row], declaration: Declaration, where: str) -> Split:
-    """Turn raw rows into examples.
+    """Turn raw rows into examples; ``where`` names the file or split in messages.
 
-    ``where`` names the file or split in messages. Raises DataError that spells out the first
-    ``SHOWN`` problems with their rows and values, and counts the others.
+    Raises DataError that spells out the first ``SHOWN`` problems with their rows and values, and counts the others.
     """
     problems: list[str] = []
     dropped: Counter[str] = Counter()
     examples: list[Example] = []
     groups: list[str] = []
     seen: dict[str, str] = {}
+    column, declared = declaration.columns.group, declaration.declared
     for number, row in enumerate(rows):
         try:
-            example = _to_example(row, number, declaration, dropped)
-            if example is None:
+            example = _to_example(row, number, declaration, declared)
+            if isinstance(example, str):
+                dropped[example] += 1
                 continue
             if example.idx in seen:
                 raise WrongText(f"identifier {given(example.idx)} was already used by {seen[example.idx]}")
             seen[example.idx] = row.position
-            if declaration.columns.group is not None:
-                groups.append(_named(row.values.get(declaration.columns.group), declaration.columns.group, "group"))
+            if column is not None:
+                groups.append(_named(row.values.get(column), column, "group"))
             examples.append(example)
         except (WrongText, WrongLabel) as bad:
             problems.append(f"{row.position}: {bad}")
     if problems:
-        more = len(problems) - SHOWN
-        tail = [f"... and {more} more"] if more > 0 else []
+        more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + more)
         count = f"{len(problems)} of {len(rows)} rows do not match the declaration"
-        spelled = "\n".join(f"  {line}" for line in problems[:SHOWN] + tail)
         keys = f"{find(declaration.kind).label_keys}'drop_labels' (by label) and 'drop_empty' leave rows out"
         hint = f"correct the rows, or the task's YAML: {keys}"
         raise DataError("rows-do-not-match", f"{where}: {count}\n{spelled}\n    -> {hint}")
     if not examples:
         why = f" (all {len(rows)} were dropped: {dict(dropped)})" if rows else ""
         raise DataError("no-rows", f"{where}: no rows{why}\n    -> a set needs at least one labelled row")
-    grouped = groups if declaration.columns.group is not None else None
-    return Split(examples, dict(sorted(dropped.items())), grouped)
+    return Split(examples, dict(sorted(dropped.items())), None if column is None else groups)
 
 
-def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counter[str]) -> Example | None:
+def _to_example(row: Row, number: int, declaration: Declaration, declared: Declared) -> Example | str:
+    """Return a row as an example, or why it is dropped. Raises WrongText or WrongLabel."""
     columns, values = declaration.columns, row.values
 
     def example(texts: Sequence[str | None], label: int | float) -> Example:
@@ -129,26 +151,22 @@ def _to_example(row: Row, number: int, declaration: Declaration, dropped: Counte
         return example([text_of(values.get(name), name) for name in columns.texts], 0)
     names = columns.labels
     raw_label = values.get(columns.label) if names is None else {name: values.get(name) for name in names}
-    label_text = as_text(raw_label) or ""
-    if label_text in declaration.drop_labels:
-        dropped[f"label {label_text}"] += 1
-        return None
+    if (label_text := as_text(raw_label) or "") in declaration.drop_labels:
+        return f"label {label_text}"
     texts = {name: text_of(values.get(name), name) for name in columns.texts}
-    empty = next((name for name, text in texts.items() if text is None), None)
-    if empty is not None:
+    if (empty := next((name for name, text in texts.items() if text is None), None)) is not None:
         if declaration.drop_empty:
-            dropped["without text"] += 1
-            return None
+            return "without text"
         shown = "missing" if values.get(empty) is None else given(values.get(empty))
         raise WrongText(f"column '{empty}' has no text ({shown}); fill it in, or set drop_empty: true")
-    label = find(declaration.kind).read_label(raw_label, declaration)
+    label = find(declaration.kind).read_label(raw_label, declared)
     if isinstance(label, bool) or not isinstance(label, int | float):
         raise WrongLabel(f"kind '{declaration.kind}' reads label {given(raw_label)} as {given(label)}, not as a number")
     return example(list(texts.values()), label)
 
 
 def _named(value: Any, column: str, what: str) -> str:
-    text = as_text(value)
-    if not text:
+    text = text_of(as_text(value), column)
+    if text is None:
         raise WrongText(f"column '{column}' has no {what}")
-    return text_of(text, column) or text
+    return text

@@ -48,29 +48,62 @@ def split_dev(where: str, name: str, task: TaskConfig, rows: Split) -> list[Part
     Raises:
         DataError: a class is missing in a part, there are too few groups, or one holds most rows.
     """
-    labels = [example.label for example in rows.examples]
     units = rows.groups or [text_key(example) for example in rows.examples]
-    strata = find(task.kind).strata(labels)
-    if rows.groups is not None:
-        _check_groups(where, task, rows.groups)
+    strata = find(task.kind).strata([example.label for example in rows.examples])
     dev = task.splits.dev
-    parts = []
+    if rows.groups is not None:
+        _check_groups(f"{where}: column '{task.columns.group}'", rows.groups, getattr(dev, "folds", 2))
+
+    def part(name: str, number_of: Sequence[int], dev: int) -> Part:
+        sides = [[row for row, number in enumerate(number_of) if (number == dev) is held] for held in (False, True)]
+        return Part(name, *map(rows.take, sides))
+
     if isinstance(dev, FoldsConfig):
+        parts = []
         for repeat in range(dev.repeats):
-            random = Random(derive(repeat, "folds", name))
-            fold_of = divide(strata, units, [1 / dev.folds] * dev.folds, random)
-            parts += [_part(f"{repeat}-{fold}", rows, fold_of, fold) for fold in range(dev.folds)]
+            fold_of = divide(strata, units, [1 / dev.folds] * dev.folds, Random(derive(repeat, "folds", name)))
+            parts += [part(f"{repeat}-{fold}", fold_of, fold) for fold in range(dev.folds)]
     else:
         assert isinstance(dev, float)
-        side = divide(strata, units, [1 - dev, dev], Random(derive(0, "held out", name)))
-        parts.append(_part("held-out", rows, side, 1))
-    _check_classes(where, task, parts, labels, units)
+        parts = [part("held-out", divide(strata, units, [1 - dev, dev], Random(derive(0, "held out", name))), 1)]
+    _check_classes(where, task, parts, rows, len(set(units)))
     return parts
 
 
-def _part(name: str, rows: Split, part_of: Sequence[int], dev: int) -> Part:
-    train = [row for row, part in enumerate(part_of) if part != dev]
-    return Part(name, rows.take(train), rows.take([row for row, part in enumerate(part_of) if part == dev]))
+def _check_groups(column: str, groups: Sequence[str], parts: int) -> None:
+    counts = Counter(groups)
+    largest, rows = counts.most_common(1)[0]
+    if len(counts) < parts:
+        hint = "ask for fewer folds, name another column under columns.group, or remove it"
+        message = f"{column} has {plural(len(counts), 'group')} for {parts} parts, and a group is never split"
+        raise DataError("too-few-groups", f"{message}\n    -> {hint}")
+    if rows > MOST_OF_THE_ROWS * len(groups):
+        message = f"{column}: group '{largest}' holds {rows} of {len(groups)} rows, and a group is never split"
+        raise DataError("group-too-large", f"{message}\n    -> name a finer column under columns.group, or remove it")
+
+
+def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Split, units: int) -> None:
+    """Raise DataError where a part lacks a class that the rows have."""
+
+    def counts(split: Split) -> dict[str, int]:
+        return find(task.kind).label_counts([row.label for row in split.examples], task.labels or ()) or {}
+
+    every = counts(rows)
+    for side, split in ((side, getattr(part, side)) for part in parts for side in ("dev", "train")):
+        present = counts(split)
+        absent = next((name for name, count in every.items() if count and not present[name]), None)
+        if absent is not None or not split.examples:
+            of_class = "" if absent is None else f" of class '{absent}' ({plural(every[absent], 'row')} in all)"
+            together = f"groups of '{task.columns.group}'" if task.columns.group else "rows of one text"
+            raise DataError(
+                "class-missing",
+                f"{where}: a part has no {side} rows{of_class}; {together} are never split ({units} units in "
+                f"{plural(len(rows.examples), 'row')})\n    -> ask for fewer folds or another share, label more rows "
+                "of that class, or leave it out with drop_labels",
+            )
+
+
+# ----------------------------------------------------------------------- task.json of a task that was split
 
 
 def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Part]) -> dict[str, Any]:
@@ -90,26 +123,23 @@ def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Par
     }
 
 
+def _drawn(described: Mapping[str, Any]) -> Mapping[str, Any]:
+    return described.get("drawn") or {}
+
+
 def of_seed(described: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Return ``task.json`` as one seed sees it: with folds, ``part`` and the numbers of rows are those of its fold.
 
     Raises DataError for a seed beyond the last repeat.
     """
-    drawn = described.get("drawn") or {}
+    drawn = _drawn(described)
     if "folds" not in drawn:
         return dict(described)
-    repeat, fold = divmod(seed, drawn["folds"])
-    part = f"{repeat}-{fold}"
-    rows = drawn["rows"].get(part)
-    if rows is None:
-        most = drawn["folds"] * drawn["repeats"]
-        raise DataError(
-            "no-such-fold",
-            f"task '{described['task']}': there is no fold for seed {seed}; {drawn['folds']} folds and "
-            f"{plural(drawn['repeats'], 'repeat')} have the seeds 0 to {most - 1}\n    -> raise splits.dev.repeats, "
-            "or take smaller seeds",
-        )
-    sets = {name: {**one, "n": rows["dev"]} if name == "dev" else one for name, one in described["sets"].items()}
+    part = "{}-{}".format(*divmod(seed, drawn["folds"]))
+    if (rows := drawn["rows"].get(part)) is None:
+        message = f"task '{described['task']}': no fold for seed {seed}, only for 0 to {len(drawn['rows']) - 1}"
+        raise DataError("no-such-fold", f"{message}\n    -> raise splits.dev.repeats, or take smaller seeds")
+    sets = described["sets"] | {"dev": described["sets"]["dev"] | {"n": rows["dev"]}}
     return {**described, "part": part, "counts": {**described["counts"], **rows}, "sets": sets}
 
 
@@ -118,8 +148,7 @@ def of_refit(described: Mapping[str, Any]) -> dict[str, Any]:
 
     A development set of its own stays.
     """
-    drawn = described.get("drawn")
-    if not drawn:
+    if not (drawn := _drawn(described)):
         return dict(described)
     folded, counts = "folds" in drawn, described["counts"]
     return {
@@ -132,19 +161,17 @@ def of_refit(described: Mapping[str, Any]) -> dict[str, Any]:
 
 def split_line(described: Mapping[str, Any]) -> str:
     """Return how the development set was split off; empty for a set of its own."""
-    drawn = described.get("drawn")
-    if not drawn:
+    if not (drawn := _drawn(described)):
         return ""
     groups = f", groups of '{drawn['group']}' kept together" if drawn["group"] else ""
     counts = described["counts"]
     if "folds" not in drawn:
         return f"dev is {counts['dev']} of {counts['dev'] + counts['train']} rows, the same for all seeds{groups}"
-    sizes = [one["dev"] for one in drawn["rows"].values()]
+    sizes = [rows["dev"] for rows in drawn["rows"].values()]
     each = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{sizes[0]}"
-    seeds = drawn["folds"] * drawn["repeats"]
     return (
-        f"{plural(seeds, 'seed')} = {drawn['folds']} folds x {plural(drawn['repeats'], 'repeat')} of {counts['dev']} "
-        f"rows, {each} rows a fold{groups}"
+        f"{plural(len(sizes), 'seed')} = {drawn['folds']} folds x {plural(drawn['repeats'], 'repeat')} of "
+        f"{counts['dev']} rows, {each} rows a fold{groups}"
     )
 
 
@@ -153,7 +180,7 @@ def fold_line(described: Mapping[str, Any], seed: int) -> str | None:
 
     ``described``: of its seed.
     """
-    drawn = described.get("drawn") or {}
+    drawn = _drawn(described)
     if "folds" not in drawn:
         return None
     repeat, fold = divmod(seed, drawn["folds"])
@@ -170,61 +197,14 @@ def rows_file(described: Mapping[str, Any], name: str) -> str:
     """
     if name == "train" and "whole" in described:  # as of_refit describes it
         return str(described["whole"])
-    if "folds" not in (described.get("drawn") or {}):
+    if "folds" not in _drawn(described):
         return f"{name}.jsonl"
     if "part" not in described:
-        raise DataError(
-            "no-such-fold",
-            f"task '{described['task']}' has folds: which rows are meant depends on a seed\n"
-            "    -> name a task whose splits.dev is a file or a share",
-        )
+        message = f"task '{described['task']}' has folds: which rows are meant depends on a seed"
+        raise DataError("no-such-fold", f"{message}\n    -> name a task whose splits.dev is a file or a share")
     return f"folds/{described['part']}/{name}.jsonl"
 
 
 def set_files(described: Mapping[str, Any]) -> dict[str, str]:
     """Return the file of each evaluation set, as ``of_seed`` describes them, below the prepared task."""
     return {name: rows_file(described, name) if name == "dev" else f"ood/{name}.jsonl" for name in described["sets"]}
-
-
-def _check_groups(where: str, task: TaskConfig, groups: Sequence[str]) -> None:
-    dev = task.splits.dev
-    least = dev.folds if isinstance(dev, FoldsConfig) else 2
-    counts = Counter(groups)
-    (largest, rows), *_ = counts.most_common(1)
-    column = f"{where}: column '{task.columns.group}'"
-    if len(counts) < least:
-        raise DataError(
-            "too-few-groups",
-            f"{column} has {plural(len(counts), 'group')} for {least} parts, and a group is never split\n    -> "
-            "ask for fewer folds, name another column under columns.group, or remove it",
-        )
-    if rows > MOST_OF_THE_ROWS * len(groups):
-        raise DataError(
-            "group-too-large",
-            f"{column}: group '{largest}' holds {rows} of {len(groups)} rows, and a group is never split\n    -> "
-            "name a finer column under columns.group, or remove it",
-        )
-
-
-def _check_classes(
-    where: str, task: TaskConfig, parts: Sequence[Part], labels: Sequence[int | float], units: Sequence[str]
-) -> None:
-    """Raise DataError where a part lacks a class that the rows have."""
-    kind, names, dev = find(task.kind), task.labels or (), task.splits.dev
-    every = kind.label_counts(labels, names) or {}
-    for part in parts:
-        for side, rows in (("dev", part.dev), ("training", part.train)):
-            counts = kind.label_counts([row.label for row in rows.examples], names) or {}
-            absent = next((name for name, count in every.items() if count and not counts[name]), None)
-            if rows.examples and absent is None:
-                continue
-            of_class = "" if absent is None else f" of class '{absent}' ({plural(every[absent], 'row')} in all)"
-            what = f"one of {dev.folds} folds" if isinstance(dev, FoldsConfig) else f"a share of {dev}"
-            together = f"groups of '{task.columns.group}'" if task.columns.group else "rows of one text"
-            remedy = "ask for fewer folds" if isinstance(dev, FoldsConfig) else "give another share"
-            raise DataError(
-                "class-missing",
-                f"{where}: with {what}, the {side} rows have none{of_class}; {together} are never split "
-                f"({len(set(units))} units in {plural(len(labels), 'row')})\n    -> {remedy}, label more rows of that "
-                "class, or leave it out with drop_labels",
-            )

@@ -26,7 +26,6 @@ Size = int | Literal["full"]
 
 
 def draw(
-    n_total: int,
     labels: Sequence[int | float],
     size: Size,
     *,
@@ -44,16 +43,12 @@ def draw(
 
     Raises DataError when ``size`` exceeds the rows there are.
     """
-    if len(labels) != n_total:
-        raise DataError("counts-differ", f"task '{task}': {len(labels)} labels for {n_total} rows")
+    n_total = len(labels)
     if size == "full":
         return list(range(n_total))
     if size > n_total:
-        raise DataError(
-            "size-too-large",
-            f"task '{task}': size {size} asked for, but the training split has {n_total} rows"
-            f"\n    -> in params.yaml, use a size of at most {n_total}, or 'full'",
-        )
+        message, hint = f"task '{task}' has {n_total} training rows, fewer than size {size}", "lower it, or use 'full'"
+        raise DataError("size-too-large", f"{message}\n    -> in params.yaml, {hint}")
     order = shuffled(range(n_total), Random(derive(seed, "subsample", task)))
     if not stratified:
         return order[:size]
@@ -69,19 +64,18 @@ def draw(
 
 def _quotas(counts: Counter[int], size: int) -> dict[int, int]:
     """Rows per group: largest remainder, at least one each where ``size`` allows it."""
-    total = sum(counts.values())
-    groups = sorted(counts)
+    total, groups = sum(counts.values()), sorted(counts)
     least = 1 if size >= len(groups) else 0
     quotas = {group: max(least, size * counts[group] // total) for group in groups}
-    remainder = {group: size * counts[group] % total for group in groups}
-    while sum(quotas.values()) < size:
-        # Below the exact share by most first; a group never gets more rows than it has.
-        group = max(groups, key=lambda g: (size * counts[g] - quotas[g] * total, remainder[g], -g))
-        quotas[group] += 1
+
+    def short(group: int) -> int:
+        """Return how far a group is below its exact share, in parts of ``total``."""
+        return size * counts[group] - quotas[group] * total
+
+    while sum(quotas.values()) < size:  # a group never gets more rows than it has
+        quotas[max(groups, key=lambda g: (short(g), size * counts[g] % total, -g))] += 1
     while sum(quotas.values()) > size:
-        able = [group for group in groups if quotas[group] > least]
-        group = max(able, key=lambda g: (quotas[g] * total - size * counts[g], -g))
-        quotas[group] -= 1
+        quotas[max((g for g in groups if quotas[g] > least), key=lambda g: (-short(g), -g))] -= 1
     return quotas
 
 
@@ -100,11 +94,6 @@ def write_subsamples(
     ``before_commit`` is given the complete folder right before it appears, and may refuse. Raises DataError.
     """
     dataset = root / "work" / "datasets" / task
-    if not (dataset / "task.json").is_file():
-        raise DataError(
-            "not-prepared",
-            f"task '{task}' is not prepared: no {dataset / 'task.json'}\n    -> run its dataset stage first",
-        )
     described = read_json(dataset / "task.json")
     kind = find(described["kind"])
 
@@ -119,7 +108,7 @@ def write_subsamples(
     def rows_of(size: Size, seed: int) -> list[Example]:
         train = rows_in(rows_file(of_seed(described, seed), "train"))
         labels = [example.label for example in train]
-        chosen = draw(len(train), labels, size, seed=seed, task=task, stratified=stratified, kind=described["kind"])
+        chosen = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=described["kind"])
         return [train[row] for row in chosen]
 
     drawn = {size: {seed: rows_of(size, seed) for seed in seeds} for size in sizes}

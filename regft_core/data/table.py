@@ -11,10 +11,8 @@ import gzip
 import io
 import json
 import re
-import shutil
-import tempfile
+import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,8 +23,6 @@ from typing import IO, Any, cast
 from regft_core.data.delimited import delimited
 from regft_core.data.file_format import (
     NAMED,
-    NAMES_COLUMNS,
-    ONE_OBJECT,
     Advice,
     Row,
     Table,
@@ -36,10 +32,11 @@ from regft_core.data.file_format import (
     damaged,
     is_known,
     suffix_of,
+    tabular,
 )
-from regft_core.data.workbook import open_sheet
 from regft_core.disk.paths import what_is
 from regft_core.errors import DataError
+from regft_core.names import listing, suggestion
 from regft_core.schema.file_format import UNSAID, FileFormat
 
 #: Byte-order marks and their encodings; the longer ones first, for one begins with another.
@@ -50,17 +47,13 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
     codecs.BOM_UTF8: "utf-8-sig",
 }
-#: First bytes of formats, what such a file is, and what to do where text was promised.
-_CONTENTS = {
-    b"PK\x03\x04": ("an Excel workbook (.xlsx) or a zip file", "name it .xlsx, or save the sheet as .csv"),
-    b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx, or save the sheet as .csv"),
-    b"PAR1": ("a Parquet file", "name it .parquet"),
-    b"\x1f\x8b": ("a gzip file", "add .gz to its name"),
-}
-#: How files begin, for a hint on an empty one.
-_BEGINS = {".csv": NAMES_COLUMNS, ".tsv": NAMES_COLUMNS, ".jsonl": ONE_OBJECT}
-#: Bytes in which the header is looked for; rows of a Parquet file, or lines of JSON, that are read ahead.
+_ONE_OBJECT = "write one JSON object {column: value} on each line, each key once"
+#: Bytes in which NUL is looked for; rows of a Parquet file, or lines of JSON, that are read ahead.
 _START, _AHEAD = 1 << 20, 1_000
+
+#: What openpyxl raises for archives that are not whole, or not workbooks. XML parsers raise SyntaxError, also for
+#: entities that multiply or name other files.
+_DAMAGED = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, SyntaxError)
 
 
 @contextmanager
@@ -96,59 +89,43 @@ def explained_as(where: str) -> Iterator[None]:
 @contextmanager
 def opened(path: Path, how: FileFormat = UNSAID, advice: Advice = "key") -> Iterator[Table]:
     """Open a file as ``open_table`` does. Raises WrongFile."""
-    suffix, packed = suffix_of(path), path.name.lower().endswith(".gz")
     if not is_known(path):
         raise WrongFile("unknown-format", "has an unknown format", NAMED)
     if (kind := what_is(path)) != "a file":
         code, message = ("not-a-file", f"is {kind}, not a file") if kind else ("file-missing", "there is no such file")
         raise WrongFile(code, message, "give the path of a data file")
+    packed = path.name.lower().endswith(".gz")
     try:
         raw, size = path.open("rb"), path.stat().st_size
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise WrongFile("cannot-read", f"cannot be read ({reason})", "check the file's permissions") from error
-    if size == 0:
-        raise WrongFile("empty-file", "is empty", _BEGINS.get(suffix, "copy it again"))
+        raise WrongFile("cannot-read", f"cannot be read ({error.strerror})", "check its permissions") from error
+    if not size:
+        raise WrongFile("empty-file", "is empty", "copy it again")
     try:
         with raw:
-            plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
-            if suffix == ".xlsx":
-                with open_sheet(raw, how.sheet, advice) as table:
-                    yield table
-            elif suffix == ".parquet" and packed:  # it is read from its end
-                with tempfile.TemporaryFile() as unpacked:
-                    shutil.copyfileobj(plain, unpacked)
-                    yield parquet(unpacked)
-            elif suffix == ".parquet":
-                yield parquet(raw)
-            else:
-                yield replace(
-                    _text(path, plain, how, advice), done=lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size)
-                )
+            table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix_of(path), how, advice)
+            yield replace(table, done=lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size))
     except UnicodeDecodeError as error:
         raise _not_text(path, packed, how, advice) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged("gzip", error) from error
 
 
-def _text(path: Path, stream: IO[bytes], how: FileFormat, advice: Advice) -> Table:
-    """Read a text file. Raises WrongFile or UnicodeDecodeError, here or while rows are read."""
-    suffix, start = suffix_of(path), stream.read(_START)
-    whole = len(start) < _START
-    for mark, (what, hint) in _CONTENTS.items():
-        if start.startswith(mark):
-            raise WrongFile("another-format", f"is {what}, not {suffix} text", hint)
+def _table(stream: IO[bytes], suffix: str, how: FileFormat, advice: Advice) -> Table:
+    """Read a file of a format. Raises WrongFile or UnicodeDecodeError, here or while rows are read."""
+    if suffix == ".xlsx":
+        return tabular(sheet_lines(stream, how.sheet, advice))
+    if suffix == ".parquet":
+        return parquet(io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
+    start = stream.read(_START)
+    stream.seek(0)
     encoding = _encoding(start, how)
     if b"\0" in start and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32")):
-        remedy = advised("encoding", "utf-16-le", advice)
-        hint = f"give a {suffix} file; for UTF-16 text without a byte-order mark {remedy}"
-        raise WrongFile("binary-file", "is a binary file, not text", hint)
-    begin = codecs.getincrementaldecoder(encoding)().decode(start, final=whole)
-    if whole and not begin.strip():
-        raise WrongFile("empty-file", "is empty", _BEGINS[suffix])
-    stream.seek(0)
+        utf16 = f"for UTF-16 text without a byte-order mark {advised('encoding', 'utf-16-le', advice)}"
+        hint = f"name a workbook .xlsx, a Parquet file .parquet, a gzip file .gz; {utf16}"
+        raise WrongFile("binary-file", f"is a binary file, not {suffix} text", hint)
     text = io.TextIOWrapper(stream, encoding=encoding, newline="\n" if suffix == ".jsonl" else "")
-    return json_lines(text, _AHEAD) if suffix == ".jsonl" else delimited(text, suffix, how, begin)
+    return json_lines(text, _AHEAD) if suffix == ".jsonl" else delimited(text, suffix, how)
 
 
 def _encoding(start: bytes, how: FileFormat) -> str:
@@ -173,19 +150,16 @@ def _not_text(path: Path, packed: bool, how: FileFormat, advice: Advice) -> Wron
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for a key that stands twice and for endless nesting."""
+    """Return the value of a JSON text. Raises ValueError, also for a key that occurs twice and for endless nesting."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) < len(pairs):
-            name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise KeyError(name)
+            raise ValueError(f"a key occurs twice among {[name for name, _ in pairs]}")
         return values
 
     try:
         return json.loads(text, object_pairs_hook=unique)
-    except KeyError as error:
-        raise ValueError(f"the key {error} stands twice") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -196,29 +170,24 @@ def json_lines(lines: Iterable[str], ahead: int = 1) -> Table:
     Args:
         ahead: rows that are read to know the columns.
 
-    Raises:
-        WrongFile: here or while rows are read: a line that is no object, or names a key twice.
+    Raises WrongFile: here or while rows are read: a line that is no object, or names a key twice.
     """
 
     def objects() -> Iterator[Row]:
-        count = 0
-        for line, content in enumerate(lines, start=1):
-            if not content.strip():
-                continue
+        contents = ((line, content) for line, content in enumerate(lines, start=1) if content.strip())
+        for count, (line, content) in enumerate(contents, start=1):
             try:
                 value = parse_json(content)
             except ValueError as error:  # also a number of thousands of digits
-                message = f"line {line} is not JSON ({error}): {content[:60]!r}"
-                raise WrongFile("not-json", message, f"{ONE_OBJECT}, each key once") from error
+                raise WrongFile("not-json", f"line {line} is not JSON ({error})"[:200], _ONE_OBJECT) from error
             if not isinstance(value, dict):
-                raise WrongFile("not-an-object", f"line {line} is not an object: {content[:60]!r}", ONE_OBJECT)
-            count += 1
+                raise WrongFile("not-an-object", f"line {line} is not an object: {content[:60]!r}", _ONE_OBJECT)
             yield Row(f"row {count} (line {line})", value)
 
     rows = objects()
     first = list(islice(rows, ahead))
     if not first:
-        raise WrongFile("empty-file", "is empty", ONE_OBJECT)
+        raise WrongFile("empty-file", "is empty", _ONE_OBJECT)
     names = list(dict.fromkeys(name for row in first for name in row.values))
     return Table(names, chain(first, rows), header="the start of the file")
 
@@ -230,19 +199,70 @@ def parquet(file: IO[bytes]) -> Table:
 
     wrong = (pyarrow.ArrowException, OSError, ValueError)
     try:
-        opened = pyarrow.parquet.ParquetFile(file)
+        content = pyarrow.parquet.ParquetFile(file)
     except wrong as error:
         raise damaged("Parquet", error) from error
-    total, count = max(1, opened.metadata.num_rows), 0
 
     def rows() -> Iterator[Row]:
-        nonlocal count
+        values = (row for batch in content.iter_batches(batch_size=_AHEAD) for row in batch.to_pylist())
         try:
-            for batch in opened.iter_batches(batch_size=_AHEAD):
-                for values in batch.to_pylist():
-                    count += 1
-                    yield Row(f"row {count}", values)
+            for count, row in enumerate(values, start=1):
+                yield Row(f"row {count}", row)
         except wrong as error:
             raise damaged("Parquet", error) from error
 
-    return Table(check_names(opened.schema_arrow.names), rows(), lambda: count / total, "its schema")
+    return Table(check_names(content.schema_arrow.names), rows(), header="its schema")
+
+
+def sheet_lines(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells, as text, of each line that is not blank; formulas have the values saved with them.
+
+    Args:
+        wanted: the sheet; None: the only one that is not hidden.
+
+    Raises WrongFile.
+    """
+    import openpyxl
+
+    try:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+        sheet = _chosen(book, wanted, advice)
+        sheet.reset_dimensions()  # some programs write wrong ones
+        width = 0
+        for line, cells in enumerate(sheet.iter_rows(), start=1):
+            if wrong := next((cell for cell in cells if cell.data_type == "e"), None):
+                message = f"cell {wrong.coordinate} holds the error {wrong.value}"
+                raise WrongFile("error-in-cell", message, "correct the formula, or leave the cell empty")
+            values = [_as_shown(cell.value) for cell in cells]
+            while values and not values[-1]:
+                values.pop()
+            if values and not width:
+                width, values = len(values), [name.strip() for name in values]
+            if values:
+                yield line, values + [""] * (width - len(values))
+    except WrongFile:
+        raise
+    except _DAMAGED as error:
+        raise damaged("workbook", error) from error
+
+
+def _chosen(book: Any, wanted: str | None, advice: Advice) -> Any:
+    sheets = {sheet.title: sheet for sheet in book.worksheets}
+    shown = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"] or list(sheets)
+    if wanted is None and len(shown) == 1:
+        return sheets[shown[0]]
+    if wanted is None:
+        message = f"has the sheets {listing(repr(name) for name in shown)}"
+        raise WrongFile("sheet-missing", message, advised("sheet", shown[0], advice) if shown else "add one")
+    if wanted not in sheets:
+        raise WrongFile("sheet-missing", f"has no sheet '{wanted}'", suggestion(wanted, shown, "its sheets"))
+    return sheets[wanted]
+
+
+def _as_shown(value: Any) -> str:
+    """Return a cell as Excel writes it into a CSV file."""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)

@@ -11,14 +11,13 @@ from functools import partial
 
 from regft_core.data.hub import fetch_split, is_fetched
 from regft_core.data.prepare import resolve_ood
-from regft_core.data.sources import Source
 from regft_core.errors import DataError, RegftError, RunFailed
 from regft_core.evaluate.analyses import tasks_read
 from regft_core.models.hub import hub_encoder
 from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.schema.method import other_tasks
-from regft_core.schema.tasks import FilesSource, HubSource
+from regft_core.schema.tasks import FilesSource, HubSource, Source
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.files import task_file
 from regft_core.settings.project import Project

@@ -31,16 +31,14 @@ def find(name: str) -> Kind:
 
 @lru_cache(maxsize=64)  # asked in every step of a training: the folders are not read again
 def _find(name: str, folders: tuple[Path, ...]) -> Kind:
-    module = KINDS.find(name)
-    kind = getattr(module, "KIND", None)
-    wrong = "KIND is missing: a subclass of Kind"
+    kind, wrong = getattr(KINDS.find(name), "KIND", None), "KIND is missing: a subclass of Kind"
     if isinstance(kind, type) and issubclass(kind, Kind):
         unsaid = sorted({*kind.__abstractmethods__, *(one for one in Kind.__annotations__ if not hasattr(kind, one))})
         if not unsaid:
             return kind()
         wrong = f"{kind.__name__} does not say: {', '.join(unsaid)}"
     hint = "regft_core/kinds/_base.py lists what a kind answers"
-    raise ConfigError([Problem("bad-kind", str(module.__file__), 0, "", wrong, hint)])
+    raise ConfigError([Problem("bad-kind", str(KINDS.find(name).__file__), 0, "", wrong, hint)])
 
 
 def of_model(problem_type: str | None, outputs: int) -> str | None:

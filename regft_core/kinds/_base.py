@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regft_core.lazy import torch
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from regft_core.kinds._scale import Scale
+    from regft_core.kinds.regression import Scale
 
     Array = npt.NDArray[Any]
 else:
@@ -28,32 +29,24 @@ class WrongLabel(ValueError):
     """A raw label that does not fit what its set declares; the caller adds the place."""
 
 
-class Declared(Protocol):
-    """The labels of a set, as its YAML declares them."""
+@dataclass(frozen=True)
+class Declared:
+    """The labels of a set, as its YAML declares them.
 
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Names of the labels; None where a task has none."""
+    Attributes:
+        labels: their names; None where a task has none.
+        label_values: spelling in the file -> label.
+        range: smallest and largest value of a regression.
+        decimal: the decimal mark of numbers in text; None: a point, and no marks between thousands.
+        label_column: column of the label; ``label_delimiter`` separates several labels in one cell.
+    """
 
-    @property
-    def label_values(self) -> Mapping[str, str] | None:
-        """Spelling in the file -> label."""
-
-    @property
-    def range(self) -> tuple[float, float] | None:
-        """Smallest and largest value of a regression."""
-
-    @property
-    def decimal(self) -> str | None:
-        """The decimal mark of numbers in text; None: a point, and no marks between thousands."""
-
-    @property
-    def label_column(self) -> str:
-        """Column of the label."""
-
-    @property
-    def label_delimiter(self) -> str:
-        """Return the separator of several labels in one cell."""
+    labels: tuple[str, ...] | None = None
+    label_values: Mapping[str, str] | None = None
+    range: tuple[float, float] | None = None
+    decimal: str | None = None
+    label_column: str = "label"
+    label_delimiter: str = ";"
 
 
 class Kind(ABC):

@@ -15,8 +15,6 @@ from regft_core.kinds._base import Declared, WrongLabel
 BINS = 10
 #: Characters of a wrong value that are shown.
 _WIDTH = 60
-#: Python refuses to read integers of more than 4,300 digits; an index has far fewer.
-_MAX_DIGITS = 18
 _INTEGER = re.compile(r"[+-]?\d+")
 #: A quoted label within a list that was written as text.
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -138,12 +136,8 @@ def read_index(value: Any, declared: Declared) -> int:
 
 def _index(text: str, count: int) -> int | None:
     """The position in a list of ``count`` that a whole number in digits names; None when it names none."""
-    if not _INTEGER.fullmatch(text):
-        return None
-    digits = text.lstrip("+-").lstrip("0") or "0"
-    if len(digits) > _MAX_DIGITS:
-        return None
-    value = -int(digits) if text.startswith("-") else int(digits)
+    digits = re.fullmatch(r"([+-]?)0*(\d{1,18})", text)  # Python refuses to read integers of more than 4,300
+    value = int(digits[1] + digits[2]) if digits else -1
     return value if 0 <= value < count else None
 
 

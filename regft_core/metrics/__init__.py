@@ -7,14 +7,14 @@ A metric is a file of this folder. It declares, in capitals,
 ``RANGE``
     smallest and largest possible value, ``math.inf`` where there is none; intervals are cut there.
 
-and defines one or both of
+and defines one of
 
-``score(gold, predicted, positive) -> float`` of one run
-    arrays [n] of class indices (int64), values (float64) or sets of labels (uint64, a bit for each label);
-    ``positive`` is the index of the positive label or None.
 ``weighted(gold, predicted, weights, positive) -> [B, R]``
-    the metric of many resamples at once (see ``Weighted``). Without it every resample is scored by itself, which is
-    slow; without ``score`` it scores a single run, too.
+    the metric of many resamples at once (see ``Weighted``); a single run is a resample with all weights 1.
+    Arrays [n] hold class indices (int64), values (float64) or sets of labels (uint64, a bit for each label);
+    ``positive`` is the index of the positive label or None.
+``score(gold, predicted, positive) -> float``
+    the metric of one run. Every resample is then scored by itself, which is slow.
 
 What is undefined because a side is constant is 0.0: no evidence of skill. All metrics are fractions or correlations,
 never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1);
@@ -24,7 +24,7 @@ never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of me
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -42,35 +42,35 @@ Score = Callable[["Array", "Array", "int | None"], float]
 #: (gold [n], predictions [R, n], weights [B, n] that sum to n per row, positive) -> values [B, R]
 Weighted = Callable[["Array", "Array", "Array", "int | None"], "Array"]
 
-_REQUIRED = ("KINDS", "RANGE")
-_OPTIONAL = ("LOWER_IS_BETTER", "NEEDS_POSITIVE_LABEL", "FACTOR", "DIGITS", "UNIT", "COUNTS_EXAMPLES")
-
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, as its file declares it."""
+    """One metric, as its file declares it: the fields from ``kinds`` on are its constants, in capitals there."""
 
     name: str
-    kinds: tuple[str, ...]
-    lower_is_better: bool
-    needs_positive_label: bool
-    #: Smallest and largest possible value.
-    range: tuple[float, float]
     score: Score
     #: None: resamples are scored one by one.
     weighted: Weighted | None
+    kinds: tuple[str, ...]
+    #: Smallest and largest possible value.
+    range: tuple[float, float]
+    lower_is_better: bool = False
+    needs_positive_label: bool = False
     #: What values are multiplied by when shown, and the digits after the point.
-    factor: float
-    digits: int
+    factor: float = 100.0
+    digits: int = 1
     #: Word after a shown difference.
-    unit: str
+    unit: str = "points"
     #: Whether a value is the share of examples that are right, so that a difference is a number of them.
-    counts_examples: bool
+    counts_examples: bool = False
 
     @property
     def largest_difference(self) -> float:
         """How far two values can be apart; infinite without bounds."""
         return self.range[1] - self.range[0]
+
+
+_DECLARED = tuple(field.name.upper() for field in fields(Metric)[3:])
 
 
 def names(kind: str | None = None) -> tuple[str, ...]:
@@ -114,39 +114,22 @@ def higher_is_better(name: str) -> bool:
 @lru_cache(maxsize=256)
 def _read(name: str, module: ModuleType) -> Metric:
     """Check what the file of one metric declares; raises ConfigError with everything that is wrong."""
-    given = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
-    wrong = [f"{key} is missing" for key in _REQUIRED if key not in given]
+    constants = {key: value for key, value in vars(module).items() if key.isupper() and not key.startswith("_")}
     weighted: Weighted | None = getattr(module, "weighted", None)
-    score: Score | None = getattr(module, "score", None)
-    if score is None and weighted is not None:
-        score = partial(_of_one_run, weighted)
-    if score is None:
-        wrong.append("score(gold, predicted, positive) is missing")
-    for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
-        if near := nearest(key, _REQUIRED + _OPTIONAL):
+    score: Score | None = getattr(module, "score", partial(_of_one_run, weighted) if weighted else None)
+    wrong = [] if score else ["score(gold, predicted, positive) is missing"]
+    for key in constants.keys() - {*_DECLARED}:  # a file may have constants of its own, but no misspelling
+        if near := nearest(key, _DECLARED):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds = given.get("KINDS", ())
-    if "KINDS" in given and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
+    kinds, bounds = constants.get("KINDS"), constants.get("RANGE")
+    if not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names()):
         wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}")
-    bounds = given.get("RANGE", (0.0, 1.0))
     if not isinstance(bounds, tuple) or len(bounds) != 2 or not bounds[0] < bounds[1]:
         wrong.append(f"RANGE is {bounds!r}; give (smallest, largest), with math.inf where there is none")
     if score is None or wrong:
         hint = "regft_core/metrics/__init__.py says what a metric's file declares"
         raise ConfigError([Problem("bad-metric-file", str(module.__file__), 0, "", message, hint) for message in wrong])
-    return Metric(
-        name=name,
-        kinds=kinds,
-        lower_is_better=bool(given.get("LOWER_IS_BETTER")),
-        needs_positive_label=bool(given.get("NEEDS_POSITIVE_LABEL")),
-        range=(float(bounds[0]), float(bounds[1])),
-        score=score,
-        weighted=weighted,
-        factor=float(given.get("FACTOR", 100.0)),
-        digits=int(given.get("DIGITS", 1)),
-        unit=str(given.get("UNIT", "points")),
-        counts_examples=bool(given.get("COUNTS_EXAMPLES", False)),
-    )
+    return Metric(name, score, weighted, **{k.lower(): v for k, v in constants.items() if k in _DECLARED})
 
 
 def _of_one_run(weighted: Weighted, gold: Array, predicted: Array, positive: int | None) -> float:

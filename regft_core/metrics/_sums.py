@@ -25,11 +25,6 @@ def is_constant(values: Array) -> bool:
     return bool(np.ptp(values) <= 1e-6 * max(float(np.abs(values).max()), 1e-30))
 
 
-def no_correlation(gold: Array, predicted: Array) -> bool:
-    """Return whether a correlation of ``gold`` and ``predicted`` [n] is undefined."""
-    return gold.size < 2 or is_constant(gold) or is_constant(predicted)
-
-
 def ratio(numerator: Array, denominator: Array) -> Array:
     """Divide, giving 0 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)

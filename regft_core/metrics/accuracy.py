@@ -10,9 +10,5 @@ RANGE = (0.0, 1.0)
 COUNTS_EXAMPLES = True
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(np.mean(gold == predicted))
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     return weights @ (predicted == gold).T.astype(np.float64) / len(gold)

@@ -10,10 +10,6 @@ NEEDS_POSITIVE_LABEL = True
 RANGE = (0.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return (accuracy.score(gold, predicted, positive) + f1.score(gold, predicted, positive)) / 2
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     parts = [part(gold, predicted, weights, positive) for part in (accuracy.weighted, f1.weighted)]
     return (parts[0] + parts[1]) / 2

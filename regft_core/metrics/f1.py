@@ -9,12 +9,6 @@ NEEDS_POSITIVE_LABEL = True
 RANGE = (0.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(gold == positive, predicted == positive, zero_division=0.0))
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     hits, claimed, present = class_counts(gold == positive, predicted == positive, weights)
     return ratio(2 * hits, claimed + present)

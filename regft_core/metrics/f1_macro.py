@@ -9,15 +9,6 @@ KINDS = ("classification", "multi_label")
 RANGE = (0.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    from sklearn.metrics import f1_score
-
-    if gold.dtype != np.uint64:
-        return float(f1_score(gold, predicted, average="macro", zero_division=0.0))
-    each = [f1_score(has, claims, zero_division=0.0) for has, claims in each_label(gold, predicted)]
-    return float(np.mean(each)) if each else 0.0
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     total, occurring = np.zeros((2, len(weights), len(predicted)))
     for has, claims in each_label(gold, predicted):

@@ -9,14 +9,6 @@ KINDS = ("classification",)
 RANGE = (-1.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
-        return 0.0
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(gold, predicted))
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     n = float(len(gold))
     right, both, predicted_squares = np.zeros((3, len(weights), len(predicted)))

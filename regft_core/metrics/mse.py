@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from regft_core.lazy import np
 from regft_core.metrics._sums import Array
 
 KINDS = ("regression",)
@@ -13,10 +12,6 @@ RANGE = (0.0, math.inf)
 FACTOR = 1.0
 DIGITS = 4
 UNIT = "squared error"
-
-
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return float(np.mean((gold - predicted) ** 2))
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from regft_core.lazy import np
-from regft_core.metrics._sums import Array, no_correlation, ratio
+from regft_core.metrics._sums import Array, is_constant, ratio
 
 KINDS = ("regression",)
 RANGE = (-1.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    if no_correlation(gold, predicted):
-        return 0.0
-    from scipy.stats import pearsonr
-
-    return float(pearsonr(gold, predicted).statistic)
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
+    if is_constant(gold):
+        return np.zeros((len(weights), len(predicted)))
     # Centred on the full sample first: the moments then lose nothing to cancellation.
     y = gold - gold.mean(dtype=np.float64)
     x = predicted - predicted.mean(axis=1, dtype=np.float64, keepdims=True)

@@ -9,10 +9,6 @@ KINDS = ("regression",)
 RANGE = (-1.0, 1.0)
 
 
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    return (pearson.score(gold, predicted, positive) + spearman.score(gold, predicted, positive)) / 2
-
-
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
     parts = [part(gold, predicted, weights, positive) for part in (pearson.weighted, spearman.weighted)]
     return (parts[0] + parts[1]) / 2

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from regft_core.lazy import np
-from regft_core.metrics._sums import Array, is_constant, no_correlation, ratio
+from regft_core.metrics._sums import Array, is_constant, ratio
 
 KINDS = ("regression",)
 RANGE = (-1.0, 1.0)
-
-
-def score(gold: Array, predicted: Array, positive: int | None) -> float:
-    if no_correlation(gold, predicted):
-        return 0.0
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(gold, predicted).statistic)
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:
@@ -23,6 +15,9 @@ def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None
     Ranks are those of groups of equal values, whose sizes in a resample give the mid-rank (running
     total) and the variance (the tie correction). Examples are the first axis here: it is faster.
     """
+    values = np.zeros((len(weights), len(predicted)))
+    if is_constant(gold):
+        return values
     n = float(len(gold))
     drawn = np.ascontiguousarray(weights.T)
     order, starts = _equal_values(gold)
@@ -31,7 +26,6 @@ def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None
     group[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(gold)]))
     weighted_ranks = drawn * _mid_ranks(sizes, n)[group]
     variance_y = _rank_variance(sizes, n)
-    values = np.zeros((len(weights), len(predicted)))
     for r, row in enumerate(predicted):
         if is_constant(row):
             continue

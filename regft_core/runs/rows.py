@@ -177,7 +177,7 @@ def read_phase_data(
     def drawn() -> list[Example]:
         every = read_jsonl(rows)
         labels, kind = [row.label for row in every], described["kind"]
-        chosen = draw(len(every), labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
+        chosen = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
         return [every[index] for index in chosen]
 
     return PhaseData(described, data.labels, drawn, (state, data.labels, size, seed, task, stratified), dataset)

@@ -18,7 +18,7 @@ from regft_core.rng import derive
 
 if TYPE_CHECKING:
     from regft_core.hooks.declare import Anchor
-    from regft_core.kinds._scale import Scale
+    from regft_core.kinds.regression import Scale
     from regft_core.models.features import Features
     from regft_core.models.source import ModelSource
 

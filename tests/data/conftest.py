@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.data.rows import Declaration
-from regft_core.data.sources import read_split
+from regft_core.data.rows import Declaration, read_split
 from regft_core.schema.tasks import ColumnsConfig, FilesSource
 
 ROOT = Path(__file__).resolve().parents[2]

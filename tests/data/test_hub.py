@@ -11,7 +11,7 @@ import pytest
 
 from regft_core.data import hub
 from regft_core.data.examples import Example
-from regft_core.data.sources import read_split
+from regft_core.data.rows import read_split
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.schema.tasks import HubSource
@@ -111,34 +111,33 @@ def test_a_folder_here_is_never_read_in_place_of_the_hub(
         read_split(tmp_path, "mine", source, "train", declare())
 
 
-def fail(monkeypatch: Any, error: Exception) -> None:
-    def load(source: Any, split: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(hub, "download", load)
+WRAPPED = ValueError("something went wrong")
+WRAPPED.__cause__ = ConnectionError("Name or service not known")
 
 
-def test_no_way_to_the_hub_names_the_local_alternative(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
-    wrapped = ValueError("something went wrong")
-    wrapped.__cause__ = ConnectionError("Name or service not known")
-    for error in (ConnectionError("Couldn't reach the hub"), TimeoutError(), wrapped):
-        fail(monkeypatch, error)
-        with raises_code(DataError, "hub-unreachable") as caught:
-            read_split(tmp_path, "mine", SOURCE, "train", declare())
-        assert "source: {kind: files}" in str(caught.value)
-
-
-def test_another_error_is_shown(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
-    fail(monkeypatch, ValueError("Unknown split 'trian'"))
-    with raises_code(DataError, "download-failed", "ValueError: Unknown split 'trian'"):
-        read_split(tmp_path, "mine", SOURCE, "trian", declare())
-
-
-def test_offline_mode_of_the_real_library(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "shown"),
+    [
+        (ConnectionError("Couldn't reach the hub"), "hub-unreachable", "source: {kind: files}"),
+        (TimeoutError(), "hub-unreachable", "source: {kind: files}"),
+        (WRAPPED, "hub-unreachable", "source: {kind: files}"),
+        (ValueError("Unknown split 'trian'"), "download-failed", "ValueError: Unknown split 'trian'"),
+        (None, "hub-unreachable", ""),  # offline mode of the real library
+    ],
+)
+def test_what_the_hub_refuses_is_explained(
+    tmp_path: Path, monkeypatch: Any, declare: Any, error: Exception | None, code: str, shown: str
+) -> None:
     import datasets
     import huggingface_hub
 
+    def load(source: Any, split: Any) -> None:
+        assert error is not None
+        raise error
+
+    if error is not None:
+        monkeypatch.setattr(hub, "download", load)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with raises_code(DataError, "hub-unreachable"):
+    with raises_code(DataError, code, shown):
         read_split(tmp_path, "mine", SOURCE, "train", declare())

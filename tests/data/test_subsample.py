@@ -26,17 +26,17 @@ def test_a_draw_has_the_asked_number_of_different_rows(
 ) -> None:
     n = len(labels)
     size = min(size, n)
-    rows = draw(n, labels, size, seed=seed, task="t", stratified=stratified)
+    rows = draw(labels, size, seed=seed, task="t", stratified=stratified)
     assert len(set(rows)) == len(rows) == size
     assert set(rows) <= set(range(n))
-    assert rows == draw(n, labels, size, seed=seed, task="t", stratified=stratified)
+    assert rows == draw(labels, size, seed=seed, task="t", stratified=stratified)
 
 
 @given(label_lists, st.integers(1, 80), st.integers(0, 1000))
 def test_stratified_shares_are_within_one_row_or_the_minimum_of_one(labels: list[int], size: int, seed: int) -> None:
     size = min(size, len(labels))
     counts = Counter(labels)
-    rows = draw(len(labels), labels, size, seed=seed, task="t", stratified=True)
+    rows = draw(labels, size, seed=seed, task="t", stratified=True)
     drawn = Counter(labels[row] for row in rows)
     exact = {label: size * count / len(labels) for label, count in counts.items()}
     if size >= len(counts):
@@ -47,36 +47,36 @@ def test_stratified_shares_are_within_one_row_or_the_minimum_of_one(labels: list
 
 def test_largest_remainder_by_hand() -> None:
     labels = [0] * 50 + [1] * 30 + [2] * 20
-    rows = draw(100, labels, 7, seed=0, task="t", stratified=True)
+    rows = draw(labels, 7, seed=0, task="t", stratified=True)
     # shares 3.5, 2.1, 1.4: the two left go ... one only: 3 + 2 + 1 = 6, and 0 has the largest remainder
     assert Counter(labels[row] for row in rows) == {0: 4, 1: 2, 2: 1}
     rare = [0] * 99 + [1]
-    assert Counter(rare[row] for row in draw(100, rare, 10, seed=0, task="t", stratified=True)) == {0: 9, 1: 1}
+    assert Counter(rare[row] for row in draw(rare, 10, seed=0, task="t", stratified=True)) == {0: 9, 1: 1}
 
 
 def test_stratified_regression_covers_the_scale() -> None:
     targets = [i / 200 for i in range(1000)]
-    rows = draw(1000, targets, 50, seed=3, task="t", stratified=True, kind="regression")
+    rows = draw(targets, 50, seed=3, task="t", stratified=True, kind="regression")
     assert Counter(int(targets[row] * 2) for row in rows) == dict.fromkeys(range(10), 5)
 
 
 def test_unstratified_draws_nest_and_full_is_everything_in_order() -> None:
     labels = [0, 1] * 50
-    whole = draw(100, labels, 100, seed=1, task="t")
-    assert draw(100, labels, 30, seed=1, task="t") == whole[:30]
-    assert sorted(whole) == draw(100, labels, "full", seed=1, task="t") == list(range(100))
+    whole = draw(labels, 100, seed=1, task="t")
+    assert draw(labels, 30, seed=1, task="t") == whole[:30]
+    assert sorted(whole) == draw(labels, "full", seed=1, task="t") == list(range(100))
 
 
 def test_seeds_and_tasks_draw_differently_and_uniformly() -> None:
     labels = [0] * 20
-    assert draw(20, labels, 10, seed=0, task="a") != draw(20, labels, 10, seed=1, task="a")
-    assert draw(20, labels, 10, seed=0, task="a") != draw(20, labels, 10, seed=0, task="b")
-    hits = Counter(row for seed in range(2000) for row in draw(20, labels, 5, seed=seed, task="a"))
+    assert draw(labels, 10, seed=0, task="a") != draw(labels, 10, seed=1, task="a")
+    assert draw(labels, 10, seed=0, task="a") != draw(labels, 10, seed=0, task="b")
+    hits = Counter(row for seed in range(2000) for row in draw(labels, 5, seed=seed, task="a"))
     assert all(abs(hits[row] - 500) < 100 for row in range(20))  # five standard errors
 
 
 def test_the_draw_never_changes_between_versions() -> None:
-    assert draw(1000, [0] * 1000, 8, seed=0, task="sst2") == [739, 803, 679, 29, 261, 322, 972, 405]
+    assert draw([0] * 1000, 8, seed=0, task="sst2") == [739, 803, 679, 29, 261, 322, 972, 405]
 
 
 def dataset(root: Path) -> Path:
@@ -111,7 +111,7 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
             content = (folder / f"seed-{seed}.jsonl").read_bytes()
             assert manifest["seeds"][seed]["sha256"] == hashlib.sha256(content).hexdigest()
             order = [row.idx for row in read_jsonl(folder / f"seed-{seed}.jsonl")]
-            assert order == [str(i) for i in draw(20, [0, 1] * 10, size, seed=int(seed), task="t")]
+            assert order == [str(i) for i in draw([0, 1] * 10, size, seed=int(seed), task="t")]
     entry = json.loads((out / "20" / "manifest.json").read_text())["seeds"]["5"]
     assert entry["label_counts"] == {"no": 10, "yes": 10}
     assert entry["duplicates_with"] == {"dev": 1, "far": 9}
@@ -119,7 +119,7 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
 
 def test_reading_and_drawing_import_no_torch() -> None:
     program = (
-        "import sys; import regft_core.data.prepare, regft_core.data.sources, regft_core.data.subsample; "
+        "import sys; import regft_core.data.prepare, regft_core.data.subsample; "
         "print([m for m in ('torch', 'transformers', 'datasets', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -81,15 +81,3 @@ def test_duplicates_agree_with_an_independent_count(name: str, tmp_path: Path) -
     materialise(name, tmp_path)
     out = prepare_dataset(tmp_path, name, load(tmp_path / "pipelines" / "tasks"))
     assert json.loads((out / "task.json").read_text())["duplicates"] == DUPLICATES[name]
-
-
-def test_materialised_tasks_bring_their_ood_sets_and_say_what_lacks(tmp_path: Path) -> None:
-    assert materialise("rte", tmp_path) == ["hans", "scitail", "advglue_rte"]
-    assert materialise("mrpc", tmp_path) == []
-    tasks = load(tmp_path / "pipelines" / "tasks")
-    described = json.loads((prepare_dataset(tmp_path, "mrpc", tasks) / "task.json").read_text())
-    assert described["sets"]["qqp"]["label_map"] == {"not_equivalent": "not_duplicate", "equivalent": "duplicate"}
-    assert described["counts"] == {"train": 3668, "dev": 408, "qqp": 5000, "paws_qqp": 677}
-    assert materialise("qqp", tmp_path) == ["advglue_qqp"]  # asked for by name, it gets OOD sets of its own
-    assert set(load(tmp_path / "pipelines" / "tasks")["qqp"].ood) == {"mrpc", "paws_qqp"}
-    assert not load(tmp_path / "pipelines" / "tasks")["paws_qqp"].ood

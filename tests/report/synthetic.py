@@ -171,7 +171,6 @@ def _task(root: Path, name: str, task: Task) -> dict[str, Any]:
             "rows": n,
             "measured": n,
             "unknown": 0.0,
-            "alike": 0,
             "jointly": {"median": 20, "p95": 60, "longest": 200, **task.cut(one)},
         }
         for one, n in described["counts"].items()

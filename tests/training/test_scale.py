@@ -16,7 +16,7 @@ from regft_core.data.encode import encode
 from regft_core.errors import RunFailed
 from regft_core.evaluate.predict import predict
 from regft_core.hooks.registry import discover
-from regft_core.kinds._scale import Scale
+from regft_core.kinds.regression import Scale
 from regft_core.models.load import load_classifier
 from regft_core.runs.epoch_scores import judge
 from regft_core.runs.merge import validation_score

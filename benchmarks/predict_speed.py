@@ -28,8 +28,8 @@ from regft_core.data.table import open_table
 from regft_core.errors import ModelError
 from regft_core.evaluate.predict import predict
 from regft_core.models.onnx import FILE
+from regft_core.serve.answers import columns_of_requests, example_of
 from regft_core.serve.model import ServedModel, load_served
-from regft_core.serve.reading import columns_of_requests, example_of
 
 Way = Callable[[], Any]
 

@@ -18,9 +18,9 @@ from typing import Any
 import uvicorn
 
 from regft_core.errors import DataError
+from regft_core.serve.answers import columns_of_requests
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import load_served
-from regft_core.serve.reading import columns_of_requests
 
 from .common import SERVING, argument, device_of, run, whole_number
 

@@ -23,7 +23,7 @@ from regft_core.hooks.declare import Setting
 from regft_core.hooks.phase_entries import Entry, answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
-from regft_core.models.export_record import Served, read_served, write_served
+from regft_core.models.export_record import Served, read_served, refuse_foreign, write_served
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
@@ -77,11 +77,7 @@ def write_answers(
         ModelError: ``directory`` holds something else.
         StoreError: it cannot be written.
     """
-    own = (directory / KEPT).is_file()
-    if directory.exists() and not own and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ModelError(
-            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
-        )
+    refuse_foreign(directory, KEPT)
     with atomic_directory(directory) as temporary:
         write_tensors(temporary / KEPT, kept)
         write_served(temporary, served)

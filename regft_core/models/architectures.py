@@ -10,13 +10,13 @@ classifier.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 from regft_core.catalogue import FAMILIES, shown
 from regft_core.errors import ConfigError, ModelError, RegftError
+from regft_core.names import suggestion
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,8 @@ def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architectu
             claimed = row.model_types or (row.name,)
             for taken in filter(found.get, claimed):
                 other = FAMILIES.path(_file(found[taken].name))
-                raise ModelError(
-                    "bad-family-file",
-                    f"{shown(FAMILIES.path(file))} and {shown(other)} both claim model_type '{taken}'\n"
-                    "    -> remove it from one of them",
-                )
+                message = f"{shown(FAMILIES.path(file))} and {shown(other)} both claim model_type '{taken}'"
+                raise ModelError("bad-family-file", f"{message}\n    -> remove it from one of them")
             found |= dict.fromkeys(claimed, row)
         except (ConfigError, ModelError) as error:
             if FAMILIES.is_shipped(file):
@@ -121,16 +118,11 @@ def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architectu
 def _row(file: str) -> Architecture:
     row, path = getattr(FAMILIES.load(file), "FAMILY", None), shown(FAMILIES.path(file))
     if not isinstance(row, Architecture):
-        raise ModelError(
-            "bad-family-file",
-            f"{path} has no constant FAMILY = Architecture(...)\n"
-            "    -> write FAMILY as regft_core/models/families/bert.py does",
-        )
+        hint = "write FAMILY as regft_core/models/families/bert.py does"
+        raise ModelError("bad-family-file", f"{path} has no constant FAMILY = Architecture(...)\n    -> {hint}")
     if _file(row.name) != file:
-        raise ModelError(
-            "bad-family-file",
-            f"{path} holds the family '{row.name}', which belongs into {_file(row.name)}.py\n    -> rename the file",
-        )
+        hint = f"rename the file to {_file(row.name)}.py"
+        raise ModelError("bad-family-file", f"{path} holds the family '{row.name}'\n    -> {hint}")
     return row
 
 
@@ -145,13 +137,8 @@ def architecture_of(model_type: str | None, where: str = "the model") -> Archite
     if row is None:
         if broken := _rows(FAMILIES.state())[1]:
             raise broken[0]  # it may be the one that is meant
-        near = difflib.get_close_matches(model_type or "", supported(), n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ModelError(
-            "unknown-family",
-            f"{where}: model_type '{model_type}' is not supported. Supported: {', '.join(supported())}.{hint} "
-            "To add a family, add a file with its row to families/ in the project.",
-        )
+        hint = f"{suggestion(model_type or '', supported(), 'supported')}; a file in families/ adds a family"
+        raise ModelError("unknown-family", f"{where}: model_type '{model_type}' is not supported\n    -> {hint}")
     return row
 
 
@@ -159,11 +146,8 @@ def no_pooling(row: Architecture, pooling: str) -> str | None:
     """Why ``model.pooling`` is not possible in a family, and which one is; None where it is."""
     if pooling not in ("head", "mask") or row.embeds_with is None:
         return None
-    what = "classification head" if pooling == "head" else "masked-LM head"
-    return (
-        f"model.pooling: '{pooling}' needs a {what}, and {row.name} has none that fits its embeddings; "
-        f"set pooling: {row.embeds_with}"
-    )
+    head = f"'{pooling}' needs a head, and {row.name} has none that fits its embeddings"
+    return f"model.pooling: {head}; set pooling: {row.embeds_with}"
 
 
 def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
@@ -173,9 +157,8 @@ def dropout_fields(config: Any) -> dict[str, tuple[str, ...]]:
     hidden one by itself. ``attention`` is empty for XLNet, whose one field is both.
     """
     row = architecture_of(getattr(config, "model_type", None))
-    hidden = tuple(name for name in row.hidden_dropout if getattr(config, name, None) is not None)
-    attention = tuple(name for name in row.attention_dropout if getattr(config, name, None) is not None)
-    return {"hidden": hidden, "attention": attention}
+    fields = {"hidden": row.hidden_dropout, "attention": row.attention_dropout}
+    return {kind: tuple(n for n in names if getattr(config, n, None) is not None) for kind, names in fields.items()}
 
 
 def without_dropout(config: Any) -> bool:
@@ -193,17 +176,11 @@ def apply_dropout(config: Any, hidden: float | str, attention: float | str) -> N
     """
     fields = dropout_fields(config)
     if hidden not in ("keep", 0) and not fields["hidden"]:
-        raise ModelError(
-            "dropout-not-possible",
-            f"dropout.hidden: {hidden} was given, but {config.model_type} has no dropout of hidden representations: "
-            "write 'keep' or 0.",
-        )
+        message = f"dropout.hidden: {hidden}, but {config.model_type} has no dropout of hidden representations"
+        raise ModelError("dropout-not-possible", f"{message}\n    -> write 'keep' or 0")
     if attention != "keep" and not fields["attention"] and attention != hidden:
-        raise ModelError(
-            "dropout-not-possible",
-            f"dropout.attention: {attention} was given, but {config.model_type} has one dropout probability for hidden "
-            "representations and attention together: write 'keep', or the same value as dropout.hidden.",
-        )
+        message = f"dropout.attention: {attention}, but {config.model_type} has one dropout for hidden and attention"
+        raise ModelError("dropout-not-possible", f"{message}\n    -> write 'keep', or the value of dropout.hidden")
     for kind, value in (("hidden", hidden), ("attention", attention)):
         if value != "keep":
             for name in fields[kind]:

@@ -8,14 +8,18 @@ would fetch and run (``attn_implementation``).
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError, text_of
+from regft_core.models.architectures import Architecture, architecture_of, no_pooling
+from regft_core.schema.encoder import EncoderConfig
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -47,11 +51,10 @@ def refuse_paths(directory: Path) -> None:
         for shard in shards.values() if isinstance(shards, dict) else ():
             _refuse_path(path, "weight_map", shard)
     for name in CONFIGS:
-        content = json_object(directory / name) or {}
-        for key, value in content.items():
+        for key, value in (json_object(directory / name) or {}).items():
             if key.endswith("_file") or key in _NAMING:
-                for one in value if isinstance(value, list) else [value]:
-                    _refuse_path(directory / name, key, one)
+                for file in value if isinstance(value, list) else [value]:
+                    _refuse_path(directory / name, key, file)
 
 
 def refuse_outside(directory: Path) -> None:
@@ -63,29 +66,23 @@ def refuse_outside(directory: Path) -> None:
     refuse_adapters(directory)
     inside = directory.resolve()
     allowed = (inside, inside.parents[1] / "blobs") if inside.parent.name == "snapshots" else (inside,)
-    for path in _links(directory):
+    paths = (Path(parent, name) for parent, *names in os.walk(directory) for name in chain(*names))
+    for path in filter(Path.is_symlink, paths):
         try:
             leads_out = not any(path.resolve().is_relative_to(one) for one in allowed)
         except (OSError, RuntimeError):  # to itself
             leads_out = True
         if leads_out:
-            raise ModelError(
-                "leads-elsewhere",
-                f"{path} is a link that leads out of the folder, or to itself\n"
-                "    -> put the file itself there, if you trust it",
-            )
+            message = f"{path} is a link that leads out of the folder, or to itself"
+            raise ModelError("leads-elsewhere", f"{message}\n    -> put the file itself there, if you trust it")
 
 
 def refuse_adapters(directory: Path) -> None:
     """Raise ModelError for an adapter: its encoder would be looked up elsewhere, or its weights left out."""
-    found = [file for file in ADAPTER_FILES if (directory / file).exists()]
-    if found:
-        raise ModelError(
-            "adapter-in-encoder",
-            f"{directory} has an adapter ({', '.join(found)}), and models are loaded without adapters\n    -> merge it "
-            "into the weights once, with peft: PeftModel.from_pretrained(encoder, directory).merge_and_unload()"
-            ".save_pretrained(new); save the tokenizer there too, and give that directory",
-        )
+    if found := [file for file in ADAPTER_FILES if (directory / file).exists()]:
+        merge = "PeftModel.from_pretrained(encoder, directory).merge_and_unload().save_pretrained(new)"
+        hint = f"merge it into the weights once, with peft: {merge}; save the tokenizer there too, and give that folder"
+        raise ModelError("adapter-in-encoder", f"{directory} has an adapter ({', '.join(found)})\n    -> {hint}")
 
 
 def ignored(directory: Path) -> list[str]:
@@ -125,16 +122,8 @@ def _refuse_path(file: Path, key: str, name: Any) -> None:
     if name is None:
         return
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-        raise ModelError(
-            "leads-elsewhere",
-            f"{file}: {key} names {json.dumps(name)[:80]}, which is not a file of this folder\n    -> do not use this "
-            "model unless you know who made it; its files belong beside each other",
-        )
-
-
-def _links(directory: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(directory):
-        yield from (path for name in (*folders, *names) if (path := Path(parent, name)).is_symlink())
+        message = f"{file}: {key} names {json.dumps(name)[:80]}, which is not a file of this folder"
+        raise ModelError("leads-elsewhere", f"{message}\n    -> do not use this model unless you know who made it")
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
@@ -159,25 +148,18 @@ def weight_files(path: Path, name: str) -> list[Path]:
         shards = sorted({str(file) for file in weight_map.values()}) if isinstance(weight_map, dict) else []
         for shard in shards:
             if Path(shard).name != shard or not (path / shard).is_file():
-                raise ModelError(
-                    "weights-missing",
-                    f"model '{name}': {index} names the shard '{shard}', which is not in {path}\n"
-                    "    -> copy the missing shard there",
-                )
+                message = f"model '{name}': {index} names the shard '{shard}', which is not in {path}"
+                raise ModelError("weights-missing", f"{message}\n    -> copy the missing shard there")
         if shards:
             return [index, *(path / shard for shard in shards)]
-    if list(path.glob("*.bin")) or list(path.glob("*.pt")) or list(path.glob("*.ckpt")):
-        raise ModelError(
-            "pickled-weights",
-            f"model '{name}': {path} has its weights only in a pickle format (.bin, .pt), which can run code when "
-            "it is opened. Convert it once where you trust it: AutoModel.from_pretrained(old).save_pretrained(new) "
-            "writes model.safetensors; use AutoModelForMaskedLM instead if the masked-LM head is needed.",
+    if any(list(path.glob(pattern)) for pattern in ("*.bin", "*.pt", "*.ckpt")):
+        message = (
+            f"model '{name}': {path} has its weights only in a pickle format, which can run code when it is opened"
         )
-    raise ModelError(
-        "weights-missing",
-        f"model '{name}': no weights in {path}; expected model.safetensors (or shards with their index)\n"
-        "    -> save them there: model.save_pretrained(directory)",
-    )
+        hint = "convert it once where you trust it: AutoModelForMaskedLM.from_pretrained(old).save_pretrained(new)"
+        raise ModelError("pickled-weights", f"{message}\n    -> {hint}")
+    message = f"model '{name}': no model.safetensors in {path}, and no index of shards"
+    raise ModelError("weights-missing", f"{message}\n    -> save them there: model.save_pretrained(directory)")
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
@@ -198,11 +180,9 @@ def tokenizer_files(path: Path, name: str) -> list[Path]:
     """The tokenizer's files that are there; raises ModelError where none holds a vocabulary."""
     files = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
     if not any(file.name in VOCABULARY_FILES for file in files):
-        raise ModelError(
-            "tokenizer-missing",
-            f"model '{name}': no tokenizer in {path} (looked for {', '.join(VOCABULARY_FILES)}). "
-            "Save it beside the weights: tokenizer.save_pretrained(directory)",
-        )
+        message = f"model '{name}': no tokenizer in {path} (none of {', '.join(VOCABULARY_FILES)})"
+        hint = "save it beside the weights: tokenizer.save_pretrained(directory)"
+        raise ModelError("tokenizer-missing", f"{message}\n    -> {hint}")
     return files
 
 
@@ -210,10 +190,77 @@ def read_model_json(path: Path, name: str) -> dict[str, Any]:
     """Return a JSON object of the encoder's directory; raises ModelError where the file is missing or is none."""
     content = json_object(path)
     if content is None:
-        raise ModelError(
-            "file-missing",
-            f"model '{name}': {path} is missing. A model directory holds config.json, model.safetensors (or shards "
-            f"with their index) and a tokenizer ({', '.join(VOCABULARY_FILES)}), as save_pretrained writes them.\n"
-            "    -> copy the missing file there, or give another directory as model.name",
-        )
+        hint = "copy it there, or give another directory as model.name: one as save_pretrained writes it"
+        raise ModelError("file-missing", f"model '{name}': {path} is missing\n    -> {hint}")
     return content
+
+
+# ---------------------------------------------------------------------------- what config.json may describe
+
+#: Keys of sizes: how many layers there are, widths of matrices, rows of embeddings and of a head.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+_WIDTHS = ("hidden_size", "d_model", "dim", "intermediate_size", "d_inner", "hidden_dim", "encoder_ffn_dim")
+_ROWS = ("vocab_size", "type_vocab_size", "max_relative_positions", "position_buckets", "num_labels")
+
+
+def configured_architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
+    """Return the architecture that config.json names; raises ModelError where no family has it."""
+    return architecture_of(str(config.get("model_type")), where=f"model '{name}' ({path / 'config.json'})")
+
+
+def check_config(config: dict[str, Any], path: Path, name: str) -> None:
+    """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
+    architecture = configured_architecture(config, path, name)
+    file = f"model '{name}' ({path / 'config.json'})"
+    if config.get("quantization_config") is not None:
+        hint = "give the model that it was made from, in floating-point numbers"
+        raise ModelError("quantised-weights", f"{file}: the weights are quantised (quantization_config)\n    -> {hint}")
+    if config.get("transformers_weights") is not None:
+        hint = "save the encoder as it is loaded (save_pretrained writes model.safetensors) and remove the key"
+        raise ModelError("other-weights", f"{file}: transformers_weights names other weights\n    -> {hint}")
+    check_size(config, path)
+    if architecture.positions == "after_padding" and type(padding := config.get("pad_token_id", 1)) is not int:
+        hint = "correct it to the tokenizer's padding id, from which positions are counted"
+        raise ModelError("bad-model-config", f"{file}: pad_token_id is {json.dumps(padding)}\n    -> {hint}")
+
+
+def check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    """Raise ModelError where ``model.max_length`` is above the encoder's positions."""
+    positions = position_count(config, configured_architecture(config, path, encoder.name))
+    if positions is not None and encoder.max_length > positions:
+        message = f"{encoder.max_length} tokens, but '{encoder.name}' has position embeddings for {positions} only"
+        raise ModelError("input-too-long", f"model.max_length: {message}; give at most that")
+
+
+def check_pooling(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
+    """Raise ModelError where the architecture has nothing that ``model.pooling`` reads."""
+    if problem := no_pooling(configured_architecture(config, path, encoder.name), encoder.pooling):
+        raise ModelError("pooling-not-possible", problem)
+
+
+def position_count(config: dict[str, Any], architecture: Architecture) -> int | None:
+    """Return the longest input in tokens; None where positions are relative or the file does not say."""
+    limit = config.get("max_position_embeddings")
+    relative = architecture.positions == "relative" or config.get("position_biased_input") is False
+    if not isinstance(limit, int) or relative:
+        return None
+    return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
+
+
+def check_size(config: Mapping[str, Any], path: Path) -> None:
+    """Raise ModelError where config.json describes more parameters than the safetensors files beside it hold.
+
+    Before anything is built: a model of a million layers would be built first and compared with its weights then.
+    """
+    shapes = tensor_shapes(path)
+    held = sum(math.prod(shape) for shape in shapes.values())
+    sizes = {key: value for key, value in config.items() if type(value) is int}
+    width = max((sizes.get(key, 1) for key in ("hidden_size", "d_model", "dim")), default=1)
+    narrow = sizes.get("embedding_size") or sizes.get("embed_dim") or width
+    of_layer = 1 if config.get("model_type") == "albert" else width * width  # ALBERT's layers share their weights
+    needed = dict.fromkeys(_LAYERS, of_layer) | dict.fromkeys(_WIDTHS, width) | dict.fromkeys(_ROWS, narrow)
+    if any("position" in name for name in shapes):  # those that are computed have no rows
+        needed["max_position_embeddings"] = narrow
+    if held and (too_large := [key for key, size in needed.items() if sizes.get(key, 0) * size > held]):
+        message = f"{path / 'config.json'}: {', '.join(too_large)} describe more than the {held:,} weights beside it"
+        raise ModelError("weights-do-not-fit", f"{message}\n    -> copy config.json and weights of one model there")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from regft_core.errors import ConfigError, Problem, RegftError
+from regft_core.names import listing
 
 #: GPU -> bytes that stayed on it when its memory was freed last: work space of matrix products, for example.
 _staying: dict[str, int] = {}
@@ -19,8 +20,7 @@ def _accelerator_driver() -> bool:
     """Whether a CUDA or ROCm driver can be loaded; without one torch sees no GPU either."""
     for name in ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so"):
         with suppress(OSError):
-            ctypes.CDLL(name)
-            return True
+            return ctypes.CDLL(name) is not None
     return False
 
 
@@ -39,23 +39,16 @@ def visible_devices(device: str) -> list[str]:
         return ["cpu"]  # without importing torch: the parent of the workers needs it for nothing else
     import torch
 
-    def absent(found: str) -> ConfigError:
-        message, hint = f"{device} is not available on this machine", f"{found}; choose one that is there, or auto"
-        return ConfigError([Problem("device-missing", "params.yaml", 0, "execution.device", message, hint)])
-
-    if device == "mps":
-        if not torch.backends.mps.is_available():
-            raise absent("torch sees no MPS device")
-        return ["mps"]
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    every = [f"cuda:{i}" for i in range(count)]
-    if device == "auto":
-        return every or ["cpu"]
-    if device == "cuda" and every:
-        return every
-    if device in every:
-        return [device]
-    raise absent(f"torch sees {', '.join(every) if every else 'no CUDA device'}")
+    every = [f"cuda:{i}" for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+    meant = {"auto": every or ["cpu"], "cuda": every, **{name: [name] for name in every}}
+    meant["mps"] = ["mps"] if torch.backends.mps.is_available() else []
+    if devices := meant.get(device):
+        return devices
+    message, hint = f"{device} is not available on this machine", "choose one that is there, or auto"
+    seen = listing([*every, *meant["mps"]])
+    raise ConfigError(
+        [Problem("device-missing", "params.yaml", 0, "execution.device", message, f"torch sees {seen}; {hint}")]
+    )
 
 
 def own_device(device: str) -> str:
@@ -129,12 +122,9 @@ def computing_alone() -> Iterator[None]:
     """
     # Not by waiting: a pool of threads would look as if it trained side by side.
     if not _computing.acquire(blocking=False):
-        raise RegftError(
-            "two-runs-at-once",
-            "two runs at once in one process would change each other's random draws, so this one was not started\n"
-            "    -> run one job at a time in each process: `executor: processes` does, and an executor of your own may "
-            "start processes, not threads",
-        )
+        message = "two runs at once in one process would change each other's random draws: this one was not started"
+        hint = "run one job at a time in each process, as `executor: processes` does"
+        raise RegftError("two-runs-at-once", f"{message}\n    -> {hint}")
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.architectures import architecture_of
-from regft_core.models.export_record import Served, write_served
+from regft_core.models.export_record import Served, refuse_foreign, write_served
 from regft_core.models.folder import logits_of_folder, write_classifier
 from regft_core.models.layers import last_linear
 from regft_core.models.load import empty_mask_classifier, quiet
@@ -47,13 +47,10 @@ def fold(model: Any) -> Any:
     plain = _empty_copy(model)
     wrong = plain.load_state_dict({name: value.to("cpu") for name, value in state.items()}, strict=False)
     if wrong.missing_keys or wrong.unexpected_keys:
-        raise ModelError(
-            "does-not-fold",
-            f"export: the model does not fold into a plain {type(plain).__name__}: "
-            f"left over {wrong.unexpected_keys[:5]}, missing {wrong.missing_keys[:5]}. "
-            "A method keeps parameters of its own outside the model, or folds them into its weights when it finishes.\n"
-            "    -> correct `finished` of the method (regft_core/hooks/base.py), or use another method",
-        )
+        message = f"export: the model does not fold into a plain {type(plain).__name__}"
+        parameters = f"left over {wrong.unexpected_keys[:5]}, missing {wrong.missing_keys[:5]}"
+        hint = "correct `finished` of the method (regft_core/hooks/base.py), or use another method"
+        raise ModelError("does-not-fold", f"{message}: {parameters}\n    -> {hint}")
     return plain.eval()
 
 
@@ -91,11 +88,7 @@ def export_model(
         StoreError: the directory cannot be written.
     """
     directory = Path(directory)
-    foreign = directory.exists() and not (directory / "config.json").is_file()
-    if foreign and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ModelError(
-            "in-the-way", f"export: {directory} exists and is not a model directory; choose another or remove it"
-        )
+    refuse_foreign(directory, "config.json")
     expected = _logits(model, check_batch)
     plain = fold(model)
     if temperature != 1.0 and not isinstance(plain, MaskClassifier):
@@ -183,13 +176,9 @@ def _check_logits(
     tolerance = (2e-6 if same else 1e-5) * float(expected.abs().max())
     if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0.0, atol=tolerance):
         gap = (found - expected).abs().max().item() if found.shape == expected.shape else float("nan")
-        raise ExportMismatch(
-            "export-differs",
-            f"export to {directory}: the reloaded model's logits differ from the trained model's by up to {gap:.3g} "
-            "on the check batch; nothing was written. Something outside the plain weights acts in evaluation "
-            "(a hook with always=True, a wrapped module), or the model is not in fp32.\n"
-            "    -> correct the hook; until then the predictions are in work/evaluate",
-        )
+        message = f"export to {directory}: the reloaded model's logits differ by up to {gap:.3g}; nothing was written"
+        hint = "correct what acts outside the plain weights in evaluation (a hook with always=True, a wrapped module)"
+        raise ExportMismatch("export-differs", f"{message}\n    -> {hint}; predictions are in work/evaluate")
 
 
 def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: int | None) -> None:
@@ -203,8 +192,6 @@ def _check_tokenizer(temporary: Path, directory: Path, tokenizer: Any, longest: 
         cut = again(long, truncation=True)["input_ids"]
         same = same and cut == tokenizer(long, truncation=True, max_length=longest)["input_ids"]
     if not same:
-        raise ExportMismatch(
-            "export-differs",
-            f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written\n"
-            "    -> save the tokenizer with the installed transformers beside the weights, and train again",
-        )
+        message = f"export to {directory}: the reloaded tokenizer encodes differently; nothing was written"
+        hint = "save the tokenizer with the installed transformers beside the weights, and train again"
+        raise ExportMismatch("export-differs", f"{message}\n    -> {hint}")

@@ -128,6 +128,14 @@ class Served(BaseModel):
     prompt: ServedPrompt | None = None
 
 
+def refuse_foreign(directory: Path, file: str) -> None:
+    """Raise ModelError where something is at ``directory`` that is no export, with its ``file``, and not empty."""
+    empty = directory.is_dir() and not any(directory.iterdir())
+    if directory.exists() and not (directory / file).is_file() and not empty:
+        message = f"export: {directory} exists and is not a model directory"
+        raise ModelError("in-the-way", f"{message}\n    -> choose another or remove it")
+
+
 def write_served(directory: Path, served: Served) -> None:
     """Write ``regft.json`` into ``directory``."""
     write_json(directory / FILE, served.model_dump(mode="json"))
@@ -140,8 +148,5 @@ def read_served(directory: Path) -> Served | None:
     except StoreError as error:
         if error.code == "file-missing":
             return None
-        raise ModelError(
-            "outdated-export",
-            f"{directory / FILE} is not what an export of this version writes ({text_of(error).splitlines()[0]})"
-            "\n    -> export the model again",
-        ) from error
+        message = f"{directory / FILE} is not of this version ({text_of(error).splitlines()[0]})"
+        raise ModelError("outdated-export", f"{message}\n    -> export the model again") from error

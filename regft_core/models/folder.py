@@ -19,8 +19,7 @@ from regft_core.data.batches import padding_of
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
 from regft_core.models import modeling_regft
-from regft_core.models.checkpoint_files import is_implementation, json_object, plain_config
-from regft_core.models.config_checks import check_size
+from regft_core.models.checkpoint_files import is_implementation, plain_config
 from regft_core.models.export_record import Served
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
@@ -50,32 +49,22 @@ def write_classifier(
 
     config = _config(model, tokenizer, max_length or tokenizer.model_max_length, served)
     config.logit_temperature = temperature
-    own: set[str] = set()
-    prefix = ""
-    if isinstance(model, PooledClassifier):
-        prefix = f"{model.base_model_prefix}."
-    elif isinstance(model, MaskClassifier):
-        own = {name for name, _ in model.named_buffers(recurse=False)}
-    tensors, seen = {}, set()
-    for name, tensor in model.state_dict().items():
-        # A tensor that two modules share is written once: transformers ties them again.
-        if name in own or tensor.data_ptr() in seen:
-            continue
-        seen.add(tensor.data_ptr())
-        head = isinstance(model, PooledClassifier) and name.startswith("classifier.")
-        tensors[name if head else f"encoder.{name.removeprefix(prefix)}"] = tensor.detach().contiguous()
+    pooled, state = isinstance(model, PooledClassifier), model.state_dict()
+    if isinstance(model, MaskClassifier):  # the configuration has them
+        state = {name: tensor for name, tensor in state.items() if name not in ("label_words", "mask_token")}
+    prefix = f"{model.base_model_prefix}." if pooled else ""
+    # A tensor that two modules share is written once, by its first name: transformers ties them again.
+    first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
+    names = {
+        name: name if pooled and name.startswith("classifier.") else f"encoder.{name.removeprefix(prefix)}"
+        for name in state
+        if name in first.values()
+    }
+    tensors = {written: state[name].detach().contiguous() for name, written in names.items()}
     config.save_pretrained(directory)
     save_file(tensors, str(directory / "model.safetensors"), metadata={"format": "pt"})
     shutil.copyfile(modeling_regft.__file__, directory / CODE)
     return None if max_length is None else _truncated_length(config)
-
-
-def refuse_absurd_sizes(directory: Path) -> None:
-    """Raise ModelError where config.json describes more than the weights hold, before transformers reads it."""
-    content = json_object(directory / "config.json") or {}
-    encoder = content.get("encoder") if content.get("model_type") == RegftConfig.model_type else content
-    labels = {"num_labels": content.get("num_labels")}
-    check_size({**labels, **encoder} if isinstance(encoder, dict) else labels, directory)
 
 
 def load_classifier(directory: Path) -> Any:
@@ -102,23 +91,16 @@ def load_classifier(directory: Path) -> Any:
     except ModelError:
         raise
     except Exception as error:  # missing or damaged files, unknown families: each library has its own errors
-        raise ModelError(
-            "cannot-load", f"{directory}: the model cannot be loaded: {error}\n    -> export it again"
-        ) from error
+        message = f"{directory}: the model cannot be loaded: {error}"
+        raise ModelError("cannot-load", f"{message}\n    -> export it again") from error
     if absent := sorted(info["missing_keys"]):
         # transformers would draw them at random and predict nonsense.
-        raise ModelError(
-            "weights-missing",
-            f"{directory}: weights are missing, among them {', '.join(absent[:3])}: an encoder that was not fine-tuned?"
-            "\n    -> give a directory that `regft export` wrote",
-        )
+        message = f"{directory}: weights are missing, among them {', '.join(absent[:3])}"
+        raise ModelError("weights-missing", f"{message}\n    -> give a directory that `regft export` wrote")
     if unused := sorted(info["unexpected_keys"]):
-        raise ModelError(
-            "weights-do-not-fit",
-            f"{directory}: the weights hold {', '.join(unused[:3])}"
-            f"{f' and {len(unused) - 3} more' if len(unused) > 3 else ''}, which config.json does not use, so they are "
-            "not of this model\n    -> put config.json and weights of one model there, or export it again",
-        )
+        message = f"{directory}: config.json does not use {', '.join(unused[:3])}, one of {len(unused)} such weights"
+        hint = "put config.json and weights of one model there, or export it again"
+        raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
     return _as_trained(model.eval()) if isinstance(model, RegftClassifier) else model.eval()
 
 
@@ -175,11 +157,9 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
     before, between, after, types = _added(tokenizer, takes_token_types(model))
     padding = padding_of(tokenizer)
     mask = isinstance(model, MaskClassifier)
-    pooling = "head"
-    if mask:
-        pooling = "mask"
-    elif isinstance(model, PooledClassifier):
-        pooling = model.pooling if model.pooling in ("mean", "unit_mean") else model.summary
+    pooling = model.pooling if mask or isinstance(model, PooledClassifier) else "head"
+    if pooling in ("cls", "last"):
+        pooling = model.summary
     config = RegftConfig(
         encoder=model.config.to_dict(),
         pooling=pooling,
@@ -204,11 +184,8 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
         problem_type=model.config.problem_type,
         architectures=[RegftClassifier.__name__],
     )
-    module = CODE.removesuffix(".py")
-    config.auto_map = {
-        "AutoConfig": f"{module}.{RegftConfig.__name__}",
-        "AutoModelForSequenceClassification": f"{module}.{RegftClassifier.__name__}",
-    }
+    classes = {"AutoConfig": RegftConfig, "AutoModelForSequenceClassification": RegftClassifier}
+    config.auto_map = {auto: f"{CODE.removesuffix('.py')}.{of.__name__}" for auto, of in classes.items()}
     return config
 
 

@@ -61,11 +61,9 @@ def hub_encoder(name: str, revision: str, root: Path) -> tuple[Path, str]:
     path = snapshot(name, path.name, [*PATTERNS, *BIN_PATTERNS])
     weights = sorted(path.glob(BIN_PATTERNS[0]))
     if not weights:
-        raise ModelError(
-            "weights-missing",
-            f"model '{name}' at revision '{revision}': neither safetensors nor pytorch_model*.bin among its files\n"
-            "    -> give another repository, or a local directory with model.safetensors",
-        )
+        message = f"model '{name}' at revision '{revision}' has neither safetensors nor pytorch_model*.bin"
+        hint = "give another repository, or a local directory with model.safetensors"
+        raise ModelError("weights-missing", f"{message}\n    -> {hint}")
     with atomic_directory(converted) as directory:
         for file in path.iterdir():
             if file.is_file() and file not in weights and not file.name.endswith(".bin.index.json"):
@@ -113,15 +111,11 @@ def convert(weights: Sequence[Path], target: Path, what: str) -> None:
             loaded = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
             code = "unsafe-pickle" if isinstance(error, pickle.UnpicklingError) else "damaged-file"
-            raise ModelError(
-                code,
-                f"{what}: {file.name} is damaged, or holds more than tensors, and reading it would run its code "
-                f"({str(error)[:200]})\n    -> fetch it again, or take a repository with safetensors",
-            ) from error
+            message = f"{what}: {file.name} is damaged, or reading it would run its code ({str(error)[:200]})"
+            hint = "fetch it again, or take a repository with safetensors"
+            raise ModelError(code, f"{message}\n    -> {hint}") from error
         if not isinstance(loaded, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in loaded.values()):
-            raise ModelError(
-                "unsafe-pickle",
-                f"{what}: {file.name} is not a table of tensors by name\n    -> take a repository with safetensors",
-            )
+            message = f"{what}: {file.name} is not a table of tensors by name"
+            raise ModelError("unsafe-pickle", f"{message}\n    -> take a repository with safetensors")
         tensors |= loaded
     write_tensors(target, tensors, {"format": "pt"})

@@ -28,11 +28,9 @@ def depths(model: Any, sites: Sites, names: Iterable[str]) -> dict[str, int]:
     layers: dict[str, int] = {}
     for site in sites.layers:
         if site.name in layers:
-            raise ModelError(
-                "layers-shared",
-                f"the layers of {sites.architecture} share their weights, so none can be treated differently from "
-                "another; use another family, or a method that does not tell layers apart",
-            )
+            message = f"the layers of {sites.architecture} share their weights: none can be treated on its own"
+            hint = "use another family, or a method that does not tell layers apart"
+            raise ModelError("layers-shared", f"{message}\n    -> {hint}")
         layers[site.name] = site.index + 1
     above = _above(model, next(reversed(layers)))
     base = f"{model.base_model_prefix}."
@@ -65,11 +63,8 @@ def last_linear(model: nn.Module, head: Collection[str], outputs: int) -> str:
         if isinstance(module, nn.Linear) and module.out_features == outputs and f"{name}.weight" in new
     ]
     if not found or model.get_submodule(found[-1]).bias is None:
-        raise ModelError(
-            "head-not-linear",
-            f"the head of {type(model).__name__} does not end with a linear of {outputs} outputs and a bias; "
-            "give the method 'model: {pooling: mean}'",
-        )
+        message = f"the head of {type(model).__name__} does not end with a linear of {outputs} outputs and a bias"
+        raise ModelError("head-not-linear", f"{message}\n    -> give the method 'model: {{pooling: mean}}'")
     return found[-1]
 
 

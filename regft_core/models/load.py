@@ -20,7 +20,7 @@ from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.devices import computing_alone
 from regft_core.models.mask_head import MaskClassifier
-from regft_core.models.pooling import POOLINGS, PooledClassifier, without_pooler
+from regft_core.models.pooling import PooledClassifier, without_pooler
 from regft_core.models.products import take_fast_products
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig
@@ -43,23 +43,15 @@ def read_tokenizer(directory: Path, where: str) -> Any:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # every tokenizer class fails in its own way on damaged files
-        raise ModelError(
-            "cannot-load",
-            f"{where}: the tokenizer cannot be loaded: {error}\n"
-            "    -> save it again with the installed transformers: tokenizer.save_pretrained(directory)",
-        ) from error
+        hint = "save it again with the installed transformers: tokenizer.save_pretrained(directory)"
+        raise ModelError("cannot-load", f"{where}: the tokenizer cannot be loaded: {error}\n    -> {hint}") from error
     if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(
-            "slow-tokenizer",
-            f"{where}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)\n"
-            "    -> convert it with transformers and save it beside the weights",
-        )
+        message = f"{where}: {type(tokenizer).__name__} is not a fast tokenizer (no tokenizer.json)"
+        hint = "convert it with transformers and save it beside the weights"
+        raise ModelError("slow-tokenizer", f"{message}\n    -> {hint}")
     if tokenizer.pad_token_id is None:
-        raise ModelError(
-            "pad-token-missing",
-            f"{where}: its tokenizer has no padding token, so rows cannot form a batch\n"
-            "    -> set tokenizer.pad_token and save the tokenizer beside the weights, or use another encoder",
-        )
+        hint = "set tokenizer.pad_token and save the tokenizer beside the weights, or use another encoder"
+        raise ModelError("pad-token-missing", f"{where}: its tokenizer has no padding token\n    -> {hint}")
     return tokenizer
 
 
@@ -94,13 +86,6 @@ def load_classifier(
     from transformers import AutoModel, AutoModelForSequenceClassification
 
     take_fast_products()
-    joint = pooling in ("head", "mask")
-    if pooling not in POOLINGS or rows_per_example not in (1, 2) or (rows_per_example == 2 and joint):
-        raise ModelError(
-            "pooling-not-possible",
-            f"pooling '{pooling}' with {rows_per_example} rows per example is not possible\n"
-            "    -> set model: {pooling: mean}",
-        )
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     if problem := no_pooling(architecture, pooling):
@@ -156,11 +141,9 @@ def _masked_lm(source: ModelSource, config: Any, architecture: Architecture, att
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
     if not architecture.masked_lm_head:
-        raise ModelError(
-            "encoder-does-not-fit",
-            f"model '{source.name}': masked language modelling is not supported for {architecture.name}, whose "
-            "predictions come from a decoder; use an encoder-only model (bert, roberta, electra, deberta ...)",
-        )
+        message = f"model '{source.name}': {architecture.name} has no masked LM over its input positions"
+        hint = "use an encoder-only model (bert, roberta, electra, deberta ...)"
+        raise ModelError("encoder-does-not-fit", f"{message}\n    -> {hint}")
     # XLNet's permutation LM shares its class between both tasks and is listed under causal LMs.
     auto = AutoModelForCausalLM if architecture.name == "xlnet" else AutoModelForMaskedLM
     return _from_pretrained(auto, source, config, attention)
@@ -196,17 +179,12 @@ def _mask_classifier(
     return model
 
 
-def empty_language_model(config: Any, attention: str) -> Any:
-    """A masked LM of the family's own class, with random weights."""
+def empty_mask_classifier(config: Any, attention: str) -> MaskClassifier:
+    """A classifier at the mask with random weights, for the state of another."""
     from transformers import AutoModelForMaskedLM
 
     with quiet(), torch.random.fork_rng(devices=[]):
-        return AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
-
-
-def empty_mask_classifier(config: Any, attention: str) -> MaskClassifier:
-    """A classifier at the mask with random weights, for the state of another."""
-    language_model = empty_language_model(config, attention)
+        language_model = AutoModelForMaskedLM.from_config(config, attn_implementation=attention)
     architecture = architecture_of(config.model_type)
     head, _ = masked_lm_head_of(language_model, architecture, language_model.get_input_embeddings())
     return MaskClassifier(language_model, head)
@@ -267,11 +245,9 @@ def _config(source: ModelSource) -> Any:
             with quiet():
                 return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # each family fails in its own way on values that it has no use for
-            raise ModelError(
-                "bad-model-config",
-                f"model '{source.name}': {path / 'config.json'} is not usable: {error}\n"
-                "    -> save the model again with the installed transformers: model.save_pretrained(directory)",
-            ) from error
+            message = f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
+            hint = "save the model again with the installed transformers: model.save_pretrained(directory)"
+            raise ModelError("bad-model-config", f"{message}\n    -> {hint}") from error
 
 
 def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
@@ -307,11 +283,9 @@ def _from_pretrained(
         except RegftError:
             raise
         except Exception as error:
-            raise ModelError(
-                "cannot-load",
-                f"model '{source.name}': the weights in {path} cannot be loaded: {error}\n"
-                "    -> copy them again, or save them with model.save_pretrained(directory)",
-            ) from error
+            message = f"model '{source.name}': the weights in {path} cannot be loaded: {error}"
+            hint = "copy them again, or save them with model.save_pretrained(directory)"
+            raise ModelError("cannot-load", f"{message}\n    -> {hint}") from error
     return model.eval(), info
 
 
@@ -322,12 +296,9 @@ def _absent(info: dict[str, Any]) -> list[str]:
 
 def _new_modules(model: Any, architecture: Architecture, info: dict[str, Any]) -> tuple[str, ...]:
     """Return the module paths to draw: the head, and what of the pretrained head the checkpoint lacks."""
-    optional = list(architecture.pretrained_head)
-    if architecture.pooler:
-        optional.append(f"{model.base_model_prefix}.{architecture.pooler}")
-    absent = _absent(info)
-    lacking = [module for module in optional if any(key.startswith(f"{module}.") for key in absent)]
-    return (*architecture.head, *lacking)
+    pooler = [f"{model.base_model_prefix}.{architecture.pooler}"] if architecture.pooler else []
+    optional, absent = [*architecture.pretrained_head, *pooler], _absent(info)
+    return (*architecture.head, *(one for one in optional if any(key.startswith(f"{one}.") for key in absent)))
 
 
 def _refuse_other_faults(
@@ -342,9 +313,6 @@ def _refuse_other_faults(
     for keys, fault in ((wrong, "lacks or mis-shapes"), (extra, "has, beyond what config.json describes,")):
         if keys:
             shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
-            raise ModelError(
-                "weights-do-not-fit",
-                f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}. "
-                "config.json and the weights do not belong together, or the checkpoint is of another family.\n"
-                "    -> save model and config.json together (save_pretrained), or give another directory",
-            )
+            message = f"model '{source.name}': the checkpoint in {source.path} {fault} encoder weights: {shown}"
+            hint = "save model and config.json together (save_pretrained), or give another directory"
+            raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")

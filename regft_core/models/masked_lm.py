@@ -98,17 +98,12 @@ def take_head(method: str, head: nn.Module, model: nn.Module, state: Mapping[str
     """
     own = own_parameters(head, model)
     if not own:
-        raise ModelError(
-            "masked-lm-untrainable",
-            f"{method}: the checkpoint '{name}' has no masked-LM head, and that of its family has no weights of "
-            "its own that a phase could train; use a checkpoint that has one",
-        )
+        message = f"{method}: the checkpoint '{name}' has no masked-LM head, and its family none that can be trained"
+        raise ModelError("masked-lm-untrainable", f"{message}\n    -> use a checkpoint that has one")
     if any(f"head/{key}" not in state for key in own):
-        raise ModelError(
-            "masked-lm-head-missing",
-            f"{method}: the checkpoint '{name}' has no masked-LM head and no phase trained one; add a phase "
-            "with masked_lm: {trains: head} and name it as head (see pipelines/methods/mask_tuning.yaml)",
-        )
+        message = f"{method}: the checkpoint '{name}' has no masked-LM head and no phase trained one"
+        hint = "add a phase with masked_lm: {trains: head}, named as head (pipelines/methods/mask_tuning.yaml)"
+        raise ModelError("masked-lm-head-missing", f"{message}\n    -> {hint}")
     with torch.no_grad():
         for key, parameter in own.items():
             parameter.copy_(state[f"head/{key}"])

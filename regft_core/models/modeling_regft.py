@@ -8,7 +8,6 @@ prepared as in training raises ValueError. Only torch and transformers are neede
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,40 +43,14 @@ class RegftConfig(PreTrainedConfig):
     """
 
     model_type = "regft_classifier"
+    encoder, instruction = dict[str, Any](), {"text": "", "ids": []}
+    pooling, row_length, windows, stride = "mean", 512, 1, 0
+    before = between = after = types = label_words = ()
+    paired = separate = left = keeps_end = demonstrations = False
+    pad, mask_token, logit_temperature = (0, 0), -1, 1.0
 
-    def __init__(
-        self,
-        encoder: dict[str, Any] | None = None,
-        pooling: str = "mean",
-        row_length: int = 512,
-        windows: int = 1,
-        stride: int = 0,
-        paired: bool = False,
-        separate: bool = False,
-        before: Sequence[int] = (),
-        between: Sequence[int] = (),
-        after: Sequence[int] = (),
-        types: Sequence[Any] = (),
-        pad: Sequence[int] = (0, 0),
-        left: bool = False,
-        keeps_end: bool = False,
-        instruction: dict[str, Any] | None = None,
-        label_words: Sequence[int] = (),
-        mask_token: int = -1,
-        demonstrations: bool = False,
-        logit_temperature: float = 1.0,
-        **others: Any,
-    ) -> None:
-        super().__init__(**others)
-        self.encoder, self.pooling = encoder or {}, pooling
-        self.row_length, self.windows, self.stride = row_length, windows, stride
-        self.paired, self.separate = paired, separate
-        self.before, self.between, self.after = list(before), list(between), list(after)
-        self.types, self.pad, self.left = list(types), list(pad), left
-        self.keeps_end = keeps_end
-        self.instruction = instruction or {"text": "", "ids": []}
-        self.label_words, self.mask_token = list(label_words), mask_token
-        self.demonstrations, self.logit_temperature = demonstrations, logit_temperature
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
 
 
 class RegftClassifier(PreTrainedModel):
@@ -194,11 +167,8 @@ class RegftClassifier(PreTrainedModel):
         if len(content) <= room:
             return [text]
         step, beyond = room - config.stride, len(content) - room
-        places = (
-            [beyond]
-            if config.keeps_end
-            else [min(number * step, beyond) for number in range(min(config.windows, 1 - -beyond // step))]
-        )
+        starts = range(min(config.windows, 1 - -beyond // step))
+        places = [beyond] if config.keeps_end else [min(number * step, beyond) for number in starts]
         return [[*text[:start], *content[place : place + room], *config.after] for place in places]
 
     def _batch(self, rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
@@ -210,11 +180,9 @@ class RegftClassifier(PreTrainedModel):
             first, text, last = config.types
             types = [[*first, *[text] * (len(row) - added), *last] for row in rows]
             batch["token_type_ids"] = (types, config.pad[1])
-        padded = {
-            name: [
-                [value] * (longest - len(row)) + row if config.left else row + [value] * (longest - len(row))
-                for row in columns
-            ]
-            for name, (columns, value) in batch.items()
-        }
-        return {name: torch.tensor(columns, device=device) for name, columns in padded.items()}
+        padded = {}
+        for name, (columns, value) in batch.items():
+            fill = [[value] * (longest - len(row)) for row in columns]
+            joined = [[*pad, *row] if config.left else [*row, *pad] for pad, row in zip(fill, columns)]
+            padded[name] = torch.tensor(joined, device=device)
+        return padded

@@ -38,11 +38,8 @@ class _Logits(nn.Module):
 def require_onnx() -> None:
     """Raise ModelError, with the command that installs them, when a package is missing."""
     if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
-        raise ModelError(
-            "package-missing",
-            f"export --onnx: {', '.join(lacking)} is not installed"
-            "\n    -> in the project's environment: pip install -c constraints.txt -e '.[onnx]'",
-        )
+        hint = "in the project's environment: pip install -c constraints.txt -e '.[onnx]'"
+        raise ModelError("package-missing", f"export --onnx: {', '.join(lacking)} is not installed\n    -> {hint}")
 
 
 def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> float:
@@ -79,21 +76,17 @@ def write_onnx(model: Any, directory: Path, batch: Mapping[str, Tensor]) -> floa
             program.save(str(directory / FILE), external_data=False)
     except Exception as error:  # the exporter has its own error for every step
         last = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            "no-onnx", f"export --onnx: {model.config.model_type} cannot be traced: {last}\n    -> leave --onnx out"
-        ) from error
+        message = f"export --onnx: {model.config.model_type} cannot be traced: {last}"
+        raise ModelError("no-onnx", f"{message}\n    -> leave --onnx out") from error
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
     found = logits_of(directory / FILE, dict(zip(names, inputs)))
     gap = float((found - expected).abs().max())
     least = 1.0 if expected.shape[1] > 1 else 0.0  # a single output is a value in a unit of its own
     if not gap <= TOLERANCE * max(least, float(expected.abs().max())):
-        raise ExportMismatch(
-            "export-differs",
-            f"export --onnx: the logits of {FILE} differ from torch's by up to {gap:.3g} on {len(expected)} rows; "
-            "nothing was written\n"
-            "    -> leave --onnx out, or install another version of onnxruntime",
-        )
+        message = f"export --onnx: the logits of {FILE} differ from torch's by up to {gap:.3g}; nothing was written"
+        hint = "leave --onnx out, or install another version of onnxruntime"
+        raise ExportMismatch("export-differs", f"{message}\n    -> {hint}")
     return gap
 
 

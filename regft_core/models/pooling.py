@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from regft_core.models.architectures import architecture_of
 
-POOLINGS = ("head", "cls", "last", "mean", "unit_mean", "mask")
-
 
 class ClassifierOutput(NamedTuple):
     """Result of a forward pass: ``logits`` [B, K]."""

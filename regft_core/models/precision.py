@@ -64,26 +64,19 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
     kind = torch.device(device).type
     if precision == "bf16":
         if not multiplies_bf16(kind):
-            raise ModelError(
-                "precision-not-possible",
-                f"--precision bf16: this {kind} has no bf16 products{ASKED.get(kind, '')}, "
-                "so it would be slower than fp32\n    -> leave --precision out"
-                + (", or int8" if kind == "cpu" else ""),
-            )
+            message = f"this {kind} has no bf16 products{ASKED.get(kind, '')}, so it would be slower than fp32"
+            raise _refused("bf16", message, "leave --precision out" + (", or int8" if kind == "cpu" else ""))
         for _, linear in _linears(model):
             linear.to(torch.bfloat16)
         return model
     if kind != "cpu":
-        raise ModelError(
-            "precision-not-possible",
-            f"--precision int8: only on a CPU, not on {device}\n    -> bf16, or --device cpu",
-        )
-    family, linears = str(model.config.model_type), _linears(model)
+        raise _refused("int8", f"only on a CPU, not on {device}", "bf16, or --device cpu")
+    of, linears = f"{where} is of the family {model.config.model_type}:", _linears(model)
     inside = sum(linear.weight.numel() for _, linear in linears)
     embeddings = {id(module.weight) for module in model.base_model.modules() if isinstance(module, nn.Embedding)}
     matrices = [p for p in model.base_model.parameters() if p.dim() > 1 and id(p) not in embeddings]
     if inside < _ENOUGH * sum(parameter.numel() for parameter in matrices):
-        raise _refused(family, where, "its matrices are in no linear layers")
+        raise _refused("int8", f"{of} its matrices are in no linear layers", "bf16, or fp32")
     for name, linear in linears:
         model.set_submodule(name, Int8Linear(linear))
     try:
@@ -93,14 +86,13 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
         with torch.inference_mode():
             model(input_ids=ids, attention_mask=torch.ones_like(ids))
     except (AttributeError, RuntimeError, TypeError) as error:
-        raise _refused(family, where, "it reads the weights of its linear layers in its own way") from error
+        message = f"{of} it reads the weights of its linear layers in its own way"
+        raise _refused("int8", message, "bf16, or fp32") from error
     return model
 
 
-def _refused(family: str, where: str, why: str) -> ModelError:
-    return ModelError(
-        "precision-not-possible", f"--precision int8: {where} is of the family {family}: {why}\n    -> bf16, or fp32"
-    )
+def _refused(precision: str, message: str, hint: str) -> ModelError:
+    return ModelError("precision-not-possible", f"--precision {precision}: {message}\n    -> {hint}")
 
 
 def _linears(model: Any) -> list[tuple[str, nn.Linear]]:

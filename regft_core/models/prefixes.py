@@ -86,12 +86,8 @@ def key_value_width(config: Any) -> int:
 def require_family(method: str, architecture: str) -> None:
     """ModelError for a family whose attention cannot be given prefixes."""
     if architecture not in FAMILIES:
-        raise ModelError(
-            "encoder-does-not-fit",
-            f"{method}: keys and values cannot be put before the attention of {architecture}, which does not use "
-            f"transformers' attention interface; families: {', '.join(FAMILIES)}\n"
-            "    -> use an encoder of these families",
-        )
+        message = f"{method}: the attention of {architecture} takes no further keys and values"
+        raise ModelError("encoder-does-not-fit", f"{message}\n    -> use an encoder of {', '.join(FAMILIES)}")
 
 
 def _attend(

@@ -43,6 +43,12 @@ def fast_products() -> bool:
     return os.environ.get(SWITCH) == "1" and _slow_with_mkl() and torch._C._get_mkldnn_enabled()
 
 
+def take_fast_products() -> None:
+    """Let linear layers multiply through oneDNN from now on, where that is faster; nothing happens elsewhere."""
+    if fast_products():
+        _registered()
+
+
 @cache
 def _registered() -> Any:
     """The registration, which lasts as long as this object; of the whole process, so it is made once."""
@@ -54,20 +60,12 @@ def _registered() -> Any:
     return library
 
 
-def take_fast_products() -> None:
-    """Let linear layers multiply through oneDNN from now on, where that is faster; nothing happens elsewhere."""
-    if fast_products():
-        _registered()
-
-
-def _worth_it(one: Tensor, other: Tensor) -> bool:
-    """Whether oneDNN takes these matrices, and gains. What is wrong with them is left for torch to say."""
-    single = one.dtype is other.dtype is torch.float32
+def _product(one: Tensor, other: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The product by oneDNN; None for matrices that it does not take or gain by: torch says what is wrong with them."""
     fit = one.dim() == other.dim() == 2 and one.shape[1] == other.shape[0]
-    return single and fit and one.numel() * other.shape[1] >= _FEWEST and fast_products()
-
-
-def _product(one: Tensor, other: Tensor, bias: Tensor | None) -> Tensor:
+    large = fit and one.numel() * other.shape[1] >= _FEWEST
+    if not (large and one.dtype is other.dtype is torch.float32 and fast_products()):
+        return None
     weight = other.t()
     # Of rows with gaps between them (one token of every text) oneDNN has a reference implementation only.
     if not (weight.is_contiguous() or other.is_contiguous()):
@@ -76,14 +74,12 @@ def _product(one: Tensor, other: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _mm(one: Tensor, other: Tensor) -> Tensor:
-    if _worth_it(one, other):
-        return _product(one, other, None)
+    product = _product(one, other, None)
     # The variant with a place for the result is another operation to torch, and is MKL's as before.
-    return torch.mm(one, other, out=one.new_empty(0))
+    return torch.mm(one, other, out=one.new_empty(0)) if product is None else product
 
 
 def _addmm(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     bias = added.dim() == 1 and added.dtype is torch.float32 and added.shape[0] == other.shape[-1]
-    if beta == alpha == 1 and bias and _worth_it(one, other):
-        return _product(one, other, added)
-    return torch.addmm(added, one, other, beta=beta, alpha=alpha, out=one.new_empty(0))
+    product = _product(one, other, added) if beta == alpha == 1 and bias else None
+    return torch.addmm(added, one, other, beta=beta, alpha=alpha, out=one.new_empty(0)) if product is None else product

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -89,11 +90,9 @@ class Sites:
         count = len(self.layers)
         chosen = range(count) if given == "all" else [i + count if i < 0 else i for i in given]
         if any(not 0 <= i < count for i in chosen):
-            raise ModelError(
-                "layer-out-of-range",
-                f"{option}: the model has layers 0 to {count - 1}, given {list(given)}\n"
-                f"    -> give {-count} to {count - 1}; negative ones count from the top",
-            )
+            message = f"{option}: the model has layers 0 to {count - 1}, given {list(given)}"
+            hint = f"give {-count} to {count - 1}; negative ones count from the top"
+            raise ModelError("layer-out-of-range", f"{message}\n    -> {hint}")
         return sorted(set(chosen))
 
     def no_decay(self, name: str) -> bool:
@@ -136,7 +135,7 @@ EmbeddingHook = Callable[[torch.Tensor, EmbeddingSite], torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class _Registered:
-    function: TensorHook
+    function: Callable[[torch.Tensor, Any], torch.Tensor]
     layers: frozenset[int] | None
     always: bool
 
@@ -152,19 +151,19 @@ class SiteHooks:
         self._model, self._sites = model, sites
         self._inputs: list[_Registered] = []
         self._after: list[_Registered] = []
-        self._words: list[tuple[EmbeddingHook, bool]] = []
+        self._words: list[_Registered] = []
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
         by_layer: dict[nn.Module, list[LayerSite]] = {}
         for site in sites.layers:
             by_layer.setdefault(site.module, []).append(site)
-        for module, own in by_layer.items():
-            after = own[0].after_attention
-            self._handles.append(module.register_forward_pre_hook(self._on_input(own), with_kwargs=True))
-            if own[0].pre_norm:
-                self._handles.append(after.register_forward_pre_hook(self._on_residual(own, module)))
+        for module, of_layer in by_layer.items():
+            after = of_layer[0].after_attention
+            self._handles.append(module.register_forward_pre_hook(self._on_input(of_layer), with_kwargs=True))
+            if of_layer[0].pre_norm:
+                self._handles.append(after.register_forward_pre_hook(self._on_residual(of_layer)))
             else:
-                self._handles.append(after.register_forward_hook(self._on_after(own, module)))
+                self._handles.append(after.register_forward_hook(self._on_after(of_layer)))
         # A pass that broke off half way must not shift the call counts of shared layers.
         base = getattr(model, "base_model", model)
         self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
@@ -195,7 +194,7 @@ class SiteHooks:
             for module in self._model.modules():
                 if isinstance(module, nn.Embedding) and module.weight is table:
                     self._handles.append(module.register_forward_hook(self._on_word))
-        self._words.append((function, always))
+        self._words.append(_Registered(function, None, always))
 
     def on_embedding_output(self, function: TensorHook, always: bool = False) -> None:
         """Call ``function(tensor, site)`` on what a whole stack reads, after norm and dropout of the embeddings.
@@ -207,14 +206,8 @@ class SiteHooks:
         if getattr(encoder, "conv", None) is None:
             self.on_layer_input(function, self._sites.embedding_layers, always)
             return
-        entry = [_Registered(function, None, always)]
-        site = self._sites.layers[0]
-
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if args:
-                return (self._apply(entry, args[0], site), *args[1:]), kwargs
-            return args, {**kwargs, "hidden_states": self._apply(entry, kwargs["hidden_states"], site)}
-
+        entries, site = [_Registered(function, None, always)], self._sites.layers[0]
+        hook = partial(_replaced_input, lambda tensor: self._apply(entries, tensor, site))
         self._handles.append(encoder.register_forward_pre_hook(hook, with_kwargs=True))
 
     def remove(self) -> None:
@@ -226,59 +219,62 @@ class SiteHooks:
         chosen = None if layers is None else frozenset(self._sites.layer_numbers("layers", list(layers)))
         return _Registered(function, chosen, always)
 
-    def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite) -> torch.Tensor:
+    def _apply(self, entries: list[_Registered], tensor: torch.Tensor, site: LayerSite | EmbeddingSite) -> torch.Tensor:
         for entry in entries:
             if (entry.always or self._model.training) and (entry.layers is None or site.index in entry.layers):
                 tensor = entry.function(tensor, site)
         return tensor
 
-    def _on_input(self, own: list[LayerSite]) -> Callable[..., Any]:
+    def _count(self, key: int) -> int:
+        """Return how often this was called in the pass before."""
+        self._calls[key] = self._calls.get(key, 0) + 1
+        return self._calls[key] - 1
+
+    def _site_after(self, of_layer: list[LayerSite]) -> LayerSite:
+        return of_layer[(self._calls.get(id(of_layer[0].module), 1) - 1) % len(of_layer)]
+
+    def _on_input(self, of_layer: list[LayerSite]) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            call = self._calls.get(id(module), 0)
-            self._calls[id(module)] = call + 1
+            site = of_layer[self._count(id(module)) % len(of_layer)]
             if not self._inputs:
                 return None
-            site = own[call % len(own)]
-            if args:
-                return (self._apply(self._inputs, args[0], site), *args[1:]), kwargs
-            key = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
-            return args, {**kwargs, key: self._apply(self._inputs, kwargs[key], site)}
+            return _replaced_input(lambda tensor: self._apply(self._inputs, tensor, site), module, args, kwargs)
 
         return hook
 
     def _on_word(self, module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        key = id(self._words)
-        index = self._calls.get(key, 0)
-        self._calls[key] = index + 1
+        index = self._count(id(self._words))
         first = self._sites.layers[self._sites.embedding_layers[index]]
-        site = EmbeddingSite(index, first.stack, first.batch_dim)
-        for function, always in self._words:
-            if always or self._model.training:
-                output = function(output, site)
-        return output
+        return self._apply(self._words, output, EmbeddingSite(index, first.stack, first.batch_dim))
 
-    def _on_after(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
+    def _on_after(self, of_layer: list[LayerSite]) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
             if not self._after:
                 return None
-            site = own[(self._calls.get(id(layer), 1) - 1) % len(own)]
-            if isinstance(output, tuple):
-                return (self._apply(self._after, output[0], site), *output[1:])
-            return self._apply(self._after, output, site)
+            first = output[0] if isinstance(output, tuple) else output
+            changed = self._apply(self._after, first, self._site_after(of_layer))
+            return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         return hook
 
-    def _on_residual(self, own: list[LayerSite], layer: nn.Module) -> Callable[..., Any]:
+    def _on_residual(self, of_layer: list[LayerSite]) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if not self._after:
-                return
-            site = own[(self._calls.get(id(layer), 1) - 1) % len(own)]
-            stream = args[0]
-            # The layer adds this very tensor to the feed-forward output later, so the change is made in place.
-            # The functions get a copy: what they keep for the backward pass must not change under them.
-            stream.copy_(self._apply(self._after, stream.clone(), site))
+            if self._after:
+                # The layer adds this very tensor to the feed-forward output later, so the change is made in place.
+                # The functions get a copy: what they keep for the backward pass must not change under them.
+                args[0].copy_(self._apply(self._after, args[0].clone(), self._site_after(of_layer)))
 
         return hook
+
+
+def _replaced_input(
+    change: Callable[[torch.Tensor], torch.Tensor], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a forward pass with another first tensor."""
+    if args:
+        return (change(args[0]), *args[1:]), kwargs
+    key = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
+    return args, {**kwargs, key: change(kwargs[key])}
 
 
 def takes_token_types(model: Any) -> bool:

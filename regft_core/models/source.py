@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,23 +19,21 @@ from regft_core.errors import InputChanged, ModelError
 from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.checkpoint_files import (
     TOKENIZER_FILES,
+    VOCABULARY_FILES,
+    check_config,
+    check_length,
+    check_pooling,
+    configured_architecture,
+    position_count,
     read_model_json,
     refuse_adapters,
     refuse_paths,
     tokenizer_files,
     weight_files,
 )
-from regft_core.models.config_checks import (
-    check_config,
-    check_length,
-    check_pooling,
-    configured_architecture,
-    position_count,
-)
 from regft_core.models.hub import hub_encoder, present_encoder
 from regft_core.schema.encoder import EncoderConfig
 
-HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 #: Name of a file -> what it was when it was looked at.
 States = Mapping[str, FileState | None]
 
@@ -103,29 +100,27 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
     Raises:
         ModelError: not found, incomplete, in an unsafe format, of an unsupported family, or not the pinned bytes.
     """
-    try:
-        directory = expand(root, encoder.name)
-    except ValueError as error:
-        raise ModelError("bad-path", f"model.name: {error}; give an alias, a directory or a hub id") from error
-    kind = what_is(directory)
-    if encoder.name in ALIASES or kind == "a directory":
-        directory = directory.resolve()
-        if encoder.revision:
-            raise ModelError(
-                "revision-not-allowed",
-                f"model.revision: '{encoder.revision}' was given, but '{encoder.name}' is "
-                f"{'an alias with pinned weights' if encoder.name in ALIASES else f'the directory {directory}'}, "
-                "which has no revisions; remove the key",
-            )
-        return _from_alias(encoder, root) if encoder.name in ALIASES else _from_directory(directory, encoder, None)
-    if encoder.name.startswith((".", "/", "~")) or not HUB_ID.match(encoder.name):
-        raise ModelError(
-            "model-missing",
-            f"model.name: '{encoder.name}' is not a directory ({directory} "
-            f"{f'is {kind}' if kind else 'does not exist'}) and cannot be a hub id. "
-            f"Give an alias ({', '.join(ALIASES)}), a directory relative to the project root, or a hub id.",
-        )
-    return _from_hub(encoder, root)
+    name, commit = encoder.name, None
+    if name in ALIASES:
+        path = _alias_path(name, root)
+        _check_pinned(path, name)
+    elif what_is(path := expand(root, name)) == "a directory":
+        path = path.resolve()
+    elif encoder.revision:
+        path, commit = hub_encoder(name, encoder.revision, root)
+    else:
+        message = f"model.name: '{name}' is no alias and no directory, and a hub id needs a revision"
+        hint = f"give an alias ({', '.join(ALIASES)}), a directory, or add revision: (40 hex digits) under model"
+        raise ModelError("model-missing", f"{message}\n    -> {hint}")
+    refuse_adapters(path)
+    refuse_paths(path)
+    config = read_model_json(path / "config.json", name)
+    check_config(config, path, name)
+    check_length(config, path, encoder)
+    files = _read_files(path, name)
+    tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
+    content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
+    return ModelSource(path, name, commit, _digest(content), _digest(tokenizer), tuple(sorted(files.items())))
 
 
 def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
@@ -136,7 +131,7 @@ def encoder_present(encoder: EncoderConfig, root: Path) -> bool:
         return True
     path = present_encoder(encoder.name, encoder.revision or "main", root)
     # A download that was cut off leaves some of the files.
-    return path is not None and not _failures("name", lambda: tokenizer_files(path, encoder.name))
+    return path is not None and any((path / file).is_file() for file in VOCABULARY_FILES)
 
 
 def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str, str]]:
@@ -148,26 +143,26 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
         refuse_adapters(path)
+        refuse_paths(path)
         config = read_model_json(path / "config.json", encoder.name)
+        check_config(config, path, encoder.name)
     except ModelError as error:
         return [("name", error.code, error.text.removeprefix("model.name: "))]
     except ValueError as error:
         return [("name", "bad-path", str(error))]
-    found = _failures("name", lambda: check_config(config, path, encoder.name))
-    if not found:  # positions are counted as the family counts them
-        found = _failures("max_length", lambda: check_length(config, path, encoder))
-        found += _failures("pooling", lambda: check_pooling(config, path, encoder))
-    found += _failures("name", lambda: refuse_paths(path))
-    found += _failures("name", lambda: weight_files(path, encoder.name))
-    return found + _failures("name", lambda: tokenizer_files(path, encoder.name))
-
-
-def _failures(key: str, check: Callable[[], object]) -> list[tuple[str, str, str]]:
-    try:
-        check()
-    except ModelError as error:
-        return [(key, error.code, error.text.removeprefix(f"model.{key}: "))]
-    return []
+    checks: dict[Callable[[], object], str] = {
+        lambda: check_length(config, path, encoder): "max_length",
+        lambda: check_pooling(config, path, encoder): "pooling",
+        lambda: weight_files(path, encoder.name): "name",
+        lambda: tokenizer_files(path, encoder.name): "name",
+    }
+    problems: list[tuple[str, str, str]] = []
+    for check, key in checks.items():
+        try:
+            check()
+        except ModelError as error:
+            problems.append((key, error.code, error.text.removeprefix(f"model.{key}: ")))
+    return problems
 
 
 def _alias_path(name: str, root: Path) -> Path:
@@ -182,52 +177,21 @@ def _alias_path(name: str, root: Path) -> Path:
         path = Path(*locations[:1]) / alias.folder
         missing = "" if locations else f"the Python package '{alias.package.replace('_', '-')}' is not installed"
     if missing:
-        raise ModelError(
-            "model-not-installed",
-            f"model.name: '{name}' is not on this machine: {missing}. Get it ({alias.title}): {alias.advice}",
-        )
+        message = f"model.name: '{name}' is not on this machine: {missing}"
+        raise ModelError("model-not-installed", f"{message}. Get it ({alias.title}): {alias.advice}")
     return path
 
 
-def _from_alias(encoder: EncoderConfig, root: Path) -> ModelSource:
-    name, alias = encoder.name, ALIASES[encoder.name]
-    path = _alias_path(name, root)
-    for file, expected in alias.sha256.items():
+def _check_pinned(path: Path, name: str) -> None:
+    """Raise ModelError where files of an alias are missing or have other bytes."""
+    advice = ALIASES[name].advice
+    for file, expected in ALIASES[name].sha256.items():
         if not (path / file).is_file():
-            raise ModelError("file-missing", f"model '{name}': {path / file} is missing; get it again: {alias.advice}")
-        found = content_sha256(path / file)
-        if found != expected:
-            raise ModelError(
-                "wrong-checksum",
-                f"model '{name}': {path / file} has SHA-256 {found}, expected {expected}. The file is damaged or of "
-                f"another version; get it again: {alias.advice}. To use these weights on purpose, give the directory "
-                "itself as model.name.",
-            )
-    return _from_directory(path, encoder, None)
-
-
-def _from_hub(encoder: EncoderConfig, root: Path) -> ModelSource:
-    if not encoder.revision:
-        raise ModelError(
-            "revision-missing",
-            f"model.revision is missing: '{encoder.name}' is no directory here, so it is a hub id\n"
-            "    -> add revision: under model, the commit (40 hex digits, from its 'Files' page), or give a directory",
-        )
-    path, commit = hub_encoder(encoder.name, encoder.revision, root)
-    return _from_directory(path, encoder, commit)
-
-
-def _from_directory(path: Path, encoder: EncoderConfig, revision: str | None) -> ModelSource:
-    name = encoder.name
-    refuse_adapters(path)
-    refuse_paths(path)
-    config = read_model_json(path / "config.json", name)
-    check_config(config, path, name)
-    check_length(config, path, encoder)
-    files = _read_files(path, name)
-    tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
-    content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
-    return ModelSource(path, name, revision, _digest(content), _digest(tokenizer), tuple(sorted(files.items())))
+            raise ModelError("file-missing", f"model '{name}': {path / file} is missing; get it again: {advice}")
+        if (found := content_sha256(path / file)) != expected:
+            message = f"model '{name}': {path / file} has SHA-256 {found}, expected {expected}"
+            hint = f"get it again ({advice}), or give the directory as model.name to use these weights on purpose"
+            raise ModelError("wrong-checksum", f"{message}\n    -> {hint}")
 
 
 def _read_files(path: Path, name: str) -> dict[str, str]:
@@ -237,10 +201,8 @@ def _read_files(path: Path, name: str) -> dict[str, str]:
     try:
         return {file.name: content_sha256(file) for file in files}
     except OSError as error:
-        raise ModelError(
-            "cannot-read",
-            f"model '{name}': {error.filename} cannot be read: {error.strerror}\n    -> check the file's permissions",
-        ) from error
+        message = f"model '{name}': {error.filename} cannot be read: {error.strerror}"
+        raise ModelError("cannot-read", f"{message}\n    -> check the file's permissions") from error
 
 
 def layers_of(encoder: EncoderConfig, root: Path) -> int:
@@ -250,11 +212,8 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
     for key in ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers"):
         if isinstance(found := config.get(key), int):
             return found
-    raise ModelError(
-        "bad-model-config",
-        f"model '{encoder.name}' ({path / 'config.json'}): no number of layers\n"
-        "    -> write num_hidden_layers into that file",
-    )
+    message = f"model '{encoder.name}' ({path / 'config.json'}): no number of layers"
+    raise ModelError("bad-model-config", f"{message}\n    -> write num_hidden_layers into that file")
 
 
 def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:

@@ -28,8 +28,7 @@ from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.project import versions
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
-from regft_core.serve.abstention import sentence
-from regft_core.serve.out_of_fold import OutOfFold
+from regft_core.serve.out_of_fold import OutOfFold, sentence
 from regft_core.settings.files import RESULTS
 from regft_core.settings.provenance import described
 
@@ -158,25 +157,24 @@ def _scores(context: Context, evaluated: RunRecord | None) -> list[list[str]]:
     cell, rows = _reported(context), []
     for name, scores in (evaluated.sets if evaluated else {}).items():
         for metric, value in scores.metrics.items():
-            over = (cell.get(name) or {}).get(metric) or {}
             own = "failed" if value is None else f"{value:.4f}"
-            interval = _interval(over.get("mean"), over.get("low"), over.get("high"), over.get("n"))
-            rows.append([name, metric, own, *interval])
+            rows.append([name, metric, own, *_interval((cell.get(name) or {}).get(metric) or {})])
     return rows
 
 
 def _judged_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
     """Set, metric, mean, interval and seeds of the judged runs."""
     rows = []
-    for name in judged.task.sets:
-        for metric in judged.task.metrics:
-            score = judged.score(name, metric, context.params.report)
-            low, high = (score.low, score.high) if score.n > 1 else (None, None)
-            rows.append([name, metric, *_interval(score.mean, low, high, score.n)])
+    for name, metric in ((name, metric) for name in judged.task.sets for metric in judged.task.metrics):
+        score = judged.score(name, metric, context.params.report)
+        interval = {"low": score.low, "high": score.high} if score.n > 1 else {}
+        rows.append([name, metric, *_interval({"mean": score.mean, "n": score.n, **interval})])
     return rows
 
 
-def _interval(mean: float | None, low: float | None, high: float | None, runs: int | None) -> list[str]:
+def _interval(score: Mapping[str, Any]) -> list[str]:
+    """Mean, interval and number of runs."""
+    mean, low, high, runs = (score.get(key) for key in ("mean", "low", "high", "n"))
     bounds = "" if low is None or high is None else f"{low:.4f} to {high:.4f}"
     return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
 
@@ -185,13 +183,11 @@ def _limits(context: Context, evaluated: RunRecord | None) -> list[str]:
     """Sentences on what weakens the model or its scores."""
     subsample = _written(Work(context.root).subsample, context.job.task, context.job.size)
     drawn = subsample.seeds.get(str(context.job.seed)) if subsample else None
-    limits = []
-    if evaluated is not None:
-        if evaluated.collapsed:
-            limits.append("It collapsed: on the validation set it is no better than a constant answer.")
-        limits += [f"{name}: {scores.warning}" for name, scores in evaluated.sets.items() if scores.warning]
-    absent = [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]
-    if absent:
+    sets = evaluated.sets if evaluated else {}
+    limits = [f"{name}: {scores.warning}" for name, scores in sets.items() if scores.warning]
+    if evaluated is not None and evaluated.collapsed:
+        limits.insert(0, "It collapsed: on the validation set it is no better than a constant answer.")
+    if absent := [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]:
         limits.append(f"No training row has the label {', '.join(absent)}.")
     if drawn:
         none = "Contamination: no row of an evaluation set has the text of a training row."
@@ -199,11 +195,10 @@ def _limits(context: Context, evaluated: RunRecord | None) -> list[str]:
     return limits if evaluated is not None else [*limits, "Not evaluated when it was exported."]
 
 
-def _contamination(counts: Mapping[str, int | None]) -> str | None:
+def _contamination(counts: Mapping[str, int | None]) -> str:
     shown = ", ".join(f"{count} rows of {name}" for name, count in counts.items() if count)
-    if not shown:
-        return None
-    return f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
+    seen = f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
+    return seen if shown else ""
 
 
 def _weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str]:
@@ -221,7 +216,7 @@ def _weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str
     for name in judged.task.sets:
         limits += dict.fromkeys(f"{name}: {text}" for run in judged.runs if (text := run.sets[name].warning))
     seen = _contamination({name: judged.task.duplicates.get(name) for name in context.task["sets"]})
-    return limits if seen is None else [*limits, seen]
+    return [*limits, seen] if seen else limits
 
 
 def _cut(context: Context) -> Iterable[str]:
@@ -233,9 +228,8 @@ def _cut(context: Context) -> Iterable[str]:
     mode = context.encoder.pairs
     cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
     shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
-    longest = f"{lengths['max_length']} tokens" + (
-        f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
-    )
+    windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
+    longest = f"{lengths['max_length']} tokens{windows}"
     if not shown:
         return [f"Truncation: no row is longer than {longest}."]
     return [f"Truncation: {shown} are longer than {longest} and were read in part."]

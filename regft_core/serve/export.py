@@ -22,10 +22,9 @@ from regft_core.runs.outputs import cell_of
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
-from regft_core.schema.tasks import FilesSource, Source
-from regft_core.serve.abstention import abstain_for, check_accuracy
+from regft_core.schema.tasks import FilesSource
 from regft_core.serve.card import model_card
-from regft_core.serve.out_of_fold import OutOfFold
+from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
 from regft_core.settings.project import Project
 
 #: Examples whose logits the written model must reproduce.
@@ -64,10 +63,16 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     judged = None
     if accuracy is not None or job.refit:
         judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
-    beside = {} if judged is None else _from_judged_runs(context, judged, accuracy)
+    beside: dict[str, Any] = {}
+    data = context.data(context.phase("finetune"))
+    if judged is not None and job.refit:
+        refit = judged.expected(data.summary.length, context.params.report)
+        beside = {"temperature": refit.temperature, "refit": refit}
+    if judged is not None and accuracy is not None:
+        beside["abstain"] = abstain_for(context, accuracy, judged, beside.get("temperature") or 1.0)
     trained = FinishedModel(context)
     served = _served(context, record.key, trained).model_copy(update=beside)
-    examples = context.data(context.phase("finetune")).examples[:CHECKED_EXAMPLES]
+    examples = data.examples[:CHECKED_EXAMPLES]
     answering = answers_without_encoder(entries)
     by_name = answering[0].name if answering else ""
     if onnx:
@@ -103,25 +108,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 
 def _refuse_without_graph(method: str, served: Served, answered_by: str) -> None:
     """Raise ModelError where no ONNX graph holds how a model reads its inputs."""
-    reasons = {
-        f"'{answered_by}' answers without an encoder, so there is no graph of it": bool(answered_by),
-        f"{method} answers at a mask, in a template that no graph holds": served.prompt is not None,
-        f"{method} reads texts in windows, and the graph takes one row a text": served.windows > 1,
-    }
-    if reason := next((text for text, is_so in reasons.items() if is_so), None):
-        raise ModelError("no-onnx", f"export --onnx: {reason}\n    -> leave --onnx out")
-
-
-def _from_judged_runs(context: Context, judged: OutOfFold, accuracy: float | None) -> dict[str, Any]:
-    """Fields of ``regft.json`` from the evaluated runs: the threshold, and the expected score of a refit."""
-    fields: dict[str, Any] = {}
-    if context.job.refit:
-        rows = context.data(context.phase("finetune")).summary.length
-        refit = judged.expected(rows, context.params.report)
-        fields = {"temperature": refit.temperature, "refit": refit}
-    if accuracy is not None:
-        fields["abstain"] = abstain_for(context, accuracy, judged, fields.get("temperature") or 1.0)
-    return fields
+    without = answered_by or served.prompt is not None or served.windows > 1
+    how = "without an encoder" if answered_by else "at a mask" if served.prompt else "from windows"
+    if without:
+        raise ModelError("no-onnx", f"export --onnx: {method} answers {how}: no graph of it\n    -> leave --onnx out")
 
 
 def finished_run(job: Job) -> tuple[Context, RunRecord]:
@@ -157,17 +147,15 @@ def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
     """ModelError when a run needs more than plain weights: its directory would give other logits."""
     for entry in phase_entries.active(entries):
         if entry.declares.keeps_for_inference:
-            raise ModelError(
-                "no-plain-export",
-                f"export: '{entry.name}' learned tensors that an ordinary model directory cannot hold, so {method} has "
-                "no export; its predictions are in work/evaluate, and a method that folds (lora) can be exported\n"
-                "    -> name another method",
-            )
+            message = f"export: '{entry.name}' of {method} learned tensors that an ordinary model folder cannot hold"
+            hint = "name another method; the predictions of this one are in work/evaluate"
+            raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
 
 
 def _served(context: Context, key: str, trained: FinishedModel) -> Served:
-    columns = context.task_config.columns
+    columns, source = context.task_config.columns, context.task_config.source
     examples = context.data(context.phase("finetune")).examples
+    told = vars(source.written) if isinstance(source, FilesSource) else {}
     return Served(
         text=columns.text,
         text_pair=columns.text_pair,
@@ -181,14 +169,9 @@ def _served(context: Context, key: str, trained: FinishedModel) -> Served:
         task=context.job.task,
         run_key=key,
         prompt=_prompt(context, trained),
-        file_format=_file_format(context.task_config.source),
+        # What was said of the training file, but for its numbers.
+        file_format={name: value for name, value in told.items() if value and name != "decimal"},
     )
-
-
-def _file_format(source: Source) -> dict[str, Any]:
-    """Return what was said of the training file, but for its numbers."""
-    told = vars(source.written) if isinstance(source, FilesSource) else {}
-    return {name: value for name, value in told.items() if value and name != "decimal"}
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:

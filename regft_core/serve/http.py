@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -26,13 +27,14 @@ from regft_core.data.examples import Example, WrongText
 from regft_core.data.file_format import Row
 from regft_core.data.table import parse_json
 from regft_core.names import suggestion
-from regft_core.serve.answers import Counted, answers, encodable
-from regft_core.serve.batching import Batcher, Full
+from regft_core.serve.answers import Columns, Counted, answers, encodable, example_of
 from regft_core.serve.model import ServedModel
-from regft_core.serve.reading import Columns, example_of
 
 #: Names under which a server on this machine is asked. Others come from a page that a browser has open (DNS rebinding).
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,75 @@ class Limits:
 class Refused(Exception):
     """Refusal of a request: an HTTP status, a code and a sentence without a path of this machine."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code = status, code
 
-    def response(self) -> JSONResponse:
-        """The answer to a refused request; 503 says when to try again."""
-        headers = {"Retry-After": "1"} if self.status == 503 else None
-        return JSONResponse({"error": {"code": self.code, "message": encodable(str(self))}}, self.status, headers)
+def _refusal(status: int, code: str, message: str) -> JSONResponse:
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return JSONResponse({"error": {"code": code, "message": encodable(message)}}, status, headers)
+
+
+class Full(Exception):
+    """As many rows wait as may."""
+
+
+@dataclass
+class Batcher(Generic[Asked, Answer]):
+    """Answers to requests, computed by one thread for all who ask; to be used within one event loop.
+
+    Attributes:
+        work: the rows of some requests -> the answer to each; tokenizer and model are used here and nowhere else.
+        most_rows: that are handed to one call of ``work``, unless one request has more.
+        most_waiting: rows beyond which further requests are refused.
+        waiting: rows that are not answered yet.
+    """
+
+    work: Callable[[Sequence[Sequence[Asked]]], Sequence[Answer]]
+    most_rows: int = 256
+    most_waiting: int = 2_000
+    waiting: int = 0
+    _queue: asyncio.Queue[tuple[Sequence[Asked], asyncio.Future[Answer]]] = field(default_factory=asyncio.Queue)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "model"))
+
+    async def answer(self, rows: Sequence[Asked]) -> Answer:
+        """The answer to one request. A caller that is cancelled leaves the queue.
+
+        Raises Full, and what ``work`` raises for these rows alone.
+        """
+        if self.waiting and self.waiting + len(rows) > self.most_waiting:
+            raise Full
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.waiting += len(rows)
+        try:
+            self._queue.put_nowait((rows, future))
+            return await future
+        finally:
+            self.waiting -= len(rows)
+
+    async def run(self) -> None:
+        """Answer requests until it is cancelled."""
+        while True:
+            requests = [await self._queue.get()]
+            count = len(requests[0][0])
+            while not self._queue.empty() and count < self.most_rows:
+                requests.append(self._queue.get_nowait())
+                count += len(requests[-1][0])
+            await self._do([one for one in requests if not one[1].done()])
+
+    async def _do(self, requests: Sequence[tuple[Sequence[Asked], asyncio.Future[Answer]]]) -> None:
+        if not requests:
+            return
+        rows = [one for one, _ in requests]
+        try:
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self.work, rows)
+        except Exception as error:
+            if len(requests) > 1:  # what one request did wrong is its own failure only
+                for one in requests:
+                    await self._do([one])
+            elif not requests[0][1].done():
+                requests[0][1].set_exception(error)
+            return
+        for (_, future), answer in zip(requests, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
 
 
 @dataclass
@@ -83,11 +146,11 @@ class Service:
 
     async def health(self, request: Request) -> JSONResponse:
         """That it answers, and what to ask it."""
-        folder = self.model.directory.resolve().name
-        said: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": self.model.served.kind}
-        said |= {"columns": self.names, "labels": list(self.model.labels), "precision": self.model.precision}
-        said |= {"max_rows": self.limits.rows, "max_bytes": self.limits.bytes, "max_seconds": self.limits.seconds}
-        return JSONResponse({**said, "waiting": self.batcher.waiting, "answered": self.rows})
+        model, folder = self.model, self.model.directory.resolve().name
+        health: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": model.served.kind}
+        health |= {"columns": self.names, "labels": list(model.labels), "precision": model.precision}
+        health |= {f"max_{name}": value for name, value in vars(self.limits).items()}
+        return JSONResponse({**health, "waiting": self.batcher.waiting, "answered": self.rows})
 
     async def predict(self, request: Request) -> JSONResponse:
         """Answers to ``{"rows": [{column: text}, ...]}``, each as ``regft predict`` writes it into a .jsonl file."""
@@ -95,17 +158,17 @@ class Service:
             async with asyncio.timeout(self.limits.seconds):
                 return JSONResponse(await self._answered(request))
         except Refused as refused:
-            return refused.response()
+            return _refusal(*refused.args)
         except TimeoutError:
-            message = f"no answer within {self.limits.seconds:g} s; send fewer rows, or ask again later"
-            return Refused(504, "too-slow", message).response()
+            seconds = f"{self.limits.seconds:g} s"
+            return _refusal(504, "too-slow", f"no answer within {seconds}; send fewer rows, or ask again later")
         except Full:
-            return Refused(503, "busy", "too many rows wait already; ask again later").response()
+            return _refusal(503, "busy", "too many rows wait already; ask again later")
         except ClientDisconnect:
-            return Refused(400, "disconnected", "the request ended before its body").response()
+            return _refusal(400, "disconnected", "the request ended before its body")
         except Exception:  # what it says may name folders of this machine: it goes to the log alone
             traceback.print_exc(file=sys.stderr)
-            return Refused(500, "failed", "the model gave no answer; the server's log says why").response()
+            return _refusal(500, "failed", "the model gave no answer; the server's log says why")
 
     async def _answered(self, request: Request) -> dict[str, Any]:
         rows = _rows(await _body(request, self.limits.bytes), self.limits.rows)
@@ -162,11 +225,9 @@ def _rows(body: bytes, most: int) -> Sequence[Mapping[str, Any]]:
         content = parse_json(body)
     except ValueError as error:
         raise Refused(400, "not-json", f"the body is not JSON ({error}); {shape}") from error
-    rows = content.get("rows") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or set(content) != {"rows"} or not isinstance(rows, list):
+    rows = content["rows"] if isinstance(content, dict) and set(content) == {"rows"} else None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise Refused(422, "wrong-shape", shape)
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise Refused(422, "wrong-shape", f"{'no rows' if not rows else 'a row is not an object'}; {shape}")
     if len(rows) > most:
         raise Refused(413, "too-large", f"{len(rows)} rows; send at most {most} at a time")
     return rows
@@ -188,9 +249,6 @@ def application(model: ServedModel, columns: Columns, limits: Limits, hosts: Seq
         with suppress(asyncio.CancelledError):
             await task
 
-    routes = [
-        Route("/health", service.health, methods=["GET"]),
-        Route("/predict", service.predict, methods=["POST"]),
-    ]
+    routes = [Route("/health", service.health), Route("/predict", service.predict, methods=["POST"])]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     return Starlette(routes=routes, middleware=[trusted], lifespan=working)

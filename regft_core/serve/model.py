@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.data.batches import Padding, padding_of
-from regft_core.data.encode import Encoded, encode
+from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.lengths import row_lengths
 from regft_core.data.prompts import Prompt, prompted_lengths
@@ -25,9 +25,9 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.answers import Answers, load_answers
 from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
-from regft_core.models.checkpoint_files import ignored, refuse_outside
+from regft_core.models.checkpoint_files import check_size, ignored, json_object, refuse_outside
 from regft_core.models.export_record import Served, read_served
-from regft_core.models.folder import load_classifier, refuse_absurd_sizes
+from regft_core.models.folder import load_classifier
 from regft_core.models.load import read_tokenizer
 from regft_core.models.precision import in_precision
 from regft_core.models.products import take_fast_products
@@ -73,9 +73,8 @@ class ServedModel:
 
     @property
     def _reading(self) -> Reading | None:
-        served = self.served
-        plain = not served.instruction and served.windows == 1
-        return None if plain else Reading(served.instruction, served.windows, served.stride)
+        reading = Reading(self.served.instruction, self.served.windows, self.served.stride)
+        return None if reading == Reading(stride=reading.stride) else reading
 
     def scores(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """Probabilities [n, K] or values [n, 1], in the order of ``examples``, at the model's temperature.
@@ -90,27 +89,13 @@ class ServedModel:
         padding, most = self.padding, self.served.max_length
         assert padding is not None
         assert most is not None
-        encoded = encode(
-            examples,
-            self.tokenizer,
-            most,
-            rows_per_example=self.rows_per_example,
-            prompt=self._prompt,
-            reading=self._reading,
-        )
-
-        def logits(rows: Encoded) -> npt.NDArray[Any]:
-            return predict(
-                self.model,
-                rows,
-                device=self.device,
-                precision="bf16" if self.precision == "bf16" else "fp32",
-                padding=padding,
-                kind=self.served.kind,
-            )
-
+        how: dict[str, Any] = {"prompt": self._prompt, "reading": self._reading}
+        encoded = encode(examples, self.tokenizer, most, rows_per_example=self.rows_per_example, **how)
+        precision = "bf16" if self.precision == "bf16" else "fp32"
+        settings: dict[str, Any] = {"device": self.device, "padding": padding, "kind": self.served.kind}
         sets = self.served.prompt.demonstrations if self.served.prompt is not None else ()
-        return over_sets(encoded, sets, logits).astype(np.float64)
+        logits = over_sets(encoded, sets, lambda rows: predict(self.model, rows, precision=precision, **settings))
+        return logits.astype(np.float64)
 
     def count_tokens(self, examples: Sequence[Example]) -> tuple[int, int, int]:
         """Return how many examples are longer than what the model reads, unknown tokens, and all tokens."""
@@ -142,52 +127,38 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     pairs = None if served is None else served.text_pair is not None
     if served is not None and served.answered_by is not None:
         if precision != "fp32":
-            raise ModelError(
-                "precision-not-possible",
-                f"--precision {precision}: {directory} answers by {served.answered_by.regulariser}, without an encoder"
-                "\n    -> leave --precision out",
-            )
+            message = f"--precision {precision}: {directory} answers without an encoder"
+            raise ModelError("precision-not-possible", f"{message}\n    -> leave --precision out")
         return ServedModel(served, served.labels or ("value",), pairs, directory, answers=load_answers(directory))
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
-        raise ModelError(
-            "not-an-export",
-            f"{directory} {found}, so it is not an exported model"
-            "\n    -> write one: regft export --method METHOD --task TASK --size SIZE --seed SEED",
-        )
-    refuse_absurd_sizes(directory)
+        hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"
+        raise ModelError("not-an-export", f"{directory} {found}, so it is not an exported model\n    -> {hint}")
+    config = json_object(directory / "config.json") or {}
+    encoder = config.get("encoder")  # of an export with a head of ours
+    check_size({**config, **encoder} if isinstance(encoder, dict) else config, directory)
     take_fast_products()
     tokenizer = read_tokenizer(directory, str(directory))
     model = load_classifier(directory)
     rows = model.get_input_embeddings().num_embeddings
     if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
-        raise ModelError(
-            "weights-do-not-fit",
-            f"{directory}: the tokenizer has tokens (such as {beyond[0]!r}) beyond the {rows} rows of the embedding\n"
-            "    -> put tokenizer and weights of one model there, or export it again",
-        )
+        message = f"{directory}: the tokenizer has tokens ({beyond[0]!r}) beyond the {rows} rows of the embedding"
+        hint = "put tokenizer and weights of one model there, or export it again"
+        raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
     config = model.config
     if served is None:
         kind = of_model(config.problem_type, config.num_labels)
         if kind is None:
-            raise ModelError(
-                "unknown-kind",
-                f"{directory}: no kind of task here is a {config.problem_type} with {config.num_labels} outputs\n"
-                "    -> give a directory that `regft export` wrote",
-            )
+            message = f"{directory}: no kind of task is a {config.problem_type} with {config.num_labels} outputs"
+            raise ModelError("unknown-kind", f"{message}\n    -> give a directory that `regft export` wrote")
         served = Served(text="text", kind=kind, max_length=_own_length(tokenizer, config))
     labels = served.labels or tuple(str(config.id2label[index]) for index in range(config.num_labels))
     if alike := {name for name in labels if labels.count(name) > 1}:
-        raise ModelError(
-            "labels-alike",
-            f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)\n"
-            "    -> give each its own name there",
-        )
+        message = f"{directory}: several outputs are called {sorted(alike)[0]!r} (id2label of config.json)"
+        raise ModelError("labels-alike", f"{message}\n    -> give each its own name there")
     if len(labels) != config.num_labels:
-        raise ModelError(
-            "counts-differ",
-            f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs\n    -> export it again",
-        )
+        message = f"{directory}: {len(labels)} labels, but the model has {config.num_labels} outputs"
+        raise ModelError("counts-differ", f"{message}\n    -> export it again")
     return ServedModel(
         served,
         labels,

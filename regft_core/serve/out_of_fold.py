@@ -1,7 +1,7 @@
 """Out-of-fold answers: those of a method's evaluated runs to rows that they were not trained on, all seeds of a cell.
 
-Expected score, temperature and threshold of an export come from here. With folds each row has one answer per repeat;
-with a development set apart it has one per seed.
+Expected score and temperature of an export come from here, and the confidence below which it does not answer. With
+folds each row has one answer per repeat; with a development set apart it has one per seed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.errors import RunFailed
+from regft_core.errors import DataError, ModelError, RunFailed
 from regft_core.evaluate.ood import positive_of
 from regft_core.kinds import find
-from regft_core.models.export_record import Refit
+from regft_core.models.export_record import Abstain, Refit
+from regft_core.names import plural
+from regft_core.runs.context import Context
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
 from regft_core.schema.report import ReportConfig
 from regft_core.settings.grid import Cell
+from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import Estimate, bounded
 from regft_core.statistics.temperature import fit_temperature
@@ -75,11 +78,8 @@ class OutOfFold:
         self.failed = [seed for seed in seeds if seed not in runs or not runs[seed].ok]
         self.answers = cache(self._answers)
         if not self.runs:
-            raise RunFailed(
-                "no-model",
-                f"all seeds of {cell.directory} failed, so nothing is known of its score"
-                "\n    -> `dvc repro` says why they failed",
-            )
+            message = f"all seeds of {cell.directory} failed, so nothing is known of its score"
+            raise RunFailed("no-model", f"{message}\n    -> `dvc repro` says why they failed")
 
     @property
     def seeds(self) -> list[int]:
@@ -176,3 +176,70 @@ class OutOfFold:
         if (scores.argmax(axis=1) == gold).all():
             return None
         return fit_temperature(lambda temperature: at_temperature(scores, temperature), gold)
+
+
+# ---------------------------------------------------------------------------- abstention
+
+
+def sentence(abstain: Abstain) -> str:
+    """Sentence of the model card."""
+    models = "" if abstain.models == 1 else f", each judged by one of {abstain.models} models that had not seen it"
+    counted = ""
+    if abstain.groups is not None:
+        counted = f"; rows of one group count as one answer, {abstain.groups:.1f} in effect"
+    return (
+        f"It does not answer where its largest probability is below {abstain.threshold:.3f}. "
+        f"At least {abstain.accuracy:.0%} of the answers above are right ({abstain.confidence:.0%} confidence, "
+        f"from {abstain.rows} development rows{models}{counted}; {abstain.coverage:.0%} of them are answered)."
+    )
+
+
+def check_accuracy(context: Context, accuracy: float) -> None:
+    """Raise ModelError where ``accuracy`` is no share, or the task has no answers that are right or wrong."""
+    if not 0 < accuracy < 1:
+        message = f"--accuracy {accuracy:g} is not a share of right answers"
+        raise ModelError("bad-accuracy", f"{message}\n    -> give a number like 0.95")
+    if not find(kind := context.task["kind"]).one_label:
+        message = f"--accuracy: {context.job.task} is a {kind} task, whose answers are not right or wrong"
+        raise ModelError("bad-accuracy", f"{message}\n    -> leave --accuracy out")
+
+
+def abstain_for(context: Context, accuracy: float, judged: OutOfFold, temperature: float = 1.0) -> Abstain:
+    """The threshold above which answers are right with ``accuracy``, guaranteed by rows that judge.
+
+    Each row counts once (``OutOfFold.once``). Rows of one group count as one answer. With folds the guarantee is that
+    of the folds' models together. A temperature, fitted on the same rows, leaves the order of the rows of two labels as
+    it is, and so the guarantee; of more labels it is one number that was fitted.
+
+    Args:
+        judged: the cell of the run.
+        temperature: of the probabilities that the model will give.
+
+    Raises:
+        ModelError: these rows cannot guarantee it.
+        DataError: the run was not evaluated.
+    """
+    job, confidence = context.job, context.params.report.confidence
+    if not job.refit and job.seed not in judged.seeds:
+        message = f"--accuracy: seed {job.seed} of {job.method} on {job.task}-{job.size} was not evaluated"
+        raise DataError("not-judged", f"{message}\n    -> run `dvc repro` (stage evaluate), then this again")
+    answers = judged.once(job.seed)
+    confidences = answers.confidences(temperature)
+    found = threshold_for(confidences, answers.right, accuracy, confidence, answers.groups)
+    grouped = None if answers.groups is None else effective(answers.groups)
+    if found is None:
+        most = best_guarantee(confidences, answers.right, confidence, answers.groups)
+        of_groups = "" if grouped is None else f" ({grouped:.1f} groups in effect)"
+        rows = f"{plural(len(answers.right), 'development row')}{of_groups}"
+        message = f"--accuracy {accuracy:g}: {rows} guarantee at most {most:.3f} (at {confidence:.0%})"
+        hint = f"ask for at most {int(1000 * most) / 1000:g}, or evaluate on more rows"
+        raise ModelError("no-guarantee", f"{message}\n    -> {hint}")
+    return Abstain(
+        threshold=found.threshold,
+        accuracy=accuracy,
+        confidence=confidence,
+        coverage=found.coverage,
+        rows=len(answers.right),
+        models=answers.models,
+        groups=grouped,
+    )

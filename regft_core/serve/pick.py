@@ -23,9 +23,17 @@ from regft_core.disk.files import write_text
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.schema.file_format import UNSAID, FileFormat
-from regft_core.serve.answers import DIGITS, Counted, Writer, check_output
+from regft_core.serve.answers import (
+    DIGITS,
+    Counted,
+    Writer,
+    check_output,
+    columns_of_requests,
+    format_of,
+    readable,
+    require_columns,
+)
 from regft_core.serve.model import ServedModel
-from regft_core.serve.reading import columns_of_requests, format_of, readable, require_columns
 
 
 @dataclass(frozen=True)
@@ -84,35 +92,30 @@ def pick_file(
     with open_table(data, how) as table:
         names = list(table.names)
         require_columns(table, columns, (), data)
-        given = list(table.rows)
-    rows: dict[tuple[str, str | None], tuple[Row, Example]] = {}
-    empty = 0
-    for row in given:
-        example = readable(row, columns, counted)
-        if example is None:
-            empty += 1
-        else:
-            rows.setdefault((example.text, example.text_pair), (row, example))
-    if not rows:
+        every = [(row, readable(row, columns, counted)) for row in table.rows]
+    own = ["prediction", "uncertainty"]
+    if taken := [name for name in names if name in own]:
+        raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
+    first: dict[tuple[str, str | None], tuple[Row, Example]] = {}
+    with_text = [(row, example) for row, example in every if example is not None]
+    for row, example in with_text:
+        first.setdefault((example.text, example.text_pair), (row, example))
+    if not first:
         raise DataError("no-rows", f"{data}: no row has a text\n    -> nothing to pick")
-    examples = [example for _, example in rows.values()]
+    rows, examples = zip(*first.values())
     scores = model.scores(examples)
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     texts = [f"{example.text} {example.text_pair or ''}" for example in examples]
     vectors = words.fit_transform(texts) if any(any(c.isalnum() for c in one) for one in texts) else None
     unsure = uncertainty(scores, model.served.kind)
     chosen = choose(unsure, vectors, k) if vectors is not None else np.argsort(-unsure, kind="stable")[:k].tolist()
-    own = ["prediction", "uncertainty"]
-    if taken := [name for name in names if name in own]:
-        raise DataError("column-taken", f"{data} has a column '{taken[0]}', which is written\n    -> rename it")
-    kind, given_rows = find(model.served.kind), list(rows.values())
-    file = io.StringIO()
+    kind, file = find(model.served.kind), io.StringIO()
     writer = Writer(out.suffix.lower(), file, [*names, *own])
     for index in chosen:
         answer = kind.answer(scores[index].tolist(), model.labels)
-        writer.row({**given_rows[index][0].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)})
+        writer.row({**rows[index].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)})
     write_text(out, file.getvalue())
-    return Picked(len(chosen), len(given), empty, len(given) - empty - len(rows))
+    return Picked(len(chosen), len(every), len(every) - len(with_text), len(with_text) - len(first))
 
 
 def uncertainty(scores: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:

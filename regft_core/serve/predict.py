@@ -1,26 +1,46 @@
-"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file."""
+"""Predict a whole file with an exported model: read, score and write in chunks, in the order of the file.
+
+``predictions.csv.partial`` has the lines so far, ``predictions.csv.partial.json`` how many of its bytes count, how many
+rows they are, and what they were made from. A killed prediction goes on there; bytes beyond those are cut off.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import io
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
 from regft_core import __version__
 from regft_core.data.file_format import Row, Table
 from regft_core.data.table import open_table
 from regft_core.disk.canonical import sha256_json
-from regft_core.errors import DataError
+from regft_core.disk.files import explained, fsync, write_json
+from regft_core.disk.reading import read_json
+from regft_core.errors import DataError, StoreError
 from regft_core.names import plural
 from regft_core.output import drawing
 from regft_core.schema.file_format import UNSAID, FileFormat
-from regft_core.serve.answers import Counted, Writer, answers, check_output, columns_of
+from regft_core.serve.answers import (
+    Columns,
+    Counted,
+    Writer,
+    answers,
+    check_output,
+    columns_of,
+    columns_of_requests,
+    format_of,
+    readable,
+    require_columns,
+)
 from regft_core.serve.model import ServedModel
-from regft_core.serve.partial import partial_file
-from regft_core.serve.reading import Columns, columns_of_requests, format_of, readable, require_columns
 
 #: Rows that are in memory at a time; batches of similar length are made of them.
 CHUNK_ROWS = 2_000
@@ -113,9 +133,8 @@ def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) ->
     """The columns of the output. Raises DataError for a kept column with the name of another."""
     names = columns_of(model)
     if taken := [name for name in keep if name in ("row", *names)]:
-        raise DataError(
-            "column-taken", f"--keep {taken[0]}: predictions have a column of that name\n    -> rename it in {data}"
-        )
+        message = f"--keep {taken[0]}: predictions have a column of that name"
+        raise DataError("column-taken", f"{message}\n    -> rename it in {data}")
     return ["row", *keep, *names]
 
 
@@ -129,6 +148,83 @@ def _key(
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
     return sha256_json([states, machine, asdict(how), asdict(columns), list(keep), list(names)])
+
+
+@dataclass
+class Partial:
+    """The lines of an output so far, and what an earlier call has counted; empty for a new one."""
+
+    file: IO[str]
+    counted: dict[str, Any]
+    state: Path
+    key: str
+
+    def keep(self, counted: dict[str, Any]) -> None:
+        """Make the lines so far durable; ``counted`` is what a later call gets."""
+        with explained(self.state):
+            self.file.flush()
+            os.fsync(self.file.fileno())
+        size = self.file.buffer.tell()  # type: ignore[attr-defined]
+        write_json(self.state, {"key": self.key, "bytes": size, "counted": counted})
+
+
+@contextmanager
+def partial_file(out: Path, key: str) -> Iterator[Partial]:
+    """Yield the lines of ``out`` so far, which become ``out`` when the block ends without an error.
+
+    When the process is interrupted or killed, or the disk is full, they wait for the next call with the same ``key``.
+    After another error nothing of them stays: it would come again. Lines of another key are dropped, with a notice.
+
+    Raises:
+        DataError: another process writes the same output.
+        StoreError: it cannot be written.
+    """
+    path = out.with_name(f"{out.name}.partial")
+    state = path.with_name(f"{path.name}.json")
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        binary = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed below
+    try:
+        fcntl.flock(binary, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = _earlier(path, state, key)
+        binary.truncate(before["bytes"])
+        binary.seek(before["bytes"])
+        partial = Partial(
+            io.TextIOWrapper(binary, "utf-8", newline="", write_through=True), before["counted"], state, key
+        )
+        try:
+            yield partial
+        except StoreError:
+            raise
+        except Exception:
+            path.unlink(missing_ok=True)
+            state.unlink(missing_ok=True)
+            raise
+        with explained(out):
+            partial.file.flush()
+            os.fsync(binary.fileno())
+            os.replace(path, out)
+            fsync(out.parent)
+        state.unlink(missing_ok=True)
+    except BlockingIOError as error:
+        message = f"--out {out}: another process is writing it now"
+        raise DataError("in-the-way", f"{message}\n    -> wait, or choose another name") from error
+    finally:
+        with suppress(OSError, ValueError):
+            binary.close()
+
+
+def _earlier(path: Path, state: Path, key: str) -> dict[str, Any]:
+    """What an earlier call has written of ``path`` (``bytes``, ``counted``); nothing of another key."""
+    nothing = {"bytes": 0, "counted": {}}
+    try:
+        before: dict[str, Any] = read_json(state, dict)
+    except StoreError:
+        return nothing
+    if before.get("key") == key and path.stat().st_size >= before["bytes"]:
+        return before
+    print(f"{path}: of another model, file or option; begins anew", file=sys.stderr)
+    return nothing
 
 
 class Progress:

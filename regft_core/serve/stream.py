@@ -17,10 +17,9 @@ from regft_core.data.delimited import delimited
 from regft_core.data.file_format import Row, Table
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
-from regft_core.serve.answers import Counted, Writer
+from regft_core.serve.answers import Columns, Counted, Writer, columns_of_requests, require_columns
 from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import Answering, answer_columns
-from regft_core.serve.reading import Columns, columns_of_requests, require_columns
 
 #: What lines may be: an object each, fields below a header, or a text each.
 FORMATS = ("jsonl", "csv", "tsv", "text")
@@ -63,19 +62,16 @@ def predict_stream(
     answering = Answering(model, columns, keep, writer, Counted())
     waiting: Waiting = queue.Queue(2 * CHUNK_ROWS)
     threading.Thread(target=_read, args=(table.rows, waiting), daemon=True).start()
-    last: Row | RegftError | None = Row("", {})
-    while isinstance(last, Row):
-        last = waiting.get()
-        chunk: list[Row] = []
-        while isinstance(last, Row):
-            chunk.append(last)
-            if len(chunk) == CHUNK_ROWS or waiting.empty():
-                break
-            last = waiting.get()
-        answering.answer(chunk)
-        out.flush()
-    if last is not None:
-        raise last
+    chunk: list[Row] = []
+    while isinstance(item := waiting.get(), Row):
+        chunk.append(item)
+        if len(chunk) == CHUNK_ROWS or waiting.empty():
+            answering.answer(chunk)
+            out.flush()
+            chunk = []
+    answering.answer(chunk)
+    if item is not None:
+        raise item
     answering.end(WHERE)
     answering.counted.seconds = time.monotonic() - started
     return answering.counted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.examples import Example
 from regft_core.data.prepare import declaration_of
-from regft_core.data.sources import read_split
+from regft_core.data.rows import read_split
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find

@@ -188,8 +188,7 @@ def test_a_fine_tuned_head_is_drawn_anew_whatever_its_width(own, load):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "dropout"),
-    [("xlnet", {"hidden": 0.0, "attention": 0.1}), ("eurobert", {"hidden": 0.1})],
+    ("architecture", "dropout"), [("xlnet", {"hidden": 0.0, "attention": 0.1}), ("eurobert", {"hidden": 0.1})]
 )
 def test_a_dropout_that_the_family_does_not_have_is_refused(architecture, dropout, load):
     with raises_code(ModelError, "dropout-not-possible"):

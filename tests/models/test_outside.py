@@ -129,10 +129,3 @@ def test_pickled_weights_are_not_opened(folder: Path) -> None:
     with raises_code(ModelError, "cannot-load"):
         load_served(folder, "cpu")
     assert not (folder / "ran").exists()
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
-def test_a_configuration_that_is_none_is_named(folder: Path, content: str) -> None:
-    (folder / "tokenizer_config.json").write_text(content)
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json"):
-        load_served(folder, "cpu")

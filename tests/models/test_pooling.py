@@ -5,12 +5,9 @@ import torch
 from torch.nn import functional
 from transformers import AutoModel
 
-from regft_core.errors import ModelError
-from regft_core.models.load import load_classifier
 from regft_core.models.pooling import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from regft_core.schema import DropoutConfig
-from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 
 every = pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -120,13 +117,3 @@ def test_texts_of_a_pair_do_not_see_each_other(architecture, load):
     hooks.on_layer_input(lambda tensor, site: seen.append(tensor.shape[site.batch_dim]) or tensor)
     texts("a good film", "a bad film", "the dog is happy", "no")
     assert set(seen) == {4}
-
-
-@pytest.mark.parametrize(
-    "options", [{"rows_per_example": 2}, {"pooling": "max"}, {"pooling": "cls", "rows_per_example": 3}]
-)
-def test_impossible_heads_are_refused(options, load):
-    source = load("bert").source
-    given = {"kind": "classification", "labels": ("a", "b"), "dropout": DropoutConfig(), "head_seed": 0}
-    with raises_code(ModelError, "pooling-not-possible"):
-        load_classifier(source, **given, **options)

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -92,18 +90,10 @@ def test_a_directory_that_is_no_safe_encoder_is_refused(own, edit, code, said):
         assert code in {found for _, found, _ in encoder_problems(EncoderConfig(name="own"), own.parent)}
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "code"),
-    [
-        ("someone/some-model", {}, "revision-missing"),
-        ("own", {"revision": "abc"}, "revision-not-allowed"),
-        ("minilm", {"revision": "abc"}, "revision-not-allowed"),
-        *((name, {}, "model-missing") for name in ("./nowhere", "/nowhere/at/all", "a b", "one/two/three")),
-    ],
-)
-def test_a_name_that_leads_to_no_encoder_is_refused(name, options, code, own):
-    with raises_code(ModelError, code):
-        resolve_model(EncoderConfig(name=name, **options), own.parent)
+@pytest.mark.parametrize("name", ["someone/some-model", "./nowhere", "/nowhere/at/all", "a b", "one/two/three"])
+def test_a_name_that_leads_to_no_encoder_is_refused(name, own):
+    with raises_code(ModelError, "model-missing", name):
+        resolve_model(EncoderConfig(name=name), own.parent)
     assert resolve("own", own.parent).path == own.resolve()
 
 
@@ -172,24 +162,6 @@ def test_a_hub_model_is_a_snapshot_with_its_commit(own, monkeypatch):
     assert found.path == snapshot
     assert (asked["name"], asked["revision"]) == ("someone/some-model", "main")
     assert not any(pattern.endswith((".bin", ".py", ".pt")) for pattern in asked["allow_patterns"])
-
-
-def test_an_unreachable_hub_is_explained_and_torch_stays_out(tmp_path):
-    code = (
-        "import sys\nfrom pathlib import Path\n"
-        "from regft_core.schema.encoder import EncoderConfig\nfrom regft_core.errors import ModelError\n"
-        "from regft_core.models.source import resolve_model\n"
-        "try:\n    resolve_model(EncoderConfig(name='someone/some-model', revision='0' * 40), Path('.'))\n"
-        "except ModelError as error:\n    print(error)\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
-    )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "hub cannot be reached" in done.stdout
-    assert "minilm" in done.stdout
 
 
 def test_an_alias_with_other_bytes_is_refused(own, tmp_path, monkeypatch):

@@ -28,9 +28,9 @@ from regft_core.models.export_record import Served
 from regft_core.runs.project import open_project
 from regft_core.schema.file_format import UNSAID, FileFormat
 from regft_core.schema.tasks import TaskConfig
+from regft_core.serve.answers import Columns
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.predict import predict_file
-from regft_core.serve.reading import Columns
 from stages.fit import main as fit
 from stages.init import main as init
 from tests.odd_files import parquet, texts, workbook

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from regft_core.serve.batching import Batcher, Full
+from regft_core.serve.http import Batcher, Full
 
 
 class Work:

@@ -18,10 +18,10 @@ import pytest
 import uvicorn
 
 from regft_core.errors import RunFailed
+from regft_core.serve.answers import columns_of_requests
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
-from regft_core.serve.reading import columns_of_requests
 from tests.small_project import review, write_csv
 
 JSON = {"Content-Type": "application/json"}

@@ -60,7 +60,7 @@ def test_a_length_above_the_positions(check: Any, model: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "robeta"}, "Did you mean 'roberta'"),
+        ({"model_type": "robeta"}, "did you mean 'roberta'"),
         ({"quantization_config": {"load_in_8bit": True}}, "quantised"),
         ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null"),
     ],

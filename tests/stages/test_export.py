@@ -91,7 +91,7 @@ def test_a_threshold_is_exported_where_the_rows_guarantee_the_accuracy(trained: 
     assert 0.7 <= abstain["coverage"] <= 0.8
     assert abstain["threshold"] == pytest.approx(1 - (400 * abstain["coverage"] - 1) / 800)
     assert "At least 95% of the answers above are right (95% confidence, from 400 development rows" in card_of(folder)
-    with raises_code(ModelError, "no-guarantee", "the highest that they guarantee is 0.9"):
+    with raises_code(ModelError, "no-guarantee", "guarantee at most 0.9"):
         export(job, tmp_path / "none", accuracy=0.999)
     with raises_code(ModelError, "bad-accuracy", "like 0.95"):
         export(job, tmp_path / "none", accuracy=95)

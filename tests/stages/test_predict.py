@@ -16,7 +16,6 @@ from regft_core.data.examples import Example
 from regft_core.errors import DataError, ModelError
 from regft_core.models import precision
 from regft_core.models.export_record import Abstain
-from regft_core.serve import partial
 from regft_core.serve import predict as serving
 from regft_core.serve.answers import safe_cell
 from regft_core.serve.model import ServedModel, load_served
@@ -253,7 +252,7 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     model: ServedModel, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     out = tmp_path / "out.csv"
-    with contextlib.suppress(Killed), partial.partial_file(out, "another") as begun:
+    with contextlib.suppress(Killed), serving.partial_file(out, "another") as begun:
         begun.file.write("x" * 1000)
         begun.keep({"rows": 3})
         with raises_code(DataError, "in-the-way", "another process"):

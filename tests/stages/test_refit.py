@@ -284,7 +284,7 @@ def test_rows_of_a_group_count_as_one_answer(tmp_path: Path) -> None:
     answers = OutOfFold(root, cell_of(Job(str(root), "tfidf_logistic", "reviews", "full", 0)), range(4)).once(0)
     assert answers.groups is not None
     assert np.unique(answers.groups, return_counts=True)[1].tolist() == [4] * 10
-    with raises_code(ModelError, "no-guarantee", "(in 10.0 groups in effect, and a group counts as one answer)"):
+    with raises_code(ModelError, "no-guarantee", "(10.0 groups in effect)"):
         export(refit(root, "tfidf_logistic", say=quiet), accuracy=0.9)
 
 

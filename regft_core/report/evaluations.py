@@ -56,8 +56,7 @@ class ShownTable:
 class Found:
     """Results of one evaluation on one task at one size."""
 
-    block: str
-    title: str
+    block: Block
     methods: tuple[str, ...]
     #: Of the numbers: by set, then by name.
     places: tuple[Place, ...]
@@ -142,7 +141,7 @@ def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence
         if paired := [table for table in apart if table is not None]:
             shown[place, f"{name}, minus {reference}"] = paired
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
-    return Found(block.name, block.title, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
+    return Found(block, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
 
 
 def _by_place(

@@ -35,9 +35,7 @@ def number(value: float | None, digits: int = 1, signed: bool = False) -> str:
 
 def score(value: float | None, metric: str, signed: bool = False) -> str:
     """A score or a difference of scores, in the metric's shown unit."""
-    if value is None or _missing(value):
-        return NOT_AVAILABLE
-    return number(value * factor(metric), metrics.find(metric).digits, signed)
+    return number(None if value is None else value * factor(metric), metrics.find(metric).digits, signed)
 
 
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:

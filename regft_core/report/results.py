@@ -31,7 +31,7 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
             shown = _interval(number.mean, number.interval) | {"n": len(number.values)}
             if number.versus is not None:
                 shown["minus_reference"] = _interval(*number.versus)
-            by_place = found[entry.block][method].setdefault("evaluations", {}).setdefault(section.name, {})
+            by_place = found[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
             by_place.setdefault(place, {})[name] = shown
     if report.averages:
         found["averages"] = {

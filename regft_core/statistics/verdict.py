@@ -58,7 +58,6 @@ SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
 _USUAL, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
-#: Most seeds that are planned for.
 #: Power of what is called detectable.
 POWER = 0.8
 _TINY = 1e-6
@@ -166,7 +165,7 @@ def judge(
         elif i in spreads:
             mean, half = float(sample.values.mean()), spreads[i].half_width(level)
             bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
-            detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * _normal(POWER)
+            detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * NormalDist().inv_cdf(POWER)
             word = _word(*bounds, higher_is_better)
         found.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
     return found
@@ -176,10 +175,6 @@ def _word(low: float, high: float, higher_is_better: bool) -> Word:
     if low > 0 or high < 0:
         return GAIN if (low > 0) == higher_is_better else LOSS
     return SAME
-
-
-def _normal(share: float) -> float:
-    return NormalDist().inv_cdf(share)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def figure(html: str, label: str) -> str:
 
 def test_lines_have_intervals_over_seeds_and_differences_are_paired(sizes: Any) -> None:
     _, report = sizes
-    entry = next(entry for entry in report.evaluations[0].found if entry.block == "sst2-300")
+    entry = next(entry for entry in report.evaluations[0].found if entry.block.name == "sst2-300")
     vanilla, tdt, _ = entry.tables["dev", "curve"]
     assert vanilla.table.rows[1][:2] == ("mask", 0.5)
     assert vanilla.bands[1] == pytest.approx(seed_interval([0.4, 0.41, 0.44]))

@@ -84,7 +84,7 @@ def numbers_over_sizes(
     section: EvaluationSection, task: str, blocks: Sequence[Block], reference: str | None
 ) -> Iterator[str]:
     """The same of the numbers that an evaluation asks to be drawn over sizes."""
-    found = {entry.block: entry for entry in section.found}
+    found = {entry.block.name: entry for entry in section.found}
     own = [(block.subsample.n, found[block.name]) for block in blocks if block.name in found]
     for name in dict.fromkeys(name for _, entry in own for name in entry.over_sizes):
         points = [

@@ -153,16 +153,15 @@ def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
 def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
     """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
     found: dict[tuple[str, str], dict[str, Markup]] = {}
-    blocks = {block.name: block for block in report.blocks}
     for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
-        own = found.setdefault((section.name, entry.block), {})
+        block, own = entry.block, found.setdefault((section.name, entry.block.name), {})
         present = {table.method for shown in entry.tables.values() for table in shown}
-        drawn = named(blocks[entry.block], report.reference, present)
+        drawn = named(block, report.reference, present)
         for name in dict.fromkeys(name for _, name in entry.tables):
             tables = {place: shown for (place, other), shown in entry.tables.items() if other == name}
-            key = f"{section.name}-{name}-{entry.block}".replace(", ", "-").replace(" ", "-")
+            key = f"{section.name}-{name}-{block.name}".replace(", ", "-").replace(" ", "-")
             try:
-                svg = Markup(plotted(key, f"{section.name}: {name} on {entry.title}", tables, drawn))
+                svg = Markup(plotted(key, f"{section.name}: {name} on {block.title}", tables, drawn))
             except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
                 svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
             if svg:

@@ -43,14 +43,16 @@ def synthetic() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def make(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Any:
-    """Build a tree and write its report."""
+    """Build a tree and its report, whose files and page are written below ``out``, if anywhere."""
 
-    def _make(arms: dict[str, Any], tasks: dict[str, Any], seeds: Any = range(6), sizes: Any = (300,)) -> Built:
+    def _make(
+        arms: dict[str, Any], tasks: dict[str, Any], seeds: Any = range(6), sizes: Any = (300,), out: Any = None
+    ) -> Built:
         root = tmp_path_factory.mktemp("project")
         cells = synthetic.build(root, arms, tasks, sizes, seeds)
         methods = synthetic.methods_of(arms)
         config = ReportConfig(bootstrap_samples=500)
-        report = write_report(Inputs(root, cells, tuple(seeds), config, methods, training=synthetic.TRAINING))
+        report = write_report(Inputs(root, cells, tuple(seeds), config, methods, training=synthetic.TRAINING), out)
         return Built(root, cells, tuple(seeds), methods, config, report)
 
     return _make
@@ -73,4 +75,4 @@ def built(make: Any, synthetic: ModuleType) -> Built:
         "sst2": synthetic.Task(n=300),
         "sick": synthetic.Task("regression", ("pearson", "mse"), n=80, ood=()),
     }
-    return make(arms, tasks)
+    return make(arms, tasks, out="reports")

@@ -26,7 +26,7 @@ def grid(make: Any, synthetic: Any) -> Any:
         "rte": synthetic.Task(metrics=("accuracy",), ood=()),
         "scores": synthetic.Task("regression", ("mse",), ood=()),
     }
-    return make({"vanilla": arm(0.6), "hype_n": arm(0.85)}, tasks, seeds=SEEDS)
+    return make({"vanilla": arm(0.6), "hype_n": arm(0.85)}, tasks, seeds=SEEDS, out="reports")
 
 
 def test_weights_of_parts() -> None:

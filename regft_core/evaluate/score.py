@@ -70,37 +70,37 @@ def evaluate_run(
         DataError: rows cannot be scored, or labels cannot be mapped.
         RunFailed: a logit is NaN or infinite.
     """
-    found = Evaluation({}, None, {})
-    kind, own = find(task["kind"]), list(task["labels"] or [])
+    evaluation = Evaluation({}, None, {})
+    kind, labels = find(task["kind"]), list(task["labels"] or [])
     for name, info in sets.items():
         logits = logits_by_set[name]
         gold = _gold(name, logits, info).astype(kind.dtype, copy=False)
-        set_labels = list(info.label_names) if info.label_names is not None else own
-        to_set = ood.label_indices(own, set_labels, info.label_map, name)
+        set_labels = list(info.label_names) if info.label_names is not None else labels
+        to_set = ood.label_indices(labels, set_labels, info.label_map, name)
         _check_reachable(name, kind, gold, to_set, set_labels)
         predictions, scores = kind.predictions(logits, to_set), kind.scores(logits, to_set, len(set_labels))
-        positive = ood.positive_index(own, task.get("positive_label"), to_set)
+        positive = ood.positive_index(labels, task.get("positive_label"), to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (
             {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
             for answer in answers
         )
-        found.sets[name] = {
+        evaluation.sets[name] = {
             "n": int(gold.size),
             "metrics": scored,
             "majority": constant,
             "warning": None if info.reversed else kind.warning(gold, predictions, set_labels),
             "positive_label_index": positive,
         }
-        found.rows[name] = [
+        evaluation.rows[name] = [
             {"idx": idx, "label": label, "prediction": prediction, "scores": row}
             for idx, label, prediction, row in zip(info.ids, gold.tolist(), predictions.tolist(), scores.tolist())
         ]
         if name == "dev" and reads_text:
             collapsed = kind.collapsed(gold, predictions)
             few = collapsed == "majority" and gold.size < ENOUGH_ROWS
-            found = replace(found, collapsed=None if few else collapsed)
-    return found
+            evaluation = replace(evaluation, collapsed=None if few else collapsed)
+    return evaluation
 
 
 def primary_score(logits: npt.NDArray[Any], labels: Sequence[int] | Sequence[float], task: Mapping[str, Any]) -> float:

@@ -72,14 +72,14 @@ def average_columns(
     blocks: Sequence[Block], wanted: Mapping[str, Sequence[Part]], reference: str
 ) -> tuple[Average, ...]:
     """Every average of ``report.averages`` at every training size."""
-    found = []
+    averages = []
     for size in dict.fromkeys(block.size for block in blocks):
         own = {block.task: block for block in blocks if block.size == size}
         for name, parts in wanted.items():
             weights = weights_of(parts)
             if {task for task, _ in weights} <= own.keys():
-                found.append(_column(name, size, weights, own, reference))
-    return tuple(found)
+                averages.append(_column(name, size, weights, own, reference))
+    return tuple(averages)
 
 
 def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block], reference: str) -> Average:
@@ -174,12 +174,12 @@ def _across(
     )
 
 
-def _average_difference(found: Sequence[Estimate], blocks: Sequence[Block]) -> Interval | None:
+def _average_difference(estimates: Sequence[Estimate], blocks: Sequence[Block]) -> Interval | None:
     """Mean of the differences to the reference; None unless all blocks have one primary metric."""
-    if len({block.primary for block in blocks}) > 1 or len(found) < len(blocks) or any(e.n == 0 for e in found):
+    if len({block.primary for block in blocks}) > 1 or len(estimates) < len(blocks) or any(e.n == 0 for e in estimates):
         return None
-    mean, low, high = average_over_tasks(found)
-    if any(e.n < 2 for e in found):
+    mean, low, high = average_over_tasks(estimates)
+    if any(e.n < 2 for e in estimates):
         return Interval(mean, math.nan, math.nan)
     reach = metrics.find(blocks[0].primary).largest_difference
     return Interval(mean, max(low, -reach), min(high, reach))
@@ -205,7 +205,7 @@ class MoreRows:
 
 def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
     """One entry per task and method that has a score at three sizes or more."""
-    found = []
+    forecasts = []
     for task, own in by_size(blocks).items():
         last, described = own[-1], metrics.find(own[-1].primary)
         pick = last.decision.pick.method if last.decision is not None and last.decision.pick is not None else None
@@ -215,16 +215,16 @@ def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
             room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
             upwards = not described.lower_is_better
             if gains := expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room):
-                found.append(MoreRows(task, method, last.primary, rows, len(at), gains, pick == method))
-    return tuple(found)
+                forecasts.append(MoreRows(task, method, last.primary, rows, len(at), gains, pick == method))
+    return tuple(forecasts)
 
 
-def more_rows_sentence(found: MoreRows) -> str:
+def more_rows_sentence(forecast: MoreRows) -> str:
     """``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0] (...).``"""
-    first = found.gains[0]
-    bounds = interval((first.low, first.high), found.metric, signed=True)
+    first = forecast.gains[0]
+    bounds = interval((first.low, first.high), forecast.metric, signed=True)
     return (
-        f"With {number(first.factor * found.rows, 0)} rows of {found.task} instead of {found.rows}, {found.method} is "
-        f"expected to change by {points(first.mean, found.metric, signed=True)} {bounds} "
-        f"(power law through {plural(found.sizes, 'size')})."
+        f"With {number(first.factor * forecast.rows, 0)} rows of {forecast.task} instead of {forecast.rows}, "
+        f"{forecast.method} is expected to change by {points(first.mean, forecast.metric, signed=True)} {bounds} "
+        f"(power law through {plural(forecast.sizes, 'size')})."
     )

@@ -39,11 +39,11 @@ def controlled_methods(method: str, methods: Mapping[str, Method], present: Iter
 def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str) -> list[str]:
     """The reference first, then methods in the order of the grid, each followed by its controls."""
     parents = {name: next(iter(controlled_methods(name, methods, names)), None) for name in names}
-    found: list[str] = [reference] if reference in names else []
+    order: list[str] = [reference] if reference in names else []
 
     def add(name: str) -> None:
-        if name not in found:
-            found.append(name)
+        if name not in order:
+            order.append(name)
             for other in names:
                 if parents[other] == name:
                     add(other)
@@ -51,7 +51,7 @@ def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str)
     # Methods that name each other as controls have no root: they come last.
     for name in sorted(names, key=lambda name: parents[name] is not None):
         add(name)
-    return found
+    return order
 
 
 def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
@@ -87,7 +87,7 @@ def compared(
     metric, described = data.primary, metrics.find(data.primary)
     reach = described.largest_difference
     point = point_of(metric, (arms["dev"].one(name).mean for name in data.cells)) if "dev" in arms else 1.0
-    found = []
+    comparisons = []
     for role in dict.fromkeys(pair.role for pair in pairs):
         family = [pair for pair in pairs if pair.role == role]
         looked = [_look(data, pair, looks, config) for pair in family]
@@ -117,8 +117,8 @@ def compared(
                     compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
                 )
-                found.append(comparison)
-    return found
+                comparisons.append(comparison)
+    return comparisons
 
 
 def _look(data: BlockData, pair: Pair, looks: Looks | None, config: ReportConfig) -> Look | None:

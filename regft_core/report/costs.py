@@ -86,8 +86,8 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     Seconds of different kinds of device are not compared; the note says so.
     """
     ok, base = (
-        {run.seed: run.cost for run in own.runs if run.ok and run.cost.train_seconds is not None} if own else {}
-        for own in (cell, plain)
+        {run.seed: run.cost for run in data.runs if run.ok and run.cost.train_seconds is not None} if data else {}
+        for data in (cell, plain)
     )
     means = {name: _mean(ok.values(), name) for name in records.Cost.model_fields}
     share, devices = _ratio(means["real_tokens"], means["padded_tokens"]), _devices(cell)

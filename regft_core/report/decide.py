@@ -168,7 +168,7 @@ def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) 
     """Methods with the scores of the pick: they change nothing here, or only on other sets."""
     by_sets: dict[tuple[str, ...], list[str]] = {}
     for name in pick.same:
-        tables = {place: own.table([pick.method, name])[0] for place, own in arms.items()}
+        tables = {place: scores.table([pick.method, name])[0] for place, scores in arms.items()}
         differing = tuple(place for place, (a, b) in tables.items() if np.abs(a - b).max() > tolerance)
         by_sets.setdefault(differing, []).append(name)
     for differing, names in by_sets.items():

@@ -148,12 +148,14 @@ def _by_place(
     runs: Mapping[str, Sequence[FindingRecord]], part: str, sets: Sequence[str]
 ) -> dict[Place, dict[str, dict[int, Any]]]:
     """Place -> method -> seed -> number or table; by set, then what is about the run as a whole."""
-    found: dict[Place, dict[str, dict[int, Any]]] = {}
+    by_place: dict[Place, dict[str, dict[int, Any]]] = {}
     for method, run in ((method, run) for method, own in runs.items() for run in own):
         for place, named in getattr(run, part).items():
             for name, value in named.items():
-                found.setdefault((place, name), {}).setdefault(method, {})[run.seed] = value
-    return {at: found[at] for at in sorted(found, key=lambda at: sets.index(at[0]) if at[0] in sets else len(sets))}
+                by_place.setdefault((place, name), {}).setdefault(method, {})[run.seed] = value
+    return {
+        at: by_place[at] for at in sorted(by_place, key=lambda at: sets.index(at[0]) if at[0] in sets else len(sets))
+    }
 
 
 def _interval(values: Iterable[float], confidence: float) -> Bounds | None:
@@ -188,11 +190,11 @@ def _table(method: str, tables: Mapping[int, Table], confidence: float) -> Shown
 
 def _by_name(tables: Iterable[Table]) -> dict[tuple[Any, ...], list[Sequence[Any]]]:
     """Rows of all seeds by their keys, in the order in which they first appear."""
-    found: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    by_name: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
     for table in tables:
         for row in table.rows:
-            found.setdefault(row[: table.keys], []).append(row)
-    return found
+            by_name.setdefault(row[: table.keys], []).append(row)
+    return by_name
 
 
 def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:

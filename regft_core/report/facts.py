@@ -74,11 +74,11 @@ def _draws(block: BlockData) -> dict[str, Any]:
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """The different values, but for empty ones, in order of appearance."""
-    found: list[Any] = []
+    seen: list[Any] = []
     for value in values:
-        if value and value not in found:
-            found.append(value)
-    return found
+        if value and value not in seen:
+            seen.append(value)
+    return seen
 
 
 # -------------------------------------------------------------------------------------- token lengths
@@ -140,12 +140,12 @@ class TunedArm:
 
 def tuned_arms(blocks: Sequence[BlockData]) -> tuple[TunedArm, ...]:
     """Every method of the blocks in which anything was tuned; empty when nothing was."""
-    found: list[TunedArm] = []
+    arms: list[TunedArm] = []
     for block in blocks:
         tuned = {cell.method: [run.tuned for run in cell.finetune.runs if run.tuned] for cell in block.cells.values()}
         if any(tuned.values()):
-            found += [_tuned(block, method, runs) for method, runs in tuned.items()]
-    return tuple(found)
+            arms += [_tuned(block, method, runs) for method, runs in tuned.items()]
+    return tuple(arms)
 
 
 def _tuned(block: BlockData, method: str, runs: Sequence[Tuned]) -> TunedArm:

@@ -127,13 +127,13 @@ def _score(block: Block, row: Row, name: str) -> Cell:
 
 def _against(row: Row, role: Role) -> Cell:
     """The smallest gain over what ``row`` is compared with, and the verdict on all of them."""
-    found = row.against(role)
-    word = overall(c.verdict.word for c in found)
+    comparisons = row.against(role)
+    word = overall(c.verdict.word for c in comparisons)
     if word is None:
         return Cell()
-    sign = 1.0 if metrics.higher_is_better(found[0].metric) else -1.0
-    closest = min([c for c in found if c.estimate.n] or found, key=lambda c: sign * c.estimate.mean)
-    texts = [f"{c.other} {score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol}" for c in found]
+    sign = 1.0 if metrics.higher_is_better(comparisons[0].metric) else -1.0
+    closest = min([c for c in comparisons if c.estimate.n] or comparisons, key=lambda c: sign * c.estimate.mean)
+    texts = [f"{c.other} {score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol}" for c in comparisons]
     style = {GAIN: UP, LOSS: DOWN}.get(word, "none")
     shown = score(closest.estimate.mean, closest.metric, signed=True)
     return Cell(shown, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")
@@ -153,20 +153,20 @@ def alerts(report: Report, block: Block) -> list[str]:
         some_of = [(row, count(row)) for row in block.rows if count(row)]
         return some([f"{row.method} ({number} of {plural(len(row.runs), 'seed')})" for row, number in some_of])
 
-    found = []
+    texts = []
     if block.mixed_environments:
-        found.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
+        texts.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
     if failed := seeds_of(lambda row: len(row.failed)):
-        found.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
+        texts.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
     if collapsed := seeds_of(lambda row: len(row.collapsed)):
-        found.append(f"Collapsed ({BELOW}): {collapsed}.")
+        texts.append(f"Collapsed ({BELOW}): {collapsed}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
     if low:
         shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
-        found.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
-    found += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
-    return [*found, *looked_at([block])]
+        texts.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
+    texts += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
+    return [*texts, *looked_at([block])]
 
 
 def legend() -> str:

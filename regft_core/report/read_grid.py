@@ -212,11 +212,11 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
             what = f"seed {record.seed} was judged on {sorted(record.sets)}, but the task's sets are "
             raise wrong(file, what + str(sorted(described.sets)), stage, "sets-differ")
         for name in record.sets:
-            found = work.predictions(cell, record.seed, name, described.kind)
-            if not rows[name].fits(record.seed, found):
+            predicted = work.predictions(cell, record.seed, name, described.kind)
+            if not rows[name].fits(record.seed, predicted):
                 what = f"its rows or gold labels differ from those of other runs on {name}, so runs cannot be paired"
                 raise wrong(work.predictions_file(cell, record.seed, name), what, stage, "rows-differ")
-            predictions.setdefault(record.seed, {})[name] = found.predicted
+            predictions.setdefault(record.seed, {})[name] = predicted.predicted
     stages = ("finetune", "search") if searches else ("finetune",)
     curves = [points for one in stages if (points := work.curves(one, cell, seeds)) is not None]
     findings = {}

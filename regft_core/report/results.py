@@ -23,18 +23,18 @@ COLUMNS = 60
 
 def results(report: Report, inputs: Inputs) -> dict[str, Any]:
     """Content of ``results.json``: block -> method -> everything that the page shows of it."""
-    found: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
+    numbers: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
     for finding in report.findings:
-        found[finding.block][finding.method]["findings"] = list(finding.sentences)
+        numbers[finding.block][finding.method]["findings"] = list(finding.sentences)
     for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
         for (method, place, name), number in entry.numbers.items():
             shown = _interval(number.mean, number.interval) | {"n": len(number.values)}
             if number.versus is not None:
                 shown["minus_reference"] = _interval(*number.versus)
-            by_place = found[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
+            by_place = numbers[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
             by_place.setdefault(place, {})[name] = shown
     if report.averages:
-        found["averages"] = {
+        numbers["averages"] = {
             f"{average.name}-{average.size}": {
                 line.method: {
                     name if end == "value" else f"{name}_{end}": _plain(getattr(bounds, end)) if bounds else None
@@ -46,11 +46,11 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
             for average in report.averages
         }
     if inputs.failed:
-        found["failed"] = dict(inputs.failed)
+        numbers["failed"] = dict(inputs.failed)
     if inputs.small_scale is not None:
-        found[MARK] = inputs.small_scale.mark
+        numbers[MARK] = inputs.small_scale.mark
     if report.published:
-        found["published"] = {
+        numbers["published"] = {
             table.name: {
                 "nothing": table.nothing,
                 "claims": [
@@ -71,66 +71,66 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
         }
     if inputs.left_out:
         left_out = inputs.left_out.items()
-        found["left_out"] = {task: {name: reason.why for name, reason in sets.items()} for task, sets in left_out}
-    return found
+        numbers["left_out"] = {task: {name: reason.why for name, reason in sets.items()} for task, sets in left_out}
+    return numbers
 
 
 def _row(block: Block, row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         name: {metric: _estimate(score.estimate) for metric, score in scores.items()}
         for name, scores in row.scores.items()
     }
-    found["failed"] = len(row.failed)
+    numbers["failed"] = len(row.failed)
     if block.mixed_environments:
-        found["mixed_environments"] = list(block.mixed_environments)
-    found["collapsed"] = len(row.collapsed)
-    found["no_better_than_constant"] = list(row.no_better(block.primary))
-    found["same_answers_under_every_seed"] = row.still
+        numbers["mixed_environments"] = list(block.mixed_environments)
+    numbers["collapsed"] = len(row.collapsed)
+    numbers["no_better_than_constant"] = list(row.no_better(block.primary))
+    numbers["same_answers_under_every_seed"] = row.still
     ratios = ("declared", "measured", "per_step", "memory")
-    found["cost_ratio"] = {name: _plain(getattr(row.cost, name)) for name in ratios}
+    numbers["cost_ratio"] = {name: _plain(getattr(row.cost, name)) for name in ratios}
     choices, pick = (block.decision.choices, block.decision.pick) if block.decision is not None else ((), None)
     for choice in (c for c in choices if row.method in (c.method, *c.same)):
         leads = choice.method == row.method
-        found["decision"] = {
+        numbers["decision"] = {
             "expected": choice.belief.expected,
             "probability_best": choice.belief.best,
             "expected_loss": choice.belief.loss,
             "taken": choice is pick and leads,
         } | ({} if leads else {"same_as": choice.method})
     for role, word in words(row).items():
-        found[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.role == role)
-        found[f"verdict_{role}"] = word
+        numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.role == role)
+        numbers[f"verdict_{role}"] = word
     if opposed := _comparisons(c for c in block.opposed() if c.method == row.method):
-        found["versus_opponent"] = opposed
-    return found
+        numbers["versus_opponent"] = opposed
+    return numbers
 
 
 def words(row: Row) -> dict[Role, Word]:
     """Role -> the verdict on the row on the validation set; roles without a comparison are absent."""
-    found = {role: overall(c.verdict.word for c in row.against(role)) for role in ROLES}
-    return {role: word for role, word in found.items() if word is not None}
+    verdicts = {role: overall(c.verdict.word for c in row.against(role)) for role in ROLES}
+    return {role: word for role, word in verdicts.items() if word is not None}
 
 
 def _comparisons(compared: Iterable[Comparison]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_other: dict[str, Any] = {}
     for c in compared:
         numbers = _estimate(c.estimate) | {"metric": c.metric} | verdict_numbers(c.verdict)
         if c.look is not None:
             numbers["look"] = {"number": c.look.number, "seeds": list(c.look.seeds)}
-        found.setdefault(c.other, {})[c.set] = numbers
-    return found
+        by_other.setdefault(c.other, {})[c.set] = numbers
+    return by_other
 
 
-def verdict_numbers(found: Verdict) -> dict[str, Any]:
+def verdict_numbers(verdict: Verdict) -> dict[str, Any]:
     """The verdict, the interval that gave it, and what that interval holds together with."""
     return {
-        "verdict": found.word,
-        "simultaneous": {"low": _plain(found.low), "high": _plain(found.high)},
-        "family": found.family,
-        "comparisons": found.comparisons,
-        "confidence": found.confidence,
-        "detectable": _plain(found.detectable),
-    } | ({"why": found.why} if found.why else {})
+        "verdict": verdict.word,
+        "simultaneous": {"low": _plain(verdict.low), "high": _plain(verdict.high)},
+        "family": verdict.family,
+        "comparisons": verdict.comparisons,
+        "confidence": verdict.confidence,
+        "detectable": _plain(verdict.detectable),
+    } | ({"why": verdict.why} if verdict.why else {})
 
 
 def _interval(mean: float, bounds: tuple[float, float] | None) -> dict[str, Any]:
@@ -160,12 +160,12 @@ def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     A block is a line of ``dvc metrics show``, and each of its numbers a column of ``dvc exp show``. So of a large grid
     the details of decisions are left out first, then the means of the methods; ``results.json`` has everything.
     """
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for means, details in ((True, True), (True, False), (False, True), (False, False)):
-        found = {block.name: _shown(block, means=means, details=details) for block in blocks}
-        if _columns(found) <= COLUMNS:
+        shown = {block.name: _shown(block, means=means, details=details) for block in blocks}
+        if _columns(shown) <= COLUMNS:
             break
-    return found
+    return shown
 
 
 def _columns(value: Any) -> int:
@@ -178,24 +178,24 @@ def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
         row.method: {name: _estimate(by_metric[block.primary].estimate) for name, by_metric in row.scores.items()}
         for row in block.rows
     }
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if block.decision is not None and block.decision.pick is not None:
         method = block.decision.pick.method
         dev, *others = scores[method].items()
-        found["decision"] = {"method": method, "dev": dev[1]["mean"]}
+        shown["decision"] = {"method": method, "dev": dev[1]["mean"]}
         if details:
             ood = {name: numbers["mean"] for name, numbers in others}
-            found["decision"] |= {"low": dev[1]["low"], "high": dev[1]["high"]} | ({"ood": ood} if ood else {})
+            shown["decision"] |= {"low": dev[1]["low"], "high": dev[1]["high"]} | ({"ood": ood} if ood else {})
     if means:
-        found["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
+        shown["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
     verdicts = {row.method: words(row) for row in block.rows}
     for role in (role for role in ROLES if details and any(role in own for own in verdicts.values())):
         named = {word: [name for name, own in verdicts.items() if own.get(role) == word] for word in (GAIN, LOSS)}
-        found[f"vs_{role}"] = {word: some(methods) or "none" for word, methods in named.items()}
+        shown[f"vs_{role}"] = {word: some(methods) or "none" for word, methods in named.items()}
     if low := [f"{row.method} on {name}" for row in block.rows for name in row.no_better(block.primary)]:
-        found["no_better_than_constant"] = some(low)
+        shown["no_better_than_constant"] = some(low)
     if failed := sum(len(row.failed) for row in block.rows):
-        found["failed"] = failed
+        shown["failed"] = failed
     if block.mixed_environments:
-        found["mixed_environments"] = True
-    return found
+        shown["mixed_environments"] = True
+    return shown

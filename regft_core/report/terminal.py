@@ -56,23 +56,23 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
 
 
 def _block(report: Report, block: Block, width: int) -> Iterator[Text]:
-    found = block.decision
-    if found is None:
+    decision = block.decision
+    if decision is None:
         yield Text(f"On {block.title} no run finished, so there is nothing to take.")
         return
-    yield Text(found.sentences[0], style="bold")
-    yield Text(" ".join(found.sentences[1:]))
+    yield Text(decision.sentences[0], style="bold")
+    yield Text(" ".join(decision.sentences[1:]))
     yield from (Text(text, style="yellow") for text in alerts(report, block))
     yield from (Text(f"  {line}", style="red") for line in block.mixed_environments)
-    yield from _commands(found)
+    yield from _commands(decision)
     yield Text(f"{block.title}: {block.primary}, mean over seeds [{report.confidence:.0%} interval]", style="bold")
     yield from _board(leaderboard(block, report.reference), width)
     yield Text(legend(), style="dim")
 
 
-def _commands(found: Decision) -> Iterator[Text]:
+def _commands(decision: Decision) -> Iterator[Text]:
     """Without wrapping: a command is copied as it is."""
-    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in found.commands)
+    yield from (Text(f"$ {command}", style="bold", no_wrap=True, overflow="ignore") for command in decision.commands)
 
 
 def _board(board: Board, width: int) -> Iterator[Text]:

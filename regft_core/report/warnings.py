@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"-?\d+\.\d+")
 
 def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm]) -> tuple[str, ...]:
     """Everything that weakens a conclusion, the general before the particular; nothing twice."""
-    found = [
+    texts = [
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
@@ -39,14 +39,14 @@ def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedA
     ]
     for block in blocks:
         if lines := block.mixed_environments:
-            found.append(
+            texts.append(
                 f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
                 f"as of methods ({'; '.join(lines)})."
             )
-    found += _mixtures(blocks)
+    texts += _mixtures(blocks)
     for block in blocks:
-        found += [*_data(block), *_runs(block)]
-    return tuple(dict.fromkeys(found))
+        texts += [*_data(block), *_runs(block)]
+    return tuple(dict.fromkeys(texts))
 
 
 def left_out(inputs: Inputs) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
 
 def _places(block: BlockData) -> dict[str, list[str]]:
     """Environment -> methods that ran there, over all phases of training, with their seeds where only some did."""
-    found: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for cell in block.cells.values():
         seeds: dict[str, list[int]] = {}
         records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
@@ -200,8 +200,8 @@ def _places(block: BlockData) -> dict[str, list[str]]:
                 seeds.setdefault(place, []).append(run.seed)
         for place, at in seeds.items():
             who = cell.method if len(at) == len(cell.runs) else f"{cell.method} ({_seeds(at)})"
-            found.setdefault(place, []).append(who)
-    return found
+            places.setdefault(place, []).append(who)
+    return places
 
 
 def _described(environment: Mapping[str, Any] | None) -> str:

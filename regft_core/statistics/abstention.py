@@ -66,8 +66,8 @@ def threshold_for(
         groups: [n] the group of each, as numbers; None: each row is its own.
     """
     rows = _Rows(confidences, right, groups)
-    found = [one for start in rows.starts() if (one := _sequence(rows, start, _share(confidence), accuracy))]
-    return max(found, key=lambda one: one.coverage, default=None)
+    thresholds = [one for start in rows.starts() if (one := _sequence(rows, start, _share(confidence), accuracy))]
+    return max(thresholds, key=lambda one: one.coverage, default=None)
 
 
 def best_guarantee(

@@ -68,12 +68,12 @@ def expected_gains(
     weights = 1 / np.maximum(deviations, max(1e-6, float(deviations.max()) / 10)) ** 2
     slopes, exponents = _fitted(rows, np.concatenate([observed, replicates]), weights)
     levels = [(1 - scores[0].confidence) / 2, (1 + scores[0].confidence) / 2]
-    found = []
+    forecasts = []
     for factor in factors:
         gains = np.clip(slopes * (1 - factor**-exponents), 0.0, room)
         low, high = sorted(sign * float(end) for end in np.quantile(gains[1:], levels))
-        found.append(Gain(factor, sign * float(gains[0]), low, high))
-    return tuple(found)
+        forecasts.append(Gain(factor, sign * float(gains[0]), low, high))
+    return tuple(forecasts)
 
 
 def _fitted(rows: Array, scores: Array, weights: Array) -> tuple[Array, Array]:

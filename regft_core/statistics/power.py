@@ -108,9 +108,9 @@ def detectable_with(
     pilot = len(sample.values)
     skill = factor**2 * max(0.0, float(np.var(sample.values, ddof=1)) - sample.inner)
     shared = max(0.0, float(np.var(sample.rows)) - sample.inner / pilot)
-    found = Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point)
-    truth = math.sqrt(found.rows**2 + sample.repeats * skill / seeds)
-    return found.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
+    spread = Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point)
+    truth = math.sqrt(spread.rows**2 + sample.repeats * skill / seeds)
+    return spread.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
 
 
 def seeds_for(

@@ -80,16 +80,16 @@ def step_down(
 
     Returns claim -> (word, confidence of the intervals that it was read off).
     """
-    found = {claim: (judge(claim, confidence), confidence) for claim in claims}
-    left = [claim for claim in claims if found[claim][0] != "not tested here"]
+    verdicts = {claim: (judge(claim, confidence), confidence) for claim in claims}
+    left = [claim for claim in claims if verdicts[claim][0] != "not tested here"]
     while left:
         level = 1 - (1 - confidence) / len(left)
-        found |= {claim: (judge(claim, level), level) for claim in left}
-        undecided = [claim for claim in left if found[claim][0] == "not shown"]
+        verdicts |= {claim: (judge(claim, level), level) for claim in left}
+        undecided = [claim for claim in left if verdicts[claim][0] == "not shown"]
         if len(undecided) == len(left):
             break
         left = undecided
-    return found
+    return verdicts
 
 
 def welch_interval(value: float, parts: Sequence[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:

@@ -26,5 +26,5 @@ def fit_temperature(log_probabilities: Callable[[float], npt.NDArray[Any]], gold
     def loss(logarithm: float) -> float:
         return float(-log_probabilities(float(np.exp(logarithm)))[rows, gold].mean())
 
-    found = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
-    return float(np.exp(found.x))
+    minimum = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(minimum.x))

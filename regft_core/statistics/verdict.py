@@ -153,7 +153,7 @@ def judge(
     error = (1 - confidence) / shares
     spreads = {i: Error.of(samples[i], point) for i in open_}
     level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error, rng_seed)
-    found = []
+    verdicts = []
     for i, sample in enumerate(samples):
         n, bounds, detectable = len(sample.values), (math.nan, math.nan), None
         word = NONE
@@ -167,8 +167,8 @@ def judge(
             bounds = (min(mean - half, sample.pointwise[0]), max(mean + half, sample.pointwise[1]))
             detectable = max(mean - bounds[0], bounds[1] - mean) + spreads[i].deviation * NormalDist().inv_cdf(POWER)
             word = _word(*bounds, higher_is_better)
-        found.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
-    return found
+        verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
+    return verdicts
 
 
 def _word(low: float, high: float, higher_is_better: bool) -> Word:

@@ -152,9 +152,9 @@ def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
 
 def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Markup]]:
     """(evaluation, block) -> name of a table that says how it is drawn -> figure."""
-    found: dict[tuple[str, str], dict[str, Markup]] = {}
+    figures_by_place: dict[tuple[str, str], dict[str, Markup]] = {}
     for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
-        block, own = entry.block, found.setdefault((section.name, entry.block.name), {})
+        block, figures_of_block = entry.block, figures_by_place.setdefault((section.name, entry.block.name), {})
         present = {table.method for shown in entry.tables.values() for table in shown}
         drawn = named(block, report.reference, present)
         for name in dict.fromkeys(name for _, name in entry.tables):
@@ -165,8 +165,8 @@ def _evaluation_figures(report: Report) -> dict[tuple[str, str], dict[str, Marku
             except Exception as error:  # a table of a plug-in may hold anything: it costs its own figure
                 svg = escape(f"It cannot be drawn: {type(error).__name__}: {error}")
             if svg:
-                own[name] = svg
-    return found
+                figures_of_block[name] = svg
+    return figures_by_place
 
 
 def _size_figures(report: Report) -> dict[str, dict[str, Any]]:

@@ -103,7 +103,11 @@ STEPPED: dict[str, Callable[[], Bench]] = {
 }
 
 
-@pytest.mark.parametrize("name", STEPPED)
+#: Other options than the defaults are tried slowly.
+SLOW = [name for name in CHOSEN if int(name.split("-")[0]) >= len(CASES)]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in STEPPED])
 def test_no_method_reads_from_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it send anything there from memory that is not pinned, or mix what is on the host with what is not.
 

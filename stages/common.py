@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic import ValidationError
 
 from regft_core import output
 from regft_core.catalogue import KINDS
@@ -103,20 +104,19 @@ OVERWRITE = flag("--overwrite", "replace an output that exists")
 
 def format_of(arguments: argparse.Namespace) -> FileFormat:
     """Return how the file is written, as the options of ``FORMAT`` say. Raises ConfigError for a wrong one."""
-    from regft_core.schema.tasks import check_encoding
-
-    encoding, delimiter = arguments.encoding, arguments.delimiter
+    delimiter = {"\\t": "\t", "tab": "\t"}.get(arguments.delimiter, arguments.delimiter)
+    decimal = getattr(arguments, "decimal", None)
     try:
-        if encoding is not None:
-            check_encoding(encoding)
-    except ValueError as error:
-        problem = Problem("unknown-encoding", "--encoding", 0, "", str(error), "leave it out for UTF-8")
-        raise ConfigError([problem]) from error
-    delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        message = f"'{delimiter}' is not one character that separates columns"
-        raise ConfigError([Problem("wrong-delimiter", "--delimiter", 0, "", message, "give ; or tab or another one")])
-    return FileFormat(delimiter, encoding, sheet=arguments.sheet, decimal=getattr(arguments, "decimal", None))
+        return FileFormat(delimiter=delimiter, encoding=arguments.encoding, sheet=arguments.sheet, decimal=decimal)
+    except ValidationError as error:
+        codes = {"encoding": "unknown-encoding", "delimiter": "wrong-delimiter"}
+        hint = "leave it out: most files tell it"
+        raise ConfigError(
+            [
+                Problem(codes[str(one["loc"][0])], f"--{one['loc'][0]}", 0, "", one["msg"], hint)
+                for one in error.errors()
+            ]
+        ) from error
 
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:

@@ -14,10 +14,9 @@ from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.fit.folder import RECORD, encoders_here, folder_state, made_from, write_folder
-from regft_core.fit.project import Draft
+from regft_core.fit.project import RECORD, Draft, make_folder_once, refusal
 from regft_core.fit.rows import Asked, read_own
-from regft_core.fit.setup import read_preset
+from regft_core.fit.setup import encoders_here, read_preset
 from regft_core.grid.refit import refit
 from regft_core.runs.code import package_root
 from regft_core.serve.export import export
@@ -64,20 +63,12 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
     if not 0 < arguments.minutes < float("inf"):
         message = f"{arguments.minutes:g} is not a number of minutes above 0"
         problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
-    inputs, there = dict[str, Any](), False
-    if asked.file.is_file():
-        inputs = made_from(asked, arguments.minutes, arguments.seed, encoders)
-        there, refused = folder_state(folder, inputs)
-        problems += refused
+    if refused := refusal(folder, asked.file):
+        problems.append(refused)
     if problems or rows is None:
         raise ConfigError(problems)
-    if there:
-        print(f"{folder} is there; going on with it")
-        return
     draft = Draft(root, asked, rows, read_preset(root), arguments.minutes, encoders, arguments.seed)
-    setup, seconds = draft.chosen()
-    write_folder(draft, folder, setup, inputs)
-    print("\n".join(draft.described(setup, seconds)), flush=True)
+    print("\n".join(make_folder_once(draft, folder)), flush=True)
 
 
 def _decided(folder: Path, task: str) -> str:

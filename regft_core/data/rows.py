@@ -76,7 +76,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
         hint = "copy or link the file into data/ and name it from there"
         raise DataError("outside-data", f"{where}: the path leaves data/\n    -> {hint}")
     path = root / "data" / (file.relative_to("data") if file.parts[:1] == ("data",) else file)
-    with open_table(path, source.written, where, "key") as table:
+    with open_table(path, source, where, "key") as table:
         sparse = suffix_of(path) == ".jsonl"  # whose rows need not all have every key
         if not sparse:
             check_columns(table, declaration, where)

@@ -28,29 +28,6 @@ WITHOUT_GIT = (
     "git is not on the PATH, so DVC works without it (no_scm in .dvc/config). Runs, reports and the run store are the "
     "same. There is no history: no `dvc params diff`, `dvc metrics diff` or `dvc exp`."
 )
-README = """\
-# {name}
-
-Made by `regft init` (regft {version}).
-
-| file | what it is |
-|---|---|
-| `params.yaml` | what to run: encoder, tasks, sizes, seeds, methods. The file that you edit |
-| `pipelines/tasks/{task}.yaml` | where the rows of `{task}` are, what their columns and labels mean |
-| `pipelines/methods/` | own methods as YAML; `regft methods` lists those that regft ships |
-| `methods/` | own regularisers in Python, one file each; `regft test-method NAME` tries their contract |
-| `data/` | files of rows |
-| `dvc.yaml` | the pipeline, the same in every project |
-| `work/`, `reports/`, `.regft/` | results; `.regft` is the run store. All are made again, none is for git |
-
-```
-regft check     # is everything right?
-regft plan      # what would be trained, and how long does it take?
-regft run       # train what is missing, show the leaderboard; reports/report.html has everything
-regft export --method NAME --task {task} --size {size} --seed 0
-regft predict --model exports/NAME-{task}-{size}-seed-0 --data new.csv --out predictions.csv
-```
-"""
 
 
 def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]:
@@ -74,10 +51,11 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
         raise ConfigError(problems)
     files = {name: path.read_text(encoding="utf-8") for name, path in shipped.PROJECT.items()}
     files["params.yaml"] = params_text(files["params.yaml"], task, own=rows is not None, model=model)
-    files["README.md"] = README.format(name=folder.resolve().name, version=__version__, task=task, size=size)
+    readme = (shipped.FOLDER / "project" / "readme.txt").read_text(encoding="utf-8")
+    files["README.md"] = readme.format(name=folder.resolve().name, version=__version__, task=task, size=size)
     files[".dvc/.gitignore"] = "/config.local\n/tmp\n/cache\n"
-    git, said = _git(folder)
-    files[".dvc/config"] = "[core]\n    analytics = false\n" + ("" if git else "    no_scm = true\n")
+    said = _git(folder)
+    files[".dvc/config"] = "[core]\n    analytics = false\n" + ("    no_scm = true\n" if said else "")
     files[task_file(task)] = declared
     with explained(folder):
         new = temporary_name(folder / "project")
@@ -94,26 +72,25 @@ def make_project(folder: Path, rows: Asked | None, model: str = "") -> list[str]
 
 
 def _in_use(folder: Path) -> list[Problem]:
-    if not folder.exists():
-        return []
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         return [Problem("in-the-way", str(folder), 0, "", "is not a folder", "give the name of a new one")]
-    there = sorted(name for name in set(os.listdir(folder)) - set(ALLOWED) if not name.startswith(TEMPORARY))
+    names = set(os.listdir(folder)) - set(ALLOWED) if folder.exists() else set[str]()
+    there = sorted(name for name in names if not name.startswith(TEMPORARY))
     hint = "give the name of a folder that is not there, or is empty; a project is run with `regft run`"
-    return [Problem("folder-in-use", str(folder), 0, "", f"holds {listing(there[:5])}", hint)] if there else []
+    return [Problem("folder-in-use", str(folder), 0, "", f"holds {listing(there)}", hint)] if there else []
 
 
-def _git(folder: Path) -> tuple[bool, list[str]]:
-    """Whether DVC has git for the folder, which is made a repository if it is in none; and what to tell."""
+def _git(folder: Path) -> list[str]:
+    """Make the folder a repository if it is in none; return what to tell where DVC has to work without git."""
     if shutil.which("git") is None:
-        return False, [WITHOUT_GIT]
+        return [WITHOUT_GIT]
     near = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     inside = subprocess.run(["git", "rev-parse", "--is-inside-work-tree"], cwd=near, capture_output=True, text=True)
     if inside.stdout.strip() == "true":
-        return True, []
+        return []
     folder.mkdir(parents=True, exist_ok=True)
     made = subprocess.run(["git", "init", "-q"], cwd=folder, capture_output=True, text=True)
-    return (True, []) if made.returncode == 0 else (False, [f"git init failed: {made.stderr.strip()}", WITHOUT_GIT])
+    return [f"git init failed: {made.stderr.strip()}", WITHOUT_GIT] if made.returncode else []
 
 
 def params_text(template: str, task: str, *, own: bool, model: str) -> str:

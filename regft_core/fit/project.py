@@ -1,6 +1,7 @@
 """An ordinary project folder from one file of rows: ``params.yaml``, the task's YAML, the pipeline files, the rows.
 
 A draft of it in a temporary folder, with all methods, tells which of them can act on the rows, and what a run costs.
+``fit.json`` in the folder records what it was made from.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,15 +20,18 @@ import yaml
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, row_lengths
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import atomic_directory, write_json
+from regft_core.disk.reading import read_json
+from regft_core.errors import ConfigError, Problem
 from regft_core.fit.rows import Asked, OwnRows
 from regft_core.fit.setup import OwnPreset, Setup, choose
 from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
-from regft_core.hooks.registry import discover
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import longest_input, resolve_model
-from regft_core.names import plural
+from regft_core.names import listing, plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
@@ -34,10 +39,12 @@ from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import TASKS, task_file
 from regft_core.settings.grid import Cell
-from regft_core.settings.laying import nested
+from regft_core.settings.layers import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Project
 
+#: What a folder was made from.
+RECORD = "fit.json"
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
@@ -102,9 +109,9 @@ class Draft:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
             project = open_project(folder, check_composition=False)
-            task, registry = project.tasks[self.task], project.builder.registry
+            task, sections = project.tasks[self.task], project.sections[self.task]
             for name, method in project.methods.items():
-                if problems := composition_errors(registry, method, task, project.params, project.tasks):
+                if problems := composition_errors(project.builder, method, task, sections, project.tasks):
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
             workers = ExecutionConfig.model_validate(self.execution).workers
@@ -125,19 +132,17 @@ class Draft:
         self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
     ) -> dict[str, float]:
         """Return method -> seconds of one worker for one run, with its trials."""
-        model = project.params.model.model_copy(
-            update={"name": self._encoder_from(folder, encoder), "max_length": self.length(encoder)[0]}
-        )
+        name, count = _seen_from(folder, self.root, encoder), len(self.rows.examples)
+        model = project.params.model.model_copy(update={"name": name, "max_length": self.length(encoder)[0]})
         sections = {self.task: (project.shared(self.task), model)}
         priced = replace(project, params=project.params.model_copy(update={"model": model}), sections=sections)
-        count = len(self.rows.examples)
         trained, rows, trials = count * (folds - 1) // folds, list[PlanRow](), dict[str, int]()
         for name in project.methods:
-            values = self.preset.trials(name, trainings)
-            fixed = priced.tuned(name, self.task, values[0])[0] if len(values) == 1 else None
-            trials[name] = len(values) if fixed is None else 0
-            method = fixed or priced.method(name, self.task)
-            cost = run_cost(priced, method, self.task, values[: trials[name]], trained, discover())
+            values, method = self.preset.trials(name, trainings), priced.method(name, self.task)
+            if len(values) == 1:  # no choice, but the method's settings
+                method, values = priced.tuned(name, self.task, values[0])[0], []
+            trials[name] = len(values)
+            cost = run_cost(priced, method, self.task, values, trained, project.builder.registry)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
         tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
@@ -173,7 +178,7 @@ class Draft:
         trials = {name: self.preset.trials(name, setup.trainings) for name in setup.methods}
         fixed = {name: nested(values[0]) for name, values in trials.items() if len(values) == 1}
         tuned = {name: values if len(values) > 1 else [] for name, values in trials.items()}
-        model = {"name": self._encoder_from(folder, setup.encoder), "max_length": length, "pooling": "mean"}
+        model = {"name": _seen_from(folder, self.root, setup.encoder), "max_length": length, "pooling": "mean"}
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
         seeds = list(range(first, first + setup.folds * setup.repeats))
         sections = [
@@ -199,10 +204,6 @@ class Draft:
             _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95}}),
         ]
         return "".join(sections)
-
-    def _encoder_from(self, folder: Path, name: str) -> str:
-        """Return the encoder's name as a project in ``folder`` knows it."""
-        return name if name in ALIASES or os.path.isabs(name) else os.path.relpath(self.root / name, folder)
 
     def described(self, setup: Setup, seconds: float) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
@@ -230,6 +231,62 @@ class Draft:
         if late:
             lines.append(f"no time for: {', '.join(late)}; give more --minutes")
         return [*lines, f"time: about {max(1, round(seconds / 60))} of {self.minutes:g} minutes"]
+
+
+def make_folder_once(draft: Draft, folder: Path) -> list[str]:
+    """Make the folder of a draft, or leave it as it is where the same call made it; return lines on it.
+
+    Raises ConfigError for minutes that are too few, and for a folder that is not to be written over.
+    """
+    inputs = {
+        "file": str(draft.asked.file.resolve()),
+        "sha256": sha256_file(draft.asked.file),
+        "columns": draft.asked.columns,
+        "kind": draft.asked.kind,
+        "minutes": draft.minutes,
+        "seed": draft.seed,
+        "encoders": list(draft.encoders),
+        "written": draft.asked.how.told,
+    }
+    is_made = (folder / RECORD).is_file()
+    record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
+    if record["from"] == inputs:
+        return [f"{folder} is there; going on with it"]
+    if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
+        changed = [key for key, value in inputs.items() if record["from"].get(key) != value]
+        message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
+        hint = "run `dvc repro` there, or give another folder with --out"
+        raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
+    setup, seconds = draft.chosen()
+    # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory
+    # is made on the level of its target.
+    with nullcontext(folder) if is_made else atomic_directory(folder) as place:
+        draft.write(place, setup)
+        wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
+        write_json(place / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
+    return draft.described(setup, seconds)
+
+
+def _sha256(path: Path) -> str | None:
+    return sha256_file(path) if path.is_file() else None
+
+
+def refusal(folder: Path, file: Path) -> Problem | None:
+    """Return why a folder cannot be made from ``file``: it is in use, or of another file."""
+    away = "choose another folder with --out, or move it away"
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if not (folder / RECORD).is_file():
+        return Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", away)
+    record = read_json(folder / RECORD)
+    if record["from"]["file"] != str(file.resolve()):
+        return Problem("in-the-way", str(folder), 0, "--out", f"was made from {record['from']['file']}", away)
+    return None
+
+
+def _seen_from(folder: Path, root: Path, encoder: str) -> str:
+    """Return the name of an encoder of the project at ``root`` as a project in ``folder`` knows it."""
+    return encoder if encoder in ALIASES or os.path.isabs(encoder) else os.path.relpath(root / encoder, folder)
 
 
 def _yaml(data: Mapping[str, Any]) -> str:

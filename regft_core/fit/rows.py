@@ -48,11 +48,6 @@ class Asked:
         name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
         return name[:NAME_LENGTH] or "rows"
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """Options of the file's format that were given."""
-        return {name: value for name, value in vars(self.how).items() if value}
-
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
         """Return a problem of the file."""
         return Problem(code, str(self.file), 0, option, message, hint)
@@ -103,7 +98,7 @@ class OwnRows:
         labels = list(self.labels) if self.labels is not None else None
         data: dict[str, Any] = {
             "kind": self.kind,
-            "source": {"kind": "files", **asked.told},
+            "source": {"kind": "files", **asked.how.told},
             "splits": {"train": train, "dev": dict(dev)},
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
@@ -149,15 +144,10 @@ def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
 
 def _same_columns(asked: Asked) -> Iterator[Problem]:
     """Yield two options that name one column; a group may be a text (a premise)."""
-    options = [option for option in asked.columns if option != "group"]
-    for index, option in enumerate(options):
-        for other in options[:index]:
-            if asked.columns[option] == asked.columns[other]:
-                message = f"'{asked.columns[option]}' is also --{other}"
-                yield asked.problem("same-column", f"--{option}", message, "name two different columns")
-    if asked.group == asked.label:
-        message = f"'{asked.group}' is also --label: all rows of a class would be one group"
-        yield asked.problem("same-column", "--group", message, "name another column, or leave --group out")
+    for option, other in (("pair", "text"), ("label", "text"), ("label", "pair"), ("group", "label")):
+        if asked.columns.get(option) == asked.columns.get(other, ""):
+            message = f"'{asked.columns[option]}' is also --{other}"
+            yield asked.problem("same-column", f"--{option}", message, "name two different columns")
 
 
 def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Problem]]:
@@ -165,22 +155,21 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
     if wrong := list(labels.mistakes()):
         return None, [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
     examples, cells, problems = list[Example](), list[list[str]](), list[Problem]()
-    without_label = without_text = 0
-    groups, unlabelled = set[str](), set[str]()
+    without_text = 0
+    groups, unlabelled = set[str](), list[str]()
     for number, row in enumerate(rows):
+        cell = labels.of_rows.get(row.position)
         try:
             text = text_of(row.values.get(asked.text), asked.text)
             pair = text_of(row.values.get(asked.pair), asked.pair) if asked.pair is not None else ""
-            cell = labels.of_rows.get(row.position)
+            group = text_of(as_text(row.values.get(asked.group)), asked.group) if asked.group is not None else ""
             for label in cell or ():
                 text_of(label, asked.label)
-            group = text_of(as_text(row.values.get(asked.group)), asked.group) if asked.group is not None else ""
         except WrongText as error:
             problems.append(asked.problem("not-text", "", f"{row.position}: {error}", "correct the row, or remove it"))
             continue
         if cell is None:
-            without_label += 1
-            unlabelled.add(as_text(row.values.get(asked.label)) or "")
+            unlabelled.append(as_text(row.values.get(asked.label)) or "")
         elif text is None or pair is None:
             without_text += 1
         elif group is None:
@@ -199,29 +188,26 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         counts=counts,
         groups=len(groups) if asked.group is not None else None,
         delimiter=labels.delimiter,
-        unlabelled=tuple(sorted(unlabelled)),
-        without_label=without_label,
+        unlabelled=tuple(sorted(set(unlabelled))),
+        without_label=len(unlabelled),
         without_text=without_text,
         why=labels.why,
     )
-    problems = problems[:LEAST_ROWS] or _too_little(asked, own, labels, cells)
-    return own, problems
+    return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, labels, cells))
 
 
-def _too_little(asked: Asked, own: OwnRows, labels: Labels, cells: Sequence[Sequence[str]]) -> list[Problem]:
-    """Return what makes rows useless: too few of them, labels, texts or groups that leave nothing to compare."""
+def _too_little(asked: Asked, own: OwnRows, labels: Labels, cells: Sequence[Sequence[str]]) -> Iterator[Problem]:
+    """Yield what makes rows useless: too few of them, labels, texts or groups that leave nothing to compare."""
+    texts = len({example.text for example in own.examples})
     if len(cells) < 2 * LEAST_ROWS:
-        left_out = ((own.without_label, "label"), (own.without_text, "text"))
-        parts = [f"{count} without a {what}" for count, what in left_out if count]
-        beside = f" ({', '.join(parts)})" if parts else ""
-        message = f"{plural(len(cells), 'row')} with text and label{beside}; {2 * LEAST_ROWS} are the least"
-        return [asked.problem("too-few-rows", "", message, "label more rows; about 50 are a start")]
-    if wrong := list(too_little(labels, cells, own.counts)):
-        return [asked.problem(code, "--label", message, hint) for code, message, hint in wrong]
-    if len(texts := {example.text for example in own.examples}) < LEAST_ROWS:
-        message = f"{plural(len(texts), 'different text')} in {len(cells)} rows; {LEAST_ROWS} are the least"
-        return [asked.problem("one-text", "--text", message, "name another column")]
-    if own.groups is not None and own.groups < LEAST_ROWS:
+        message = f"{plural(len(cells), 'row')} with text and label; {2 * LEAST_ROWS} are the least"
+        hint = f"label more rows ({own.without_label} have no label, {own.without_text} no text); 50 are a start"
+        yield asked.problem("too-few-rows", "", message, hint)
+    elif (wrong := too_little(labels, cells, own.counts)) is not None:
+        yield asked.problem(wrong[0], "--label", *wrong[1:])
+    elif texts < LEAST_ROWS:
+        message = f"{plural(texts, 'different text')} in {len(cells)} rows; {LEAST_ROWS} are the least"
+        yield asked.problem("one-text", "--text", message, "name another column")
+    elif own.groups is not None and own.groups < LEAST_ROWS:
         message = f"column '{asked.group}' has {plural(own.groups, 'group')}; {LEAST_ROWS} are the least"
-        return [asked.problem("too-few-groups", "--group", message, "name another column, or leave --group out")]
-    return []
+        yield asked.problem("too-few-groups", "--group", message, "name another column, or leave --group out")

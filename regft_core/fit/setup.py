@@ -17,13 +17,18 @@ from pydantic import Field
 
 from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
+from regft_core.models.aliases import ALIASES
+from regft_core.models.source import encoder_problems
 from regft_core.names import plural
 from regft_core.schema import Name, NameList, StrictModel
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import load_yaml
 from regft_core.settings.validate import validate
 
 PRESET = "pipelines/own_data.yaml"
+#: Encoders from strong to weak that are tried without ``--model``.
+ENCODERS = ("mpnet", "minilm")
 #: Folds that are tried, and the repeats that minutes may add to files of at most so many rows.
 FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
@@ -61,6 +66,18 @@ def read_preset(root: Path) -> OwnPreset:
     if preset is None or problems:
         raise ConfigError(problems)
     return preset
+
+
+def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem]]:
+    """Return the encoders of this disk, the strongest first, or the one that was asked for; else what is wrong."""
+    problems = {one: encoder_problems(EncoderConfig(name=one), root) for one in (ENCODERS if name is None else (name,))}
+    if here := [one for one, wrong in problems.items() if not wrong]:
+        return here, []
+    return [], [
+        Problem(code, "--model", 0, one, message.partition("\n")[0], ALIASES[one].advice if one in ALIASES else "")
+        for one, wrong in problems.items()
+        for _, code, message in wrong[:1]
+    ]
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
 
 
-class Entry(NamedTuple):
+class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
     """A regulariser class with its validated options."""
-
-    cls: type[Regulariser]
-    options: Any
 
     @property
     def name(self) -> str:
         """The regulariser's name."""
         return self.cls.name
 
-    @property
+    @cached_property
     def declares(self) -> Declares:
         """The declaration under these options."""
         return self.cls.declare(self.options)

@@ -7,7 +7,7 @@ second, before any stage runs. This file has what the others are made of: strict
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -23,6 +23,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 NameList = Annotated[tuple[Name, ...], Field(strict=False)]
 #: One name may stand without its brackets.
 OneOrMoreNames = Annotated[NameList, BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+#: What is laid over a method's file, or over the ``training`` of a phase or task; it is checked as part of that.
+Layer = dict[str, Any]
 
 
 class StrictModel(BaseModel):
@@ -54,18 +56,6 @@ class ConsistentModel(StrictModel):
         if found := list(self.inconsistencies()):
             raise Inconsistent(found)
         return self
-
-
-def _refuse_null(value: Any) -> Any:
-    if value is None:
-        raise ValueError("is null; give a value or leave the key out")
-    return value
-
-
-#: Marks a field whose None stands for a key that is not there: writing ``null`` is refused.
-NOT_NULL = BeforeValidator(_refuse_null)
-T = TypeVar("T")
-Override = Annotated[T | None, NOT_NULL]
 
 
 def named_in(catalogue: Catalogue) -> AfterValidator:

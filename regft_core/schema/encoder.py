@@ -62,21 +62,19 @@ class EncoderConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Ways to read a pair or a long text that the pooling does not allow."""
-        if self.pairs == "separately" and self.pooling == "head":
-            message = (
-                "pairs: separately compares two pooled vectors, which the family's own head (pooling: head) cannot"
-            )
-            yield ("pairs",), f"{message}; set pooling: mean or pooling: cls"
-        if self.pairs == "separately" and self.pooling == "mask":
-            yield ("pairs",), "pooling: mask puts both texts of a pair into one template; set pairs: jointly"
+        gives_vector = self.pooling not in ("head", "mask")
+        if self.pairs == "separately" and not gives_vector:
+            message = f"pairs: separately compares two pooled vectors, which pooling: {self.pooling} does not give"
+            yield ("pairs",), f"{message}; set pooling: mean or cls, or pairs: jointly"
         if self.prompt is not None and self.pooling == "mask":
-            message = "pooling: mask reads texts in the task's template; put the words of 'prompt' there"
-            yield ("prompt",), message
-        if self.windows > 1 and self.pooling in ("head", "mask"):
+            yield ("prompt",), "pooling: mask reads texts in the task's template; put the words of 'prompt' there"
+        if self.windows > 1 and not gives_vector:
             message = f"windows: {self.windows} averages pooled vectors, which pooling: {self.pooling} does not give"
             yield ("windows",), f"{message}; set pooling: mean, cls or last"
         if self.stride and self.windows == 1:
             yield ("stride",), f"stride: {self.stride} is what windows share, and there is one; set windows: 4"
         if 2 * self.stride >= self.max_length:
-            message = f"stride: {self.stride} must be less than half of max_length: {self.max_length}"
-            yield ("stride",), f"{message}; give at most {(self.max_length - 1) // 2}"
+            yield (
+                ("stride",),
+                f"stride: {self.stride} must be less than half of max_length: {self.max_length}",
+            )

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from regft_core.schema import (
     ConsistentModel,
     Inconsistency,
+    Layer,
     Name,
     OneOrMoreNames,
     Seed,
@@ -17,7 +18,6 @@ from regft_core.schema import (
     StrictModel,
 )
 from regft_core.schema.encoder import MethodModel
-from regft_core.schema.settings import Layer
 from regft_core.schema.sources import Source
 
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
@@ -134,6 +134,16 @@ class MethodConfig(ConsistentModel):
     sources: dict[str, Source] = Field(
         {}, description="dotted path of a value or section of this file -> where it is from; defaults have their own"
     )
+
+    def by_phase(self) -> dict[str, PhaseConfig]:
+        """Return the phases by name; a method in the short form has one."""
+        if self.phases is not None:
+            return dict(self.phases)
+        return {"finetune": PhaseConfig(regularisers=self.regularisers, training=self.training)}
+
+    def path(self, phase: str) -> tuple[str, ...]:
+        """Return the keys under which the YAML describes a phase."""
+        return ("phases", phase) if self.phases is not None else ()
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Keys beside ``phases``, phases that cannot run in their order, a control that does not say what differs."""

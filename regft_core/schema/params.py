@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from regft_core.schema import Name, NameList, Override, Seed, Size, StrictModel
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema import Layer, Name, NameList, Seed, Size, StrictModel
+from regft_core.schema.encoder import EncoderConfig, TaskModel
 from regft_core.schema.execution import ExecutionConfig, StoreConfig
 from regft_core.schema.report import ReportConfig
-from regft_core.schema.settings import MethodSettings, TaskSettings
 from regft_core.schema.training import TrainingConfig
 from regft_core.schema.tuning import TuningConfig
 
@@ -62,13 +61,32 @@ def _by_name(value: Any) -> Any:
 Evaluations = Annotated[dict[Name, dict[str, Any]], BeforeValidator(_by_name)]
 
 
+class MethodSettings(StrictModel):
+    """A listed method's layer on every task; with ``base`` a further arm that has no file of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    base: Name | None = Field(None, description="the method of pipelines/methods that this arm starts from")
+
+
+class TaskSettings(StrictModel):
+    """Changes on one task of the grid: for every method, and for single ones."""
+
+    training: Layer = Field({})
+    model: TaskModel = Field({})
+    sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)] | None = Field(
+        None, description="training sizes of this task in place of grid.sizes"
+    )
+    methods: dict[Name, Layer] = Field({})
+
+
 class Params(StrictModel):
     """``params.yaml``.
 
     The sections without a default are those that DVC watches: it stops at one that is missing.
     """
 
-    regft: Override[Annotated[str, Field(pattern=PATTERN)]] = Field(
+    regft: Annotated[str, Field(pattern=PATTERN)] | None = Field(
         None, description="version of regft that the file was written for, such as 0.1.0; changing it trains nothing"
     )
     model: EncoderConfig
@@ -77,10 +95,10 @@ class Params(StrictModel):
     subsample: SubsampleConfig
     training: TrainingConfig
     ood: OodChoice = Field("all", description="declared OOD sets that judge the tasks: all, none, or a list of names")
-    small_scale: Override[SmallScale] = Field(None, description="written by --scale small; marks every result")
+    small_scale: SmallScale | None = Field(None, description="written by --scale small; marks every result")
     task_settings: dict[Name, TaskSettings] = Field({}, description="per task of the grid")
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
-    tuning: Override[TuningConfig] = Field(None, description="values to try, and what chooses among them")
+    tuning: TuningConfig | None = Field(None, description="values to try, and what chooses among them")
     evaluations: Evaluations = Field({}, description="files of regft_core/evaluate/analyses, with their options")
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
 from regft_core.names import suggestion
-from regft_core.schema import ConsistentModel, Inconsistency, Name, Override, StrictModel, named_in
+from regft_core.schema import ConsistentModel, Inconsistency, Layer, Name, StrictModel, named_in
 from regft_core.schema.encoder import TaskModel
 from regft_core.schema.file_format import FileFormat
 from regft_core.schema.prompts import PromptConfig
-from regft_core.schema.settings import Layer
 
 #: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
 HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
@@ -37,17 +35,6 @@ RESERVED_SETS = frozenset(
 )
 #: Keys that describe an out-of-distribution set in place; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
-#: The keys of files that say how they are written.
-WRITTEN = tuple(one.name for one in fields(FileFormat))
-
-
-def check_encoding(name: str) -> str:
-    """The name of a text encoding. Raises ValueError for another one."""
-    try:
-        "".encode(name)  # also refuses codecs that are not of text
-    except LookupError:
-        raise ValueError(f"'{name}' is not a text encoding; give for instance utf-8, utf-16, cp1252, latin-1") from None
-    return name
 
 
 class HubSource(StrictModel):
@@ -59,33 +46,12 @@ class HubSource(StrictModel):
     revision: str = Field(min_length=1)
 
 
-class FilesSource(StrictModel):
+class FilesSource(FileFormat):
     """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet .xlsx, .gz)."""
 
     kind: Literal["files"]
-    quoted: bool = Field(False, description="fields of a .tsv are quoted as in CSV; else a quote is a character")
-    delimiter: Override[Annotated[str, Field(pattern=r'^[^"\r\n]$')]] = Field(
-        None, description="what separates the columns of a .csv or .tsv; told from the header when absent"
-    )
-    encoding: Override[Annotated[str, AfterValidator(check_encoding)]] = Field(
-        None, description="of text files; when absent that of the byte-order mark, else UTF-8"
-    )
-    sheet: Override[str] = Field(None, description="sheet of an .xlsx; the only one when absent")
-    decimal: Override[Literal[",", "."]] = Field(
-        None, description="decimal mark of numbers in text; the other mark may then stand between thousands"
-    )
     # Not in dumps: where a file can be had changes none of its rows.
     get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
-
-    @model_serializer(mode="wrap")
-    def _settled(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The values as they stand in keys: a later addition at its default is left out of them."""
-        return {name: value for name, value in dump(self).items() if name not in WRITTEN or value}
-
-    @property
-    def written(self) -> FileFormat:
-        """How the files are written, as far as it is said."""
-        return FileFormat(**{name: getattr(self, name) for name in WRITTEN})
 
 
 class BuiltinSource(StrictModel):
@@ -215,11 +181,11 @@ class TaskConfig(ConsistentModel):
         None, description="segment that token-level perturbations leave untouched (keywords in CSL)"
     )
     # Not in dumps: rows do not depend on it; the runs that read it have it in their keys.
-    prompt: Override[PromptConfig] = Field(
+    prompt: PromptConfig | None = Field(
         None, exclude=True, description="template and words of prompt-based fine-tuning (pooling: mask)"
     )
     ood: dict[Name, OodConfig] = Field({})
-    submission: Override[SubmissionConfig] = Field(None, description="prediction files for a benchmark's server")
+    submission: SubmissionConfig | None = Field(None, description="prediction files for a benchmark's server")
     training: Layer = Field({}, description="what this task changes in the shared protocol")
     model: TaskModel = Field({}, description="what this task changes in the section model: max_length")
 
@@ -271,38 +237,30 @@ class TaskConfig(ConsistentModel):
             yield from _unknown_labels(at, config.label_values, labels or ())
 
     def _label_columns(self) -> Iterator[Inconsistency]:
-        """Columns of several labels where an example has one, or that do not fit the labels."""
+        """Columns that are read as two things, and columns of labels that do not fit kind or labels."""
+        kind = find(self.kind)
+        several = kind.has_labels and not kind.one_label
         places: list[tuple[tuple[str, ...], ColumnsConfig | None, tuple[str, ...] | None]]
         places = [((), self.columns, self.labels)]
         places += [(("ood", name), own.columns, own.labels or self.labels) for name, own in self.ood.items()]
-        kind = find(self.kind)
-        for path, columns, labels in places:
+        for at, columns, labels in places:
             if columns is None:
                 continue
-            yield from _same_columns(path, columns)
-            several = [key for key in ("labels", "label_delimiter") if getattr(columns, key)]
-            for key in several if kind.one_label or not kind.has_labels else ():
+            path = (*at, "columns")
+            # The one would give away the other.
+            for key, others in (("text", columns.of_labels), ("text_pair", (columns.text, *columns.of_labels))):
+                if (column := getattr(columns, key)) in others:
+                    message = f"'{key}' is the column '{column}', which is read as something else; name another column"
+                    yield (*path, key), message
+            for key in [key for key in ("labels", "label_delimiter") if getattr(columns, key) and not several]:
                 message = f"'{key}' is for kind: multi_label, and an example of a {self.kind} task has one label"
-                yield (*path, "columns", key), f"{message}; remove it, or change the kind"
-            if columns.labels is None:
-                continue
-            for key in {"label", "label_delimiter"} & columns.model_fields_set:
-                message = f"'{key}' is for one column, and 'labels' names a column for each label; keep one"
-                yield (*path, "columns", key), message
-            if labels is not None and len(columns.labels) != len(labels):
-                counts = f"{len(columns.labels)} columns for {len(labels)} labels"
-                yield (*path, "columns", "labels"), f"{counts}; name one for each of the labels, in their order"
-
-
-def _same_columns(path: tuple[str, ...], columns: ColumnsConfig) -> Iterator[Inconsistency]:
-    """A column that is read as two things: the one would give away the other."""
-    if columns.text_pair == columns.text:
-        message = f"'text_pair' is the column '{columns.text}', which is 'text' too; name another column, or remove it"
-        yield (*path, "columns", "text_pair"), message
-    for key in ("text", "text_pair"):
-        if getattr(columns, key) in columns.of_labels:
-            message = f"'{key}' is the column '{getattr(columns, key)}', which holds labels; name the column of texts"
-            yield (*path, "columns", key), message
+                yield (*path, key), f"{message}; remove it, or change the kind"
+            if columns.labels is not None:
+                for key in {"label", "label_delimiter"} & columns.model_fields_set:
+                    yield (*path, key), f"'{key}' is for one column, and 'labels' names one for each label; keep one"
+                if labels is not None and len(columns.labels) != len(labels):
+                    counts = f"{len(columns.labels)} columns for {len(labels)} labels"
+                    yield (*path, "labels"), f"{counts}; name one for each of the labels, in their order"
 
 
 def _unknown_labels(

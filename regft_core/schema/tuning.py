@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.schema import ConsistentModel, Inconsistency, Name, Override
+from regft_core.schema import ConsistentModel, Inconsistency, Name
 
 #: Dotted keys of settings, each with the values to try.
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -23,13 +23,13 @@ class TuningConfig(ConsistentModel):
     split: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.8, description="share of a run's training rows that its trials train on; the rest judges them"
     )
-    folds: Override[Annotated[int, Field(ge=2, le=20)]] = Field(
+    folds: Annotated[int, Field(ge=2, le=20)] | None = Field(
         None, description="in the place of split: parts of a run's training rows, each judges a trial of the others"
     )
-    per: Override[Literal["seed", "cell"]] = Field(
+    per: Literal["seed", "cell"] | None = Field(
         None, description="whether each seed chooses for itself (as with split when absent) or all by their mean"
     )
-    trials: Override[Annotated[int, Field(ge=2, le=1000)]] = Field(
+    trials: Annotated[int, Field(ge=2, le=1000)] | None = Field(
         None, description="trials of every arm, drawn from its grid; the whole grid when absent"
     )
     values: Grid = Field({}, description="for every arm that trains")
@@ -56,18 +56,12 @@ class TuningConfig(ConsistentModel):
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """A choice on the dev set is one per cell; nothing to try."""
-        if self.selection == "dev_as_published" and self.per == "seed":
-            yield (
-                ("per",),
-                "per: seed with selection: dev_as_published; papers choose once for all seeds, so set per: cell",
-            )
-        if self.folds is not None:
-            if self.selection == "dev_as_published":
-                yield (
-                    ("folds",),
-                    "folds with selection: dev_as_published, where no row of the training rows judges; remove folds",
-                )
-            if "split" in self.model_fields_set:
-                yield ("split",), "split beside folds; keep one of the two"
+        on_dev = self.selection == "dev_as_published"
+        if on_dev and self.per == "seed":
+            yield ("per",), "selection: dev_as_published chooses once for all seeds, as papers do; set per: cell"
+        if on_dev and self.folds is not None:
+            yield ("folds",), "selection: dev_as_published sets no training rows aside; remove folds"
+        if self.folds is not None and "split" in self.model_fields_set:
+            yield ("split",), "split beside folds; keep one of the two"
         if not self.values and not any(self.methods.values()):
             yield (), "tuning names no values; give tuning.values or tuning.methods, or remove the section"

@@ -198,7 +198,7 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
 
     A file that tells its encoding and has the columns is read as it is.
     """
-    completed = replace(how, **{k: value for k, value in model.served.file_format.items() if not getattr(how, k)})
+    completed = how.model_copy(update={str(key): value for key, value in model.served.file_format.items()} | how.told)
     if completed == how:
         return how
     try:

@@ -155,7 +155,7 @@ def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
 def _served(context: Context, key: str, trained: FinishedModel) -> Served:
     columns, source = context.task_config.columns, context.task_config.source
     examples = context.data(context.phase("finetune")).examples
-    told = vars(source.written) if isinstance(source, FilesSource) else {}
+    told = source.told if isinstance(source, FilesSource) else {}
     return Served(
         text=columns.text,
         text_pair=columns.text_pair,

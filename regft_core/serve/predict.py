@@ -147,7 +147,7 @@ def _key(
     files = [data, *(path for path in sorted(model.directory.rglob("*")) if path.is_file())]
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
-    return sha256_json([states, machine, asdict(how), asdict(columns), list(keep), list(names)])
+    return sha256_json([states, machine, how.told, asdict(columns), list(keep), list(names)])
 
 
 @dataclass

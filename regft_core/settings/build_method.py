@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.names import listing
+from regft_core.names import suggestion
 from regft_core.schema.method import Method, Registry, is_name
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.params import Params
 from regft_core.schema.sources import paths
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.derived import Change, changes_of, flipped, split_name
-from regft_core.settings.difference import differences, sentence, settings_of, undeclared
+from regft_core.settings.difference import settings_of
 from regft_core.settings.document import Document
 from regft_core.settings.files import METHODS, find, missing, read
-from regft_core.settings.laying import lay
+from regft_core.settings.layers import lay
 from regft_core.settings.matched_compute import incomparable, method_factor
-from regft_core.settings.phases import SharedFor, build_phases, options_problems, source_problems
+from regft_core.settings.phases import SharedFor, build_phases
 from regft_core.settings.validate import validate
 
 #: Keys of a method's file that speak of this file alone, not of arms that start from it.
@@ -29,11 +29,7 @@ _OF_THE_FILE = ("description", "paper", "control_for", "differs_in", "variant_of
 
 
 class MethodBuilder:
-    """Reads methods with their layers: the file, ``method_settings``, ``task_settings.<task>.methods``, tuned values.
-
-    Attributes:
-        warnings: controls that differ from their methods in more than they declare.
-    """
+    """Reads methods with their layers: file, ``method_settings``, ``task_settings.<task>.methods``, tuned values."""
 
     def __init__(self, root: Path, registry: Registry, params: Document, settings: Params, shared: SharedFor) -> None:
         self.root = root
@@ -41,11 +37,8 @@ class MethodBuilder:
         self.params = params
         self.settings = settings
         self.shared = shared
-        self.warnings: list[str] = []
         self._files: dict[str, Document | None] = {}
         self._derived: dict[str, tuple[str, Change] | None] = {}
-        #: (control, task) -> in what it differs from its methods.
-        self._differences: dict[tuple[str, str | None], str] = {}
 
     # -------------------------------------------------------------------------------- documents
 
@@ -60,16 +53,10 @@ class MethodBuilder:
         if name not in self._derived:
             self._derived[name] = None  # asked for again meanwhile, it is no control
             if find(self.root, METHODS, name) is None:
-                changes = ((arm, self.controls(arm).get(end)) for arm, end in self._readings(name))
+                arms = ((arm, end) for arm, end in split_name(name) if is_name(arm) and self.knows(arm))
+                changes = ((arm, self.controls(arm).get(end)) for arm, end in arms)
                 self._derived[name] = next(((arm, change) for arm, change in changes if change is not None), None)
         return self._derived[name]
-
-    def _readings(self, name: str) -> Iterator[tuple[str, str]]:
-        return ((arm, end) for arm, end in split_name(name) if is_name(arm) and self.knows(arm))
-
-    def near(self, name: str) -> list[str]:
-        """Controls that may be meant by an unknown name: those of every method that it begins with."""
-        return [f"{arm}_{end}" for arm, _ in self._readings(name) for end in self.controls(arm)]
 
     def controls(self, name: str) -> dict[str, Change]:
         """The controls that an arm declares, by the end of their names; none where its file cannot be read."""
@@ -145,8 +132,7 @@ class MethodBuilder:
         Args:
             task: the task that it is for, if it is for one.
             trail: methods whose compute is being matched, outermost first.
-            tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values: a
-                control is compared with its methods without them.
+            tuned: ``params.yaml`` with tuned values of the shared protocol, where the document has tuned values.
 
         Raises:
             ConfigError: everything that is wrong with it.
@@ -156,29 +142,25 @@ class MethodBuilder:
             raise ConfigError([missing(self.root, METHODS, name, self.params, ())])
         config, problems = validate(MethodConfig, document)
         if config is None:
-            raise ConfigError(problems + options_problems(document, self.registry))
+            raise ConfigError(problems)
 
         def shared(rows: str | None) -> Document:
             return self.shared(task if rows is None else rows) if rows is not None or tuned is None else tuned
 
-        phases, problems = build_phases(
-            config, document, self.registry, shared, lambda other: self._factor(other, name, document, task, trail)
-        )
-        problems += [*self._unknown_names(name, config, document), *source_problems(config, document)]
-        if problems or phases is None:
+        def factor(other: str) -> float:
+            return self._factor(other, name, document, task, trail)
+
+        phases = build_phases(config, document, self.registry, shared, factor, problems)
+        problems += self._unknown_names(name, config, document)
+        if problems:
             raise ConfigError(problems)
-        method = Method(name, config, phases)
-        if not config.control_for or trail:
-            return method
-        if tuned is None or (name, task) not in self._differences:
-            self._differences[name, task] = self._sentences(method, document, task)
-        derivation = self.derivation(self.base(name))
-        text = self._differences[name, task] + (f" ({derivation[1].why})" if derivation is not None else "")
-        method = replace(method, config=config.model_copy(update={"differs_by": text}))
-        return method if derivation is None else replace(method, of=derivation[0], flipped=derivation[1].settings)
+        derivation = self.derivation(self.base(name)) if config.control_for else None
+        if derivation is None:
+            return Method(name, config, phases)
+        return Method(name, config, phases, derivation[0], derivation[1].settings)
 
     def _unknown_names(self, name: str, config: MethodConfig, document: Document) -> Iterator[Problem]:
-        """Yield the problems of methods that a file names as its relatives."""
+        """Yield relatives that are no methods, and sources of values that the file does not set."""
         for key in ("control_for", "controlled_by", "variant_of", "combines"):
             for i, target in enumerate(getattr(config, key)):
                 at = (key, i) if (key, i) in document.places else (key,)
@@ -186,28 +168,12 @@ class MethodBuilder:
                     hint = "name the method it belongs to"
                     yield document.problem("refers-to-itself", at, f"a method cannot be in its own '{key}'", hint)
                 elif not self.knows(target):
-                    yield missing(self.root, METHODS, target, document, at, without=name)
-
-    def _sentences(self, control: Method, document: Document, task: str | None) -> str:
-        """Return in what a control differs from its methods; warn where that is not what it declares."""
-        sentences: dict[str, list[str]] = {}
-        for name in control.config.control_for:
-            try:
-                method = self.build(name, None, task, (control.name,))
-            except ConfigError:
-                continue  # told where it is read
-            settings, others = self.settings_of(method), self.settings_of(control)
-            sentences.setdefault(sentence(settings, others), []).append(name)
-            more = undeclared(differences(settings, others), control.config.differs_in)
-            if more and task is None and name in self.settings.methods:
-                self.warnings.append(
-                    f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in more "
-                    f"than {listing(control.config.differs_in)}: {listing(more)}; make these the same, or name them "
-                    "in differs_in"
-                )
-        if len(sentences) == 1:
-            return next(iter(sentences))
-        return "; ".join(f"for {listing(names)}: {text}" for text, names in sentences.items() if text)
+                    yield missing(self.root, METHODS, target, document, at)
+        known = paths(document.data)
+        for path in config.sources:
+            if path not in known:
+                hint = suggestion(path, known)
+                yield document.problem("unknown-source", ("sources", path), "this file sets no such value", hint)
 
     def settings_of(self, method: Method, *, acting: bool = False) -> dict[str, Any]:
         """See :func:`difference.settings_of`."""
@@ -222,7 +188,7 @@ class MethodBuilder:
             raise ConfigError([problem])
         place = self.document(other, task)
         if place is None:
-            raise ConfigError([missing(self.root, METHODS, other, document, at, without=name)])
+            raise ConfigError([missing(self.root, METHODS, other, document, at)])
         method = self.build(other, place, task, (*trail, name))
         training = TrainingConfig.model_validate(self.shared(task).data["training"])
         if reason := incomparable(method, training, self.registry):

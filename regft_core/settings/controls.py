@@ -1,20 +1,177 @@
-"""Add missing controls to ``params.yaml`` without touching anything else in it.
+"""Controls: the arms that separate a method's ingredient from what comes along with it.
 
-The names are inserted into the text, so comments, order, quotes and spacing stay as they are.
+An arm has the controls that it declares (``derived``), those that its YAML names (``controlled_by``) or that of what it
+is a variant of, listed arms that are ``control_for`` it, and, as a combination (``combines``), each of its ingredients
+alone. A listed arm that trains the same as a control is that control.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML, nodes
 
-from regft_core.disk.files import write_bytes
+from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
+from regft_core.names import listing, plural
+from regft_core.schema.method import Method, Registry
+from regft_core.settings.build_method import MethodBuilder, names_of
+from regft_core.settings.difference import differences, sentence, undeclared
 from regft_core.settings.document import load_yaml
-from regft_core.settings.find_controls import Control
+from regft_core.settings.trial_values import trials_of
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control of a listed method (or of a control of one) that is not listed."""
+
+    name: str
+    control_for: str
+    differs_by: str
+
+    def __str__(self) -> str:
+        differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
+        return f"'{self.control_for}' has the control '{self.name}'{differs}"
+
+
+@dataclass
+class Controls:
+    """Controls of the listed methods.
+
+    Attributes:
+        missing: controls that are not listed.
+        present: (method, control) pairs of which both are listed.
+        twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
+        without: listed methods for which no control is declared at all, though they add something.
+    """
+
+    missing: list[Control] = field(default_factory=list)
+    present: list[tuple[str, str]] = field(default_factory=list)
+    twins: dict[tuple[str, str], str] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+
+    def warnings(self) -> list[str]:
+        """Return one warning for all missing controls; none where none is missing."""
+        if not self.missing:
+            return []
+        return [
+            f"{listing(dict.fromkeys(control.control_for for control in self.missing))}: not every control is in the "
+            f"grid, so a gain cannot be traced to one ingredient. `regft controls` lists "
+            f"{plural(len(self.missing), 'control')}; `regft controls --write` adds them."
+        ]
+
+
+def find_controls(builder: MethodBuilder, listed: Mapping[str, Method]) -> Controls:
+    """Find the controls of ``listed`` methods, and of those controls in turn."""
+    controls, queue = Controls(), list(listed)
+    trained = {_training(builder, method): name for name, method in reversed(list(listed.items()))}
+    for name in queue:
+        names = _controls_of(builder, listed, name)
+        if not names and name in listed and _needs_control(listed[name], builder.registry):
+            controls.without.append(name)
+        for control in names:
+            if control in listed:
+                controls.present.append((name, control))
+                continue
+            method = None
+            with suppress(ConfigError):  # what is wrong is told when it is listed
+                method = builder.build(control)
+            twin = trained.get(_training(builder, method)) if method is not None else None
+            if twin is not None and method is not None:
+                if twin != name and (name, twin) not in controls.present:
+                    controls.present.append((name, twin))
+                    controls.twins[name, twin] = differs_by(builder, method)
+            elif control not in queue and (method is not None or builder.derivation(control) is None):
+                # A declared control that cannot be built is none under these settings: its compute has no factor.
+                differs = differs_by(builder, method) if method is not None else ""
+                controls.missing.append(Control(control, name, differs))
+                queue.append(control)
+    return controls
+
+
+def differs_by(
+    builder: MethodBuilder, control: Method, task: str | None = None, warnings: list[str] | None = None
+) -> str:
+    """Return in what a control (on a task) differs from its methods; add to ``warnings`` what it does not declare."""
+    sentences: dict[str, list[str]] = {}
+    settings = builder.settings_of(control)
+    for name in control.config.control_for:
+        with suppress(ConfigError):  # told where it is read
+            of_method = builder.settings_of(builder.build(name, None, task))
+            sentences.setdefault(sentence(of_method, settings), []).append(name)
+            more = undeclared(differences(of_method, settings), control.config.differs_in)
+            if more and warnings is not None and name in builder.settings.methods:
+                document = builder.document(control.name)
+                assert document is not None
+                warnings.append(
+                    f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in more "
+                    f"than {listing(control.config.differs_in)}: {listing(more)}; make these the same, or name them "
+                    "in differs_in"
+                )
+    each = [
+        f"for {listing(names)}: {text}" if len(sentences) > 1 else text for text, names in sentences.items() if text
+    ]
+    derivation = builder.derivation(builder.base(control.name))
+    return "; ".join(each) + (f" ({derivation[1].why})" if derivation is not None and sentences else "")
+
+
+def described(
+    builder: MethodBuilder, methods: Mapping[str, Method], twins: Mapping[tuple[str, str], str], warnings: list[str]
+) -> dict[str, Method]:
+    """Return ``methods`` whose controls say in what they differ; an arm that trains the same as a control is one."""
+    found = dict(methods)
+    for name, method in methods.items():
+        if method.config.control_for:
+            found[name] = described_as(method, differs_by(builder, method, None, warnings))
+    for (name, twin), text in twins.items():
+        method = found[twin]
+        # Plain fine-tuning is the control of every method.
+        if method.finetune.explicit or any(phase.regularisers for phase in method.phases):
+            before = method.config.differs_by
+            found[twin] = described_as(method, f"{before}; for {name}: {text}" if before else text, (name,))
+    return found
+
+
+def described_as(method: Method, text: str, control_for: tuple[str, ...] = ()) -> Method:
+    """Return a control with what it differs in, perhaps of further methods."""
+    update = {"control_for": (*method.config.control_for, *control_for), "differs_by": text}
+    return replace(method, config=method.config.model_copy(update=update))
+
+
+def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str) -> list[str]:
+    """Return the controls of an arm: of its family (``variant_of``), and those that it declares itself."""
+    controls: dict[str, None] = {}
+    for member in builder.family(name):
+        controls |= dict.fromkeys(other for other, method in listed.items() if member in method.config.control_for)
+        with suppress(ConfigError):  # told where it is listed
+            document = builder.document(member)
+            for key in ("controlled_by", "combines"):
+                controls |= dict.fromkeys(names_of(document, key))
+        if member in listed and listed[member].of is None:
+            controls |= dict.fromkeys(f"{member}_{end}" for end in builder.controls(member))
+    return [control for control in controls if control != name]
+
+
+def _training(builder: MethodBuilder, method: Method) -> str:
+    """Equal for arms that train the same, on every task."""
+    behind = builder.behind(method.name)
+    layers = [
+        (task, settings.methods[name])
+        for task, settings in builder.settings.task_settings.items()
+        for name in sorted(behind & settings.methods.keys())
+    ]
+    settings = sorted(builder.settings_of(method, acting=True).items())
+    return repr([trials_of(builder.settings.tuning, method), layers, settings])
+
+
+def _needs_control(method: Method, registry: Registry) -> bool:
+    """Plain arms, controls and arms that train no encoder are what others are compared with."""
+    declared = [registry[name].declare(options) for phase in method.phases for name, options in phase.regularisers]
+    opponent = any(one.freezes_encoder or one.owns_prediction for one in declared)
+    return bool(declared) and not opponent and not method.config.control_for
 
 
 def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:
@@ -25,55 +182,23 @@ def with_controls(text: str, controls: Iterable[Control], file: str = "params.ya
     """
     names = [control.name for control in controls]
     before = load_yaml(Path(file), Path(), text).data
-    for name in names:
-        text = _insert(text, name, file)
-    after = load_yaml(Path(file), Path(), text).data
-    if after != {**before, "methods": [*before["methods"], *names]}:
-        raise _by_hand(file, 0, names)
-    return text
-
-
-def write_controls(root: Path, controls: Iterable[Control], file: str = "params.yaml") -> str:
-    """Insert ``controls`` into the project's params file, atomically; returns the new text."""
-    path = root / file
-    content = path.read_bytes()
-    bom = b"\xef\xbb\xbf" if content.startswith(b"\xef\xbb\xbf") else b""
-    text = with_controls(content.decode("utf-8-sig"), controls, file)
-    mode = path.stat().st_mode
-    target = path.resolve()  # a linked params.yaml stays a link
-    write_bytes(target, bom + text.encode("utf-8"))
-    target.chmod(mode)
-    return text
-
-
-def _by_hand(file: str, line: int, names: Iterable[str]) -> ConfigError:
+    listed = next(value for key, value in YAML(typ="safe").compose(text).value if key.value == "methods")
+    if isinstance(listed, nodes.SequenceNode) and listed.value:
+        end = listed.value[-1].end_mark.index
+        if listed.flow_style:
+            text = text[:end] + "".join(f", {name}" for name in names) + text[end:]
+        else:
+            line, newline, rest = text[end:].partition("\n")
+            items = "".join(f"\n{' ' * listed.start_mark.column}- {name}" for name in names)
+            text = text[:end] + line + items + newline + rest
+    if load_yaml(Path(file), Path(), text).data == {**before, "methods": [*before["methods"], *names]}:
+        return text
     message = "is written in a way that cannot be changed without disturbing it"
-    return ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
+    line = listed.start_mark.line + 1
+    raise ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
 
 
-def _insert(text: str, name: str, file: str) -> str:
-    listed = _value(YAML(typ="safe").compose(text), "methods")
-    if not isinstance(listed, nodes.SequenceNode):
-        raise _by_hand(file, listed.start_mark.line + 1 if listed is not None else 0, [name])
-    if listed.flow_style:
-        at = listed.value[-1].end_mark.index if listed.value else listed.start_mark.index + 1
-        return text[:at] + (", " if listed.value else "") + name + text[at:]
-    return _insert_line(text, listed.value[-1].end_mark, " " * listed.start_mark.column + f"- {name}")
-
-
-def _insert_line(text: str, mark: Any, line: str) -> str:
-    """Put ``line`` below the line of ``mark``, with the line ending that is used there."""
-    end = text.find("\n", mark.index)
-    if end < 0:
-        ending = "\r\n" if "\r\n" in text else "\n"
-        return text + ending + line
-    ending = "\r\n" if text[:end].endswith("\r") else "\n"
-    return text[: end + 1] + line + ending + text[end + 1 :]
-
-
-def _value(mapping: Any, key: str) -> Any:
-    if isinstance(mapping, nodes.MappingNode):
-        for name, value in mapping.value:
-            if name.value == key:
-                return value
-    return None
+def write_controls(root: Path, controls: Iterable[Control], file: str = "params.yaml") -> None:
+    """Insert ``controls`` into the project's params file, atomically; a linked file stays a link."""
+    path = (root / file).resolve()
+    write_text(path, with_controls(path.read_text(encoding="utf-8"), controls, file))

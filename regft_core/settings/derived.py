@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,8 +18,8 @@ from regft_core.errors import ConfigError
 from regft_core.schema.method import FINETUNE, Registry
 from regft_core.schema.methods import WORDS
 from regft_core.schema.sources import paths
-from regft_core.settings.document import Document
-from regft_core.settings.laying import lay
+from regft_core.settings.document import Document, dotted, leaves
+from regft_core.settings.layers import lay
 
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
@@ -43,7 +43,7 @@ class Change:
         """Dotted settings, or beginnings of settings, that are the control's own: they are not tuned with the arm's."""
         if self.values is None:
             return ("phases", "regularisers", "start", *(f"training.{name}" for name in _LENGTHS))
-        return tuple(_dotted(self.values))
+        return tuple(dotted(path) for path, _ in leaves(self.values))
 
 
 def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], registry: Registry) -> dict[str, Change]:
@@ -77,7 +77,7 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
 
 def flipped(document: Document, arm: str, change: Change) -> Document:
     """The document of the control ``change`` of ``arm``, whose own is ``document``."""
-    data = {key: value for key, value in copy.deepcopy(document.data).items() if key not in WORDS}
+    data = {key: value for key, value in document.data.items() if key not in WORDS}
     inherited = dict(document.data.get("sources") or {})
     if change.values is None:
         data, inherited = _plain(data, arm), {}
@@ -85,13 +85,14 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     head["differs_in"] = list(_declared(change, document.data))
     base = Document(head | data, document.places, document.file)
     layered = lay(base, Document(dict(change.values or {}), {}, document.file))
-    for _, part in regularisers_of(layered.data):
+    data = copy.deepcopy(layered.data)
+    for _, part in regularisers_of(data):
         for name in [name for name, options in part.items() if options is None]:
             del part[name]
     sources = inherited | dict.fromkeys(change.settings, f"ours: {change.why}")
-    present = set(paths(layered.data))
-    layered.data["sources"] = {path: text for path, text in sources.items() if path in present}
-    return layered
+    present = set(paths(data))
+    data["sources"] = {path: text for path, text in sources.items() if path in present}
+    return replace(layered, data=data)
 
 
 def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
@@ -103,14 +104,6 @@ def _declared(change: Change, data: Mapping[str, Any]) -> Iterator[str]:
         phase = parts[1] if parts[0] == "phases" and len(parts) > 1 else FINETUNE
         added = at + 1 < len(parts) and parts[at + 1] not in own.get(phase, ())
         yield ".".join(parts[: at + 2]) if added else path
-
-
-def _dotted(values: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _dotted(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}"
 
 
 def split_name(name: str) -> list[tuple[str, str]]:

@@ -16,12 +16,8 @@ from regft_core.schema.training import TrainingConfig
 NAMED = 4
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING = _Missing()
+#: Stands for the value of a setting that an arm does not have.
+MISSING = "nothing"
 
 
 class Difference(NamedTuple):

@@ -8,9 +8,9 @@ those that its parser sees. Its nodes carry the lines; its round-trip loader wou
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ KeyPath = tuple[str | int, ...]
 #: Control characters, halves of surrogate pairs, and line breaks of YAML 1.1 that YAML 1.2 takes for text.
 _UNREADABLE = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _YAML = YAML(typ="safe", pure=True)
+_KINDS = ("str", "int", "float", "bool", "null")
 
 
 class Place(NamedTuple):
@@ -47,7 +48,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """Values of a YAML file, perhaps with parts of others laid over it (``laying``), and where each of them stands.
+    """Values of a YAML file, perhaps with parts of others laid over it (``layers``), and where each of them stands.
 
     ``places[("training", "epochs")]`` is where that key stands; list items have integer parts.
     """
@@ -72,11 +73,6 @@ class Document:
             value = value[part] if is_there else None
         return value
 
-    def items(self, path: KeyPath) -> list[Any]:
-        """Return the items of the list at ``path``; none where there is no list."""
-        items = self.value(path)
-        return items if isinstance(items, list) else []
-
     def problem(self, code: str, path: KeyPath, message: str, hint: str = "") -> Problem:
         """Return a :class:`Problem` at ``path``, in the file that the value there came from."""
         file, line, at = self.place(path)
@@ -89,6 +85,15 @@ def dotted(path: KeyPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) and not isinstance(part, bool) else f".{part}"
     return text.removeprefix(".")
+
+
+def leaves(data: Mapping[Any, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the path and the value of everything in ``data`` that is no mapping, or an empty one."""
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*at, key))
+        else:
+            yield (*at, key), value
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
@@ -127,29 +132,6 @@ def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:
     return Document(value, {path: Place(file, line, path) for path, line in reader.lines.items()}, file)
 
 
-class AmbiguousScalar(ValueError):
-    """An unquoted word that DVC reads as something no value here can be."""
-
-
-@lru_cache(maxsize=4096)
-def resolve(word: str) -> str | int | float | bool | None:
-    """Return what an unquoted ``word`` means in YAML 1.2; raises :class:`AmbiguousScalar` with the reason."""
-    return _plain_value(str(_YAML.resolver.resolve(ScalarNode, word, (True, False))), word)
-
-
-def _plain_value(tag: str, word: str) -> Any:
-    kind = tag.rpartition(":")[2]
-    if kind not in ("str", "int", "float", "bool", "null"):
-        raise AmbiguousScalar(f"{word} reads as a {kind.replace('timestamp', 'date')}, which no setting is")
-    try:
-        value: Any = getattr(_YAML.constructor, f"construct_yaml_{kind}")(ScalarNode(tag, word))
-    except (ValueError, IndexError, KeyError):
-        value = None
-    if (value is None and kind != "null") or (kind == "int" and abs(value) >= 10**MAX_DIGITS):
-        raise AmbiguousScalar(f"{word[:40]} looks like a number and is none that can be read")
-    return value
-
-
 def relative_name(path: Path, root: Path) -> str:
     """``path`` as messages show it: below ``root`` relative to it, with forward slashes."""
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
@@ -181,16 +163,9 @@ def _read(path: Path, file: str) -> str:
 #: What the parser says, its code, and what to do; the first that fits.
 _SYNTAX = (
     ("'\\t'", "tab", "a tab stands where YAML wants spaces: indent with spaces"),
-    ("a single document", "second-document", "remove the '---' line"),
-    ("undefined alias", "unknown-alias", "define it before with '&name', or write the value out"),
-    ("unexpected ':'", "colon-in-brackets", "put a space after the colon, or quotes around text that holds one"),
-    ("escape", "bad-escape", "write the character itself, or put text with backslashes in single quotes"),
-    ("quoted scalar", "open-quotes", "close the quotes that begin on line {begun}"),
+    ("quoted scalar, found unexpected end", "open-quotes", "close the quotes that begin on line {begun}"),
     ("flow", "open-bracket", "close the bracket that begins on line {begun}; commas separate what is in brackets"),
-    ("could not find expected ':'", "colon-missing", "a key needs a ':' after it: check line {begun}"),
-    ("mapping values are not allowed", "colon-in-text", "quote text that holds ': '; else check indentation"),
-    ("block mapping", "indentation", "keys of one level begin in the same column; check brackets and quotes, too"),
-    ("", "yaml-syntax", "check indentation, brackets and quotes around here"),
+    ("", "yaml-syntax", "check indentation, colons, brackets and quotes from line {begun}"),
 )
 
 
@@ -198,10 +173,8 @@ def _syntax_problem(file: str, error: MarkedYAMLError, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
     begun = error.context_mark.line + 1 if error.context_mark is not None else line
-    context = f"{error.context} (begun on line {begun})" if error.context and begun != line else error.context
-    message = "not valid YAML: " + ", ".join(part for part in (context, error.problem) if part)
-    shown = "".join(text.split("\n")[line - 1 : line])
-    if "\t" in shown[: len(shown) - len(shown.lstrip())]:
+    message = "not valid YAML: " + ", ".join(part for part in (error.context, error.problem) if part)
+    if re.match(" *\t", "".join(text.split("\n")[line - 1 : line])):
         message += ", '\\t'"
     _, code, hint = next(row for row in _SYNTAX if row[0] in message)
     return Problem(code, file, line, "", message, hint.format(begun=begun))
@@ -257,11 +230,16 @@ class _Reader:
     def _scalar(self, node: Any, path: KeyPath) -> Any:
         if "\0" in node.value:
             self._refuse("bad-character", node, path, "a NUL character (\\0 in double quotes)", "remove it")
-        try:
-            return _plain_value(node.tag, node.value)
-        except AmbiguousScalar as error:
-            self._refuse("ambiguous-scalar", node, path, str(error), f"put quotes around it: '{node.value[:40]}'")
-            return node.value
+        kind, value = node.tag.rpartition(":")[2], None
+        if kind in _KINDS:
+            with suppress(ValueError, IndexError, KeyError):
+                value = getattr(_YAML.constructor, f"construct_yaml_{kind}")(ScalarNode(node.tag, node.value))
+            if (value is not None or kind == "null") and not (isinstance(value, int) and abs(value) >= 10**MAX_DIGITS):
+                return value
+        # DVC reads a date, or stops at a number that is none.
+        message = f"{node.value[:40]} reads as a {kind.replace('timestamp', 'date')} that no setting can be"
+        self._refuse("ambiguous-scalar", node, path, message, f"put quotes around it: '{node.value[:40]}'")
+        return node.value
 
     def _refuse(self, code: str, node: Any, path: KeyPath, message: str, hint: str) -> None:
         self.problems.append(Problem(code, self.file, node.start_mark.line + 1, dotted(path), message, hint))

@@ -6,7 +6,6 @@ error unless the project's file begins with ``override: true``; a copy with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,22 +78,12 @@ def read(root: Path, folder: str, name: str) -> Document | None:
     path = find(root, folder, name)
     if path is None:
         return None
-    document = load_yaml(path, root)
-    other = _places(root, folder, name)[1]
-    given = document.data.get(OVERRIDE, False)
-    twice = other.is_file() and path != other and path.read_bytes() != other.read_bytes()
-    what = _WHAT.get(folder, "file")
-    if given is not True and twice:
-        message = f"the {what} '{name}' is also shipped with regft, in {other}"
+    document, shipped_file = load_yaml(path, root), _places(root, folder, name)[1]
+    twice = shipped_file.is_file() and path != shipped_file and path.read_bytes() != shipped_file.read_bytes()
+    if twice and document.data.get(OVERRIDE) is not True:
+        message = f"the {_WHAT.get(folder, 'file')} '{name}' is also shipped with regft, in {shipped_file}"
         hint = f"write '{OVERRIDE}: true' at the top of this file to use it in that one's place, or rename it"
         raise ConfigError([document.problem("name-taken", (), message, hint)])
-    if OVERRIDE in document.data and (given is not True or not other.is_file()):
-        shown = str(given).lower() if isinstance(given, bool) else repr(given)
-        message = f"'{OVERRIDE}: {shown}' says nothing: regft ships no {what} '{name}'"
-        if other.is_file():
-            message = f"'{OVERRIDE}' is {shown}, and only true is a choice"
-        near = suggestion(name, names_in(shipped.FOLDER / folder), f"shipped {what}s")
-        raise ConfigError([document.problem("override-nothing", (OVERRIDE,), message, f"remove it; {near}")])
     return without_override(document)
 
 
@@ -103,17 +92,8 @@ def without_override(document: Document) -> Document:
     return replace(document, data={key: value for key, value in document.data.items() if key != OVERRIDE})
 
 
-def missing(
-    root: Path, folder: str, name: str, document: Document, at: KeyPath, more: Sequence[str] = (), without: str = ""
-) -> Problem:
-    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` has.
-
-    Args:
-        folder: ``TASKS`` or ``METHODS``.
-        more: names that may be meant although they have no file.
-        without: a name that cannot be meant although it has a file.
-    """
-    what, present = _WHAT[folder], sorted({*names(root, folder), *more} - {without})
-    message = f"unknown {what} '{name}': there is no {folder}/{name}.yaml"
-    code = "unknown-task" if folder == TASKS else "unknown-method"
-    return document.problem(code, at, message, suggestion(name, present, f"{what}s there"))
+def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath) -> Problem:
+    """Return the problem of a name, at ``at`` of ``document``, that no file of ``folder`` (tasks or methods) has."""
+    what = _WHAT[folder]
+    message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"
+    return document.problem(f"unknown-{what}", at, message, suggestion(name, names(root, folder), hint))

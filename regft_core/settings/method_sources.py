@@ -7,28 +7,15 @@ method is wiring, not a setting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.sources import SECTIONS
-from regft_core.settings.document import dotted
-from regft_core.settings.phases import phase_path
-
-
-class Described(Protocol):
-    """Anything with a method's parts: ``Method`` answers it, and what a report keeps of one."""
-
-    @property
-    def config(self) -> MethodConfig:
-        """Its YAML."""
-
-    @property
-    def phases(self) -> Sequence[Any]:
-        """Its phases, with validated options."""
+from regft_core.settings.document import dotted, leaves
 
 
 @dataclass(frozen=True)
@@ -50,14 +37,17 @@ class Setting:
     own: bool
 
 
-def settings(method: Described, registry: Mapping[str, Any]) -> list[Setting]:
-    """The settings of a method: its options phase by phase, defaults included, then what else its file sets."""
-    config = method.config
+def settings(method: Any, registry: Mapping[str, Any]) -> list[Setting]:
+    """The settings of a method: its options phase by phase, defaults included, then what else its file sets.
+
+    ``method`` is one, or what a report keeps of one: its ``config`` and ``phases``.
+    """
+    config: MethodConfig = method.config
     data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
     names = {phase.name for phase in method.phases}
     found: dict[str, Setting] = {}
     for phase in method.phases:
-        at = phase_path(config, phase.name)
+        at = config.path(phase.name)
         for name, options in phase.regularisers:
             defaults = registry[name].sources if name in registry else {}
             for option, value in options.model_dump(mode="json").items():
@@ -69,20 +59,12 @@ def settings(method: Described, registry: Mapping[str, Any]) -> list[Setting]:
                 inherited = defaults.get(option, "") if value == to_jsonable_python(default) else ""
                 own = config.sources.get(path, "") or ("" if inherited or not given else _above(path, config.sources))
                 found[path] = Setting(path, value, own or inherited, given, bool(own))
-    for path, value in _leaves(data):
-        wiring = path.endswith(".start") and value in names
-        if ".regularisers." not in f".{path}" and not wiring:
+    for keys, value in leaves(data):
+        path, wiring = dotted(keys), keys[-1] == "start" and value in names
+        if "regularisers" not in keys and value != {} and not wiring:
             own = config.sources.get(path, "") or _above(path, config.sources)
             found[path] = Setting(path, value, own, True, bool(own))
     return list(found.values())
-
-
-def _leaves(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value
 
 
 def _above(path: str, sources: Mapping[str, str]) -> str:

@@ -97,7 +97,7 @@ def of_the_machine(root: Path) -> dict[str, Any]:
 
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
-    data = {**data, **{name: value for name, value in of_the_machine(root).items() if name not in data}}
+    data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
     store, model = _mapping(data.get("store")), _mapping(data.get("model"))
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
     name = str(model.get("name", ""))

@@ -13,8 +13,8 @@ from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.controls import Controls
 from regft_core.settings.document import Document
-from regft_core.settings.find_controls import Controls
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
 
 T = TypeVar("T")

@@ -1,54 +1,43 @@
-"""Which setting came from where, for the dry run: what single tasks and methods change in the shared protocol."""
+"""Which setting came from where: of the dry run, and of a message about one option."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core.schema.methods import WORDS
-from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.files import method_file, task_file
+from regft_core.settings.document import Document, dotted, leaves
+from regft_core.settings.files import method_file
 
 if TYPE_CHECKING:
-    from regft_core.schema.method import Method, Phase
+    from regft_core.schema.method import Phase
     from regft_core.settings.project import Project
 
 
-def settings_lines(project: Project, params_file: str = "params.yaml") -> list[str]:
-    """One line per layer that changes something, weakest first; empty where nothing is changed.
-
-    A value is shown with the file and line that it came from. Values of a method's own file are shown where they
-    win over a task's.
-    """
-    document = project.documents[params_file]
-    tasks = list(project.params.grid.tasks)
-    found = []
-    for task in tasks:
-        file = project.documents.get(task_file(task))
-        layers = [(file, ()), (document, ("task_settings", task))]
-        values: dict[str, str] = {}
-        for place, at in layers:
-            if place is not None:
-                for section in ("training", "model"):
-                    values |= dict(_values(place, (*at, section), (section,)))
-        if values:
-            found.append(_line(f"every method on {task}", values))
-            found += _kept(project, task, values)
+def settings_lines(project: Project) -> list[str]:
+    """Return a line per layer that changes something, weakest first: each value with the file and line it came from."""
+    builder, tasks = project.builder, project.params.grid.tasks
+    changed = [(f"every method on {task}", _changed(builder.shared(task), builder.params)) for task in tasks]
     for name in project.methods:
-        values = dict(_values(document, ("method_settings", name)))
-        base = project.params.method_settings[name].base if values or name in project.params.method_settings else None
-        if values or base is not None:
-            found.append(_line(name if base is None else f"{name} (an arm of {base})", values))
+        base, document = builder.base(name), builder.document(name)
+        changed.append(
+            (name if base == name else f"{name} (an arm of {base})", _changed(document, builder.source(base)))
+        )
     for task in tasks:
         for name in project.methods:
-            values = dict(_values(document, ("task_settings", task, "methods", name)))
-            if values:
-                found.append(_line(f"{name} on {task}", values))
-    return found
+            changed.append((f"{name} on {task}", _changed(builder.document(name, task), builder.document(name))))
+    return [f"  {who}: {', '.join(values) or 'as it is'}" for who, values in changed if values or "(an arm" in who]
 
 
-def _line(who: str, values: Mapping[str, str]) -> str:
-    return f"  {who}: " + (", ".join(f"{key} {value}" for key, value in values.items()) or "as it is")
+def _changed(document: Document | None, base: Document | None) -> list[str]:
+    """Return ``key value (file:line)`` of everything that a layer over ``base`` sets."""
+    assert document is not None
+    assert base is not None
+    return [
+        f"{dotted(path)} {_plain(value)} ({document.place(path)})"
+        for path, value in leaves(document.data)
+        if path[0] not in WORDS and document.place(path) != base.place(path)
+    ]
 
 
 def place_in(project: Project, name: str, phase: Phase, message: str) -> str | None:
@@ -57,42 +46,13 @@ def place_in(project: Project, name: str, phase: Phase, message: str) -> str | N
     file = project.documents.get(method_file(name))
     if file is None or key[0] not in dict(phase.regularisers):
         return None
-    return str(file.place((*_at(project.methods[name], phase), "regularisers", *key)))
-
-
-def _at(method: Method, phase: Phase) -> KeyPath:
-    return ("phases", phase.name) if method.config.phases is not None else ()
-
-
-def _kept(project: Project, task: str, values: Mapping[str, str]) -> Iterator[str]:
-    """Methods whose own files win over the task's values."""
-    for name, method in project.methods.items():
-        file = project.documents[method_file(name)]
-        for phase in method.phases:
-            own = dict(_values(file, (*_at(method, phase), "training"), ("training",)))
-            if won := {key: value for key, value in own.items() if key in values}:
-                where = f"{name}, phase {phase.name}" if len(method.phases) > 1 else name
-                yield _line(f"  {where} keeps its own", won)
-
-
-def _values(document: Document, at: KeyPath, shown: KeyPath = ()) -> Iterator[tuple[str, str]]:
-    """(dotted key, ``value (file:line)``) of every leaf below ``at``, in the order of the file."""
-    data = document.value(at)
-    if not isinstance(data, dict):
-        return
-    for key, value in data.items():
-        if not shown and (key == "base" or key in WORDS):
-            continue
-        if isinstance(value, dict) and value:
-            yield from _values(document, (*at, key), (*shown, key))
-        elif value != {}:
-            yield ".".join(map(str, (*shown, key))), f"{_plain(value)} ({document.place((*at, key))})"
-
-
-def _plain(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return str(file.place((*project.methods[name].config.path(phase.name), "regularisers", *key)))
 
 
 def described(values: Mapping[str, Any]) -> str:
     """Dotted settings as a line: ``training.learning_rate 1e-05, regularisers.hype.scale 0.0001``."""
     return ", ".join(f"{key} {_plain(value)}" for key, value in values.items())
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

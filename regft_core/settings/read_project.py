@@ -16,19 +16,16 @@ from regft_core.models import source as models
 from regft_core.schema.method import Method, Registry
 from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.evaluations import check_evaluations
-from regft_core.settings.checks.methods import check_compositions, check_layers
-from regft_core.settings.checks.params import check_params, check_report, check_version
-from regft_core.settings.checks.tasks import check_folds, check_sizes
+from regft_core.settings.checks.methods import check_compositions, check_encoder, check_layers, check_tuning
+from regft_core.settings.checks.params import check_evaluations, check_params, check_report, check_version
+from regft_core.settings.checks.tasks import check_folds
+from regft_core.settings.controls import described, described_as, differs_by, find_controls
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.files import METHODS, PRESETS, method_file, missing, without_override
-from regft_core.settings.find_controls import find_controls, with_twins
 from regft_core.settings.layers import on_task, shared_sections
 from regft_core.settings.papers.contamination import read_contamination, sentences
-from regft_core.settings.phases import encoder_problems
 from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
-from regft_core.settings.trial_values import check_tuning
 from regft_core.settings.validate import validate
 
 
@@ -65,7 +62,7 @@ def load_project(
 
     reader = Reader(root, document, params.ood)
     reader.warnings += warnings
-    grid = reader.read_grid(document, {("grid", "tasks", i): name for i, name in enumerate(params.grid.tasks)})
+    grid = reader.read_grid(document, params.grid.tasks)
     shared: dict[str | None, Document] = {None: document}
 
     def shared_on(task: str | None) -> Document:
@@ -75,11 +72,10 @@ def load_project(
 
     builder = MethodBuilder(root, registry, document, params, shared_on)
     methods = _read_methods(reader, builder)
-    reader.note(check_sizes(params, document, grid))
     reader.note(*check_params(root, params, document))
     reader.note(*check_folds(params, document, grid))
     reader.note(check_layers(builder, params, document))
-    reader.note(*check_report(params, document, grid, reader.left_out))
+    reader.note(check_report(params, document, grid, reader.left_out))
     problems, warnings, read = check_evaluations(params, document, grid)
     reader.note(problems, warnings)
     for path, name in read.items():
@@ -104,12 +100,15 @@ def load_project(
         reader.note(problems)
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
-        reader.note(encoder_problems(method, place, params.model))
+        reader.note(check_encoder(method, place, params.model))
         if check_composition:
-            own = {task: other for (of, task), other in changed.items() if of == name}
+            # Where a task changes the method, its trials are laid over that: they are other methods than these.
+            tried = {
+                task: [changed[name, task]] if (name, task) in changed else [method, *trials.get(name, ())]
+                for task in grid
+            }
             every = {task: config for task, config in reader.tasks.items() if task in sections}
-            tried = trials.get(name, ())
-            reader.note(check_compositions(registry, method, own, tried, grid, every, params, sections, place))
+            reader.note(check_compositions(builder, tried, grid, every, sections, place))
     try:
         seen = read_contamination(root)
     except ConfigError as error:
@@ -121,14 +120,17 @@ def load_project(
         sets = list(config.ood)
         for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
             reader.warnings.append(f"{document.place(('model', 'name'))}: {text}")
-    reader.warnings += builder.warnings
     controls = find_controls(builder, methods)
+    methods = described(builder, methods, controls.twins, reader.warnings)
+    for (name, task), on_this in changed.items():
+        if on_this.config.control_for:
+            changed[name, task] = described_as(on_this, differs_by(builder, on_this, task))
     reader.warnings += [f"{params_file}: {text}" for text in controls.warnings()]
     return Project(
         root,
         params,
         reader.tasks,
-        with_twins(methods, controls.twins),
+        methods,
         builder,
         tuple(dict.fromkeys(reader.warnings)),
         reader.documents,
@@ -148,7 +150,7 @@ def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:
             document = builder.document(name)
             if document is None:
                 if builder.base(name) == name:  # else it is an arm without a base: check_layers says so
-                    problem = missing(reader.root, METHODS, name, builder.params, path, builder.near(name))
+                    problem = missing(reader.root, METHODS, name, builder.params, path)
                     if name in builder.registry:
                         hint = f"there is a regulariser '{name}': write the file, with 'regularisers: {{{name}: {{}}}}'"
                         problem = replace(problem, hint=hint)

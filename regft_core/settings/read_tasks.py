@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.method import is_name
 from regft_core.schema.params import OodChoice
-from regft_core.schema.tasks import FilesSource, TaskConfig
+from regft_core.schema.tasks import FilesSource, OodConfig, TaskConfig
 from regft_core.settings.checks.sources import file_name, is_there
 from regft_core.settings.checks.tasks import check_task, referenced_tasks
 from regft_core.settings.document import Document, KeyPath
@@ -50,26 +50,28 @@ class Reader:
             return self.documents.get(task_file(name)) or read(self.root, TASKS, name)
         return None
 
-    def read_grid(self, params: Document, names: dict[KeyPath, str]) -> dict[str, TaskConfig]:
-        """Read the tasks of the grid (place in ``params`` -> name), then every task that one of them is judged on.
-
-        Return those of the grid that are right.
-        """
+    def read_grid(self, params: Document, names: Collection[str]) -> dict[str, TaskConfig]:
+        """Read the tasks of the grid, then every task that one of them is judged on; return those that are right."""
         judges: dict[str, tuple[Document, KeyPath]] = {}
-        for path, name in names.items():
-            document = self._read(name, params, path)
+        for i, name in enumerate(names):
+            document = self._read(name, params, ("grid", "tasks", i))
             if document is None:
                 continue
             for judge in referenced_tasks(document):
-                if is_name(judge) and judge not in names.values() and self._chosen(judge):
+                if is_name(judge) and judge not in names and self._chosen(judge):
                     judges.setdefault(judge, (document, ("ood", judge)))
         for name, (document, path) in judges.items():
             self._read(name, document, path)
-        grid = {name: self.tasks[name] for name in names.values() if name in self.tasks}
+        grid = {name: self.tasks[name] for name in names if name in self.tasks}
         for name in grid:
             self._check(name)
-        self.left_out = {name: sets for name, sets in self.left_out.items() if name in grid}
-        self.problems += self._unknown_sets(params, grid)
+        self.left_out = {name: self.left_out[name] for name in grid}
+        declared = [name for task in grid for name in (*grid[task].ood, *self.left_out[task])]
+        for i, name in enumerate(self.ood if not isinstance(self.ood, str) else ()):
+            if name not in declared:
+                message = f"no task of the grid declares the out-of-distribution set '{name}'"
+                hint = suggestion(name, declared, "declared")
+                self.problems.append(params.problem("unknown-set", ("ood", i), message, hint))
         return grid
 
     def read_training_rows(self, name: str, document: Document, path: KeyPath, purpose: str) -> None:
@@ -82,18 +84,6 @@ class Reader:
             message = f"task '{name}' has no training split to {purpose}"
             problem = document.problem("training-split-missing", path, message, "name a task with splits.train")
             self.problems.append(problem)
-
-    def _chosen(self, name: str) -> bool:
-        """Whether ``ood`` of the params file lets a set judge."""
-        return self.ood == "all" or name in self.ood
-
-    def _unknown_sets(self, params: Document, grid: dict[str, TaskConfig]) -> Iterator[Problem]:
-        """Yield names in the list ``ood`` that no task of the grid declares."""
-        declared = [name for task in grid for name in (*grid[task].ood, *self.left_out.get(task, ()))]
-        for i, name in enumerate(self.ood if not isinstance(self.ood, str) else ()):
-            if name not in declared:
-                message = f"no task of the grid declares the out-of-distribution set '{name}'"
-                yield params.problem("unknown-set", ("ood", i), message, suggestion(name, declared, "declared"))
 
     def _read(self, name: str, place: Document, path: KeyPath) -> Document | None:
         try:
@@ -108,30 +98,32 @@ class Reader:
         task, problems = validate(TaskConfig, document)
         self.problems += problems
         if task is not None:
-            self.tasks[name] = self._with_sets_that_judge(name, task, document)
+            reasons = {ood: self._left_out(ood, config) for ood, config in task.ood.items()}
+            self.left_out[name] = {ood: reason for ood, reason in reasons.items() if reason is not None}
+            for ood, reason in self.left_out[name].items():
+                if reason.file is not None:
+                    self.warnings.append(f"{document.place(('ood', ood))}: '{ood}' is left out: {reason.why}")
+            judging = {ood: config for ood, config in task.ood.items() if reasons[ood] is None}
+            self.tasks[name] = task.model_copy(update={"ood": judging})
         return document
 
     def _check(self, name: str) -> None:
         self.note(*check_task(self.root, name, self.tasks, self.documents))
 
-    def _with_sets_that_judge(self, task_name: str, task: TaskConfig, document: Document) -> TaskConfig:
-        """Return the task without the sets that ``ood`` leaves out, and those ``if_present`` whose file is absent.
+    def _chosen(self, name: str) -> bool:
+        """Whether ``ood`` of the params file lets a set judge."""
+        return self.ood == "all" or name in self.ood
 
-        ``left_out`` remembers each with its reason.
-        """
-        root, absent = self.root, self.left_out.setdefault(task_name, {})
-        for name, config in task.ood.items():
-            if not self._chosen(name):
-                absent[name] = LeftOut("ood is none" if self.ood == "none" else "not listed in ood")
-                continue
-            split, source = config.split, config.source
-            if not config.if_present or (split is not None and is_there(root, split)):
-                continue
-            if source is None and (file := self.document(name)) is not None:
-                other = validate(TaskConfig, file)[0]
-                source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
-            if isinstance(source, FilesSource) and split is not None and not is_there(root, split):
-                absent[name] = LeftOut(f"there is no file {file_name(split)}", file_name(split))
-                where = document.place(("ood", name))
-                self.warnings.append(f"{where}: '{name}' is left out: {absent[name].why}")
-        return task.model_copy(update={"ood": {name: c for name, c in task.ood.items() if name not in absent}})
+    def _left_out(self, name: str, config: OodConfig) -> LeftOut | None:
+        """Return why a set does not judge: ``ood`` leaves it out, or it is ``if_present`` and its file is absent."""
+        if not self._chosen(name):
+            return LeftOut("ood is none" if self.ood == "none" else "not listed in ood")
+        split, source = config.split, config.source
+        if not config.if_present or (split is not None and is_there(self.root, split)):
+            return None
+        if source is None and (file := self.document(name)) is not None:
+            other = validate(TaskConfig, file)[0]
+            source, split = (other.source, split or other.splits.judging) if other is not None else (None, None)
+        if not isinstance(source, FilesSource) or split is None or is_there(self.root, split):
+            return None
+        return LeftOut(f"there is no file {file_name(split)}", file_name(split))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from regft_core.schema import ConsistentModel, Inconsistency
@@ -83,7 +83,12 @@ def _keys(values: Collection[str], path: str, task: str) -> Iterator[str]:
 
 def fits(pattern: str, path: str) -> bool:
     """Whether a pattern means a path; ``*`` stands for a part of one key."""
-    return re.fullmatch(re.escape(pattern).replace(r"\*", r"[^.]*"), path) is not None
+    return _compiled(pattern).fullmatch(path) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", r"[^.]*"))
 
 
 def matches(key: str, path: str, tasks: Collection[str]) -> bool:

@@ -9,10 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
-from regft_core.disk.canonical import canonical_json, sha256_text
-from regft_core.disk.reading import read_json
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
@@ -27,11 +23,9 @@ from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY
 
 PAGE = "docs/papers.md"
-#: Preset -> hash of its settings when its miniature last finished (``python -m tests.presets.miniature``).
-MINIATURES = "docs/miniatures.json"
 COLUMNS = (
     *("item", "what it shows", "made by", "compared"),
-    *("stated / ours / differs", "what differs", "GPU hours", "miniature"),
+    *("stated / ours / differs", "what differs", "GPU hours"),
 )
 HEAD = f"""\
 <!-- made by python -m tests.papers.page from {PROTOCOLS}; tested -->
@@ -44,8 +38,6 @@ every setting with the section that states it, or with the reason for ours. A te
   column names the last, and what differs apart from settings.
 - *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
   has the assumptions. Equal runs of several presets are trained once.
-- *Miniature*: whether every method of the presets last finished with a tiny encoder on a few rows, with the settings
-  of now.
 
 [benchmarks/README.md](../benchmarks/README.md) tells which claims a small encoder shows on real rows.
 """
@@ -60,7 +52,6 @@ class Line:
     origins: Mapping[str, Sequence[str]]
     differs: str
     cost: str
-    miniature: str
 
 
 def projects_of(root: Path, item: Item) -> dict[str, Project]:
@@ -76,9 +67,8 @@ def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project
     loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
-    state = sorted({miniature_state(root, name) for name in projects}) or ["-"]
     text = "; ".join([item.config.blocked, *differs] if item.config.blocked else differs)
-    return Line(item, compared, settings, text, _cost(root, projects), ", ".join(state))
+    return Line(item, compared, settings, text, _cost(root, projects))
 
 
 def _compared(project: Project) -> str:
@@ -102,20 +92,6 @@ def _cost(root: Path, projects: Mapping[str, Project]) -> str:
     return shown(total).removeprefix("about ") + (f", and {unknown} runs of unknown length" if unknown else "")
 
 
-def settings_hash(root: Path, preset: str) -> str:
-    """Hash of what a preset's file sets; comments do not count."""
-    data = yaml.safe_load((root / preset_file(root, preset)).read_text(encoding="utf-8"))
-    return sha256_text(canonical_json(data))[:16]
-
-
-def miniature_state(root: Path, preset: str) -> str:
-    """Whether the miniature of a preset has finished with the settings that the preset has now."""
-    recorded = read_json(root / MINIATURES) if (root / MINIATURES).is_file() else {}
-    if preset not in recorded:
-        return "not run"
-    return "finished" if recorded[preset] == settings_hash(root, preset) else "changed since"
-
-
 def page(root: Path) -> str:
     """The page."""
     text = HEAD.splitlines()
@@ -133,7 +109,7 @@ def _cells(line: Line) -> list[str]:
     counts = " / ".join(str(len(paths)) for paths in line.origins.values()) if config.presets else "-"
     link = f"[{config.item}](../{PROTOCOLS}/{line.item.name}.yaml)"
     made = ", ".join(makers) or "blocked"
-    return [link, config.shows, made, line.compared or "-", counts, line.differs or "-", line.cost, line.miniature]
+    return [link, config.shows, made, line.compared or "-", counts, line.differs or "-", line.cost]
 
 
 if __name__ == "__main__":

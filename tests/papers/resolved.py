@@ -24,6 +24,7 @@ from regft_core.schema.method import Method
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import ONLY_STEPS_READ, TrainingConfig
 from regft_core.settings.difference import settings_of
+from regft_core.settings.document import dotted, leaves
 from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project
 from regft_core.settings.trial_values import trials_of
@@ -130,12 +131,8 @@ def _tuning(project: Project) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"tuning.{name}.{key}", {"": tried}
 
 
-def _leaves(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value
+def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((dotted(path), value) for path, value in leaves(data))
 
 
 def named(data: Mapping[str, Any]) -> set[str]:

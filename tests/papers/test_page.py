@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -12,7 +11,7 @@ from regft_core.settings.papers.protocols import read_protocols
 from regft_core.settings.papers.published import published_names
 from regft_core.settings.preset import preset_names
 from stages.papers import main
-from tests.papers.page import MINIATURES, PAGE, page
+from tests.papers.page import PAGE, page
 from tests.small_project import REPOSITORY
 
 
@@ -25,10 +24,6 @@ def test_the_page_is_generated_and_has_every_preset_and_every_table() -> None:
         numbers = {number for title in titles for number in re.findall(r"\d+", title)}
         tables = [name for name in published_names(REPOSITORY) if name.startswith(f"{paper.name}_table")]
         assert {name.rsplit("table", 1)[1] for name in tables} == numbers, paper.name
-
-
-def test_the_recorded_miniatures_are_presets() -> None:
-    assert set(json.loads((REPOSITORY / MINIATURES).read_text())) <= set(preset_names(REPOSITORY))
 
 
 def test_the_command_lists_an_item(capsys: pytest.CaptureFixture[str]) -> None:

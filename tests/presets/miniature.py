@@ -1,22 +1,13 @@
-"""A preset as ``--scale small`` makes it, on one task with its OOD sets, with a tiny encoder of the preset's family.
-
-python -m tests.presets.miniature [NAME ...]   run them (default: those with changed settings), record what finished
-"""
+"""A preset as ``--scale small`` makes it, on one task with its OOD sets, with a tiny encoder of the preset's family."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from regft_core.disk.files import write_json
-from regft_core.disk.reading import read_json
-from regft_core.errors import RegftError
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
@@ -25,7 +16,6 @@ from regft_core.report import Inputs, Report, write_report
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
-from tests.papers.page import MINIATURES, miniature_state, settings_hash
 from tests.presets.generated import fetch_generated
 from tests.small_project import REPOSITORY
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir
@@ -112,27 +102,3 @@ def run(root: Path) -> Report:
 def failures(report: Report) -> list[str]:
     """The cells of a report in which a run failed."""
     return [f"{block.name}: {row.method}" for block in report.blocks for row in block.rows if row.failed]
-
-
-def record(chosen: Sequence[str]) -> int:
-    """Run miniatures and write which of them finished, with which settings; returns how many failed."""
-    failed = 0
-    for name in chosen or [name for name in names() if miniature_state(REPOSITORY, name) != "finished"]:
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                wrong = failures(run(build(Path(folder) / name, name)))
-        except (AssertionError, RegftError) as error:  # the next preset may finish
-            wrong = [str(error)]
-        path = REPOSITORY / MINIATURES
-        recorded = read_json(path) if path.is_file() else {}
-        recorded.pop(name, None)
-        recorded |= {} if wrong else {name: settings_hash(REPOSITORY, name)}
-        present = {one: recorded[one] for one in names() if one in recorded}
-        write_json(path, present)
-        failed += bool(wrong)
-        print(f"{name}: {', '.join(wrong) or 'finished'}", flush=True)
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(min(record(sys.argv[1:]), 1))

@@ -10,8 +10,8 @@ import pytest
 from regft_core.runs.records import MARK
 from tests.presets.miniature import build, failures, names, run
 
-#: One of each paper; the others take minutes together: ``pytest -m slow tests/presets``.
-QUICK = ("hype_table4", "mask_tuning_table1_roberta", "pats_table3", "tdt_table3", "weight_mixup_table2")
+#: The others take minutes together: ``pytest -m slow tests/presets``.
+QUICK = ("pats_table3", "weight_mixup_table2")
 
 
 def finishes(root: Path, name: str) -> None:

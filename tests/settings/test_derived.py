@@ -63,7 +63,6 @@ task_settings:
     assert dict(control.finetune.regularisers)["noise"].scale == 0.5  # type: ignore[attr-defined]
     assert control.training.epochs == 7
     assert project.method("noise_flat", "opinions").training.epochs == 9
-    assert project.method("noise_flat", "opinions").config.differs_by == control.config.differs_by
 
 
 def test_own_settings_of_a_control_are_laid_over_and_warned_of(build: Any, flips: dict[str, Any]) -> None:

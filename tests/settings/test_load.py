@@ -32,13 +32,6 @@ def test_a_valid_project(build: Any, registry: dict[str, Any]) -> None:
     assert project.methods["vanilla"].earlier == ()
 
 
-def test_a_method_overrides_the_shared_training(build: Any, registry: dict[str, Any]) -> None:
-    text = "training: {epochs: 7, clip_norm: null, dropout: {hidden: 0.0}}\n"
-    training = load(build({NOISE: text}), registry).methods["noise"].training
-    assert (training.epochs, training.learning_rate, training.clip_norm) == (7, 2e-5, None)
-    assert (training.dropout.hidden, training.dropout.attention) == (0.0, "keep")
-
-
 def edit(text: str, old: str, new: str) -> str:
     assert old in text, old
     return text.replace(old, new)
@@ -90,7 +83,7 @@ def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
 
 def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
     params = edit(files[PARAMS], "[0, 1, 2, 3, 4, 5]", "[0, 1, 2]")
-    params = edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
+    params = "regft: 0.0.9\n" + edit(params, "{name: minilm}", "{name: org/encoder, revision: main}")
     changes = {
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
@@ -99,10 +92,11 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         + "control_for: noise\ndiffers_in: [training]\n",
     }
     warnings = load(build(changes), registry).warnings
-    assert len(warnings) == 4
+    assert len(warnings) == 5
     for part in (
-        "params.yaml:6: 3 seeds",
-        "params.yaml:2: revision 'main' of org/encoder can move",
+        "params.yaml:1: written for regft 0.0.9",
+        "params.yaml:7: 3 seeds",
+        "params.yaml:3: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
         "params.yaml: noise: not every control is in the grid, so",
     ):

@@ -53,11 +53,10 @@ def test_a_control_that_is_wrong_itself_is_not_written(build: Any) -> None:
     assert (root / "params.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "controls"])
-def test_nothing_imports_torch(build: Any, command: str) -> None:
+def test_nothing_imports_torch(build: Any) -> None:
     code = (
-        "import sys; from stages import cli; "
-        f"sys.argv = ['regft']; cli.dispatch({command!r}, []); "
+        "import sys; from stages import cli; sys.argv = ['regft']; "
+        "[cli.dispatch(command, []) for command in ('check', 'plan', 'controls')]; "
         "heavy = {'torch', 'transformers', 'datasets', 'mlflow', 'scipy', 'pandas'} & set(sys.modules); "
         "assert not heavy, heavy"
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from regft_core import __version__
 from regft_core.runs.project import open_project
 from regft_core.settings.project import Project
 
@@ -36,3 +37,8 @@ def test_every_shipped_method_can_be_listed() -> None:
     project = listing(sorted(every - FOR_VALUES_ALONE - FOR_SEVERAL_LABELS), ["cue_sentence", "cue_pair"])
     assert len(project.methods) > 30
     assert not project.controls.without
+
+
+def test_the_repository_and_new_projects_are_written_for_this_version() -> None:
+    for file in (ROOT / "params.yaml", ROOT / "regft_core" / "shipped" / "project" / "params.yaml.txt"):
+        assert yaml.safe_load(file.read_text())["regft"] == __version__

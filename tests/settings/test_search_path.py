@@ -72,16 +72,6 @@ def test_a_name_in_both_is_an_error_unless_the_project_says_override(package: Pa
     assert read(tmp_path, METHODS, "calm") is not None
 
 
-def test_an_override_of_nothing_is_refused(package: Path, tmp_path: Path) -> None:
-    own = write(tmp_path, METHODS, "clam", "override: true\n")
-    with raises_code(ConfigError, "override-nothing", "clam.yaml:1", "calm"):
-        read(tmp_path, METHODS, "clam")
-    own.rename(own.with_name("calm.yaml"))
-    own.with_name("calm.yaml").write_text("override: 3\n")
-    with raises_code(ConfigError, "name-taken"):
-        read(tmp_path, METHODS, "calm")
-
-
 def test_a_shipped_preset_runs_in_the_project(package: Path, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("store: {path: own}\n")
     folder = lay_out(tmp_path, "table")

@@ -143,13 +143,11 @@ task_settings:
 method_settings:
   noise: {regularisers: {noise: {scale: 0.5}}}
 """
-    own = "regularisers: {}\ntraining:\n  batch_size: 32\n"
-    lines = settings_lines(load(blocks, "model: {max_length: 64}\n", vanilla=own))
+    lines = settings_lines(load(blocks, "model: {max_length: 64}\n"))
     start = len(PARAMS.splitlines())
     assert lines == [
         f"  every method on opinions: model.max_length 64 (pipelines/tasks/opinions.yaml:7), "
         f"training.batch_size 4 (params.yaml:{start + 3})",
-        "    vanilla keeps its own: training.batch_size 32 (pipelines/methods/vanilla.yaml:3)",
         f"  noise: regularisers.noise.scale 0.5 (params.yaml:{start + 6})",
         f"  noise on opinions: training.batch_size 8 (params.yaml:{start + 4})",
     ]

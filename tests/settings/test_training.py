@@ -8,7 +8,7 @@ import pytest
 
 from regft_core.schema.training import TrainingConfig, scaled
 from regft_core.settings.document import Document
-from regft_core.settings.laying import lay
+from regft_core.settings.layers import lay
 
 
 @pytest.mark.parametrize(

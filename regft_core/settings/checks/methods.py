@@ -1,4 +1,4 @@
-"""Errors of methods beyond their files: layers for names that are not there, parts that do not go with a task."""
+"""Errors of methods beyond their files: layers for names that are not there, trials, parts that do not fit a task."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from regft_core.schema.method import Method
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
+from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import METHODS, find, method_file, missing
+from regft_core.settings.layers import from_dotted
+from regft_core.settings.trial_values import Trial, trials_of, tuned_method
 
 #: The protocol and the encoder that all methods share on a task.
 Sections = tuple[TrainingConfig, EncoderConfig]
@@ -37,7 +40,7 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
             hint = suggestion(name, params.methods, "methods listed")
             yield document.problem("not-listed", at, f"method '{name}' is not listed under methods", hint)
         if base == name:
-            yield from _added(builder, document, at, name)
+            yield from added_regularisers(builder, name, document, at)
         elif find(builder.root, METHODS, name) is not None:
             message = f"'{name}' has a file of its own, {method_file(name)}, so it needs no base"
             yield document.problem("base-not-needed", (*at, "base"), message, "give the method another name")
@@ -45,7 +48,7 @@ def check_layers(builder: MethodBuilder, params: Params, document: Document) -> 
             yield missing(builder.root, METHODS, base, document, (*at, "base"))
 
 
-def _added(builder: MethodBuilder, document: Document, at: KeyPath, name: str) -> Iterator[Problem]:
+def added_regularisers(builder: MethodBuilder, name: str, document: Document, at: KeyPath) -> Iterator[Problem]:
     """Yield regularisers that a layer adds to a method: only an arm with a base may have further ones."""
     try:
         file = builder.source(name)
@@ -61,23 +64,26 @@ def _added(builder: MethodBuilder, document: Document, at: KeyPath, name: str) -
                 yield document.problem("regulariser-absent", (*at, *below, "regularisers", regulariser), message, hint)
 
 
+def check_encoder(method: Method, document: Document, shared: EncoderConfig) -> Iterator[Problem]:
+    """Yield what in a method's own ``model`` does not go with the ``shared`` section ``model``."""
+    if problem := method.encoder_problem(shared):
+        at: KeyPath = ("model", "pairs") if "pairs" in method.config.model else ("model",)
+        message = f"with the shared section 'model' of params.yaml: {problem}"
+        yield document.problem("model-conflict", at, message, "change it here or there")
+
+
 def check_compositions(
-    registry: Mapping[str, Any],
-    method: Method,
-    on_task: Mapping[str, Method],
-    trials: Collection[Method],
+    builder: MethodBuilder,
+    methods: Mapping[str, Collection[Method]],
     grid: Mapping[str, TaskConfig],
     tasks: Mapping[str, TaskConfig],
-    params: Params,
     sections: Mapping[str, Sections],
     document: Document,
 ) -> Iterator[Problem]:
     """Yield the errors of a method on the tasks of the grid, each once with the tasks that have it.
 
     Args:
-        method: under the shared protocol.
-        on_task: task -> the method as that task changes it.
-        trials: the method with tuned values.
+        methods: task -> the method as it runs there, under every trial.
         grid: the tasks of the grid that are right.
         tasks: all tasks that are right, also those that only phases train on.
         sections: task -> shared protocol and encoder on it.
@@ -85,23 +91,72 @@ def check_compositions(
     """
     found: dict[str, list[str]] = {}
     for name, task in grid.items():
-        training, model = sections[name]
-        shared = params.model_copy(update={"training": training, "model": model})
-        # Where a task changes the method, its trials are laid over that: they are other methods than these.
-        tried = (on_task[name],) if name in on_task else (method, *trials)
-        messages = [text for one in tried for text in composition_errors(registry, one, task, shared, tasks)]
-        for message in dict.fromkeys(messages):
+        errors = (composition_errors(builder, method, task, sections[name], tasks) for method in methods[name])
+        for message in dict.fromkeys(text for texts in errors for text in texts):
             found.setdefault(message, []).append(name)
-    path: KeyPath = ("phases",) if method.config.phases is not None else ("regularisers",)
+    path: KeyPath = ("phases",) if "phases" in document.data else ("regularisers",)
     for message, names in found.items():
         prefix = "" if len(names) == len(grid) else f"on task {listing(names)}: "
         yield document.problem("bad-composition", path, prefix + message)
 
 
 def composition_errors(
-    registry: Mapping[str, Any], method: Method, task: TaskConfig, params: Params, tasks: Mapping[str, TaskConfig]
+    builder: MethodBuilder, method: Method, task: TaskConfig, sections: Sections, tasks: Mapping[str, TaskConfig]
 ) -> list[str]:
     """Return the errors of one method on one task; ``tasks`` holds those that phases name."""
+    training, encoder = sections
     # An encoder that the method cannot take is a problem of its own.
-    model = None if method.encoder_problem(params.model) else params.model
-    return compose.check_method(registry, method, params.training, task, model, tasks, tf32=params.execution.tf32)
+    model = None if method.encoder_problem(encoder) else encoder
+    registry: Mapping[str, Any] = builder.registry
+    tf32 = builder.settings.execution.tf32
+    return compose.check_method(registry, method, training, task, model, tasks, tf32=tf32)
+
+
+def check_tuning(
+    tuning: TuningConfig, methods: Mapping[str, Method], listed: Collection[str], builder: MethodBuilder
+) -> tuple[list[Problem], dict[str, list[Method]]]:
+    """Return the problems of ``tuning``, and the method of every trial."""
+    document, problems = builder.params, list[Problem]()
+    for name in tuning.methods:
+        if name not in listed:
+            at, message = ("tuning", "methods", name), f"method '{name}' is not listed under methods"
+            problems.append(document.problem("not-listed", at, message, "list it, or remove it"))
+    trainings: dict[str, int] = {}
+    tried: dict[str, list[Method]] = {}
+    for name, method in methods.items():
+        trials = trials_of(tuning, method)
+        place: KeyPath = ("tuning", "methods", name) if name in tuning.methods else ("tuning", "values")
+        try:
+            tried[name] = _tuned(builder, name, trials, place)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if trials:
+            # Trials that differ in a stepless phase only share their training.
+            stepping = [[phase for phase in one.phases if phase.training.epochs] for one in tried[name]]
+            trainings[name] = len(set(map(repr, stepping)))
+    if tuning.selection == "split" and len(set(trainings.values())) > 1:
+        counts = ", ".join(f"{name} {count}" for name, count in trainings.items())
+        message = f"methods have different numbers of trials ({counts}), so the best of them cannot be compared"
+        hint = f"set tuning.trials: {min(trainings.values())}, or give the others more values"
+        problems.append(document.problem("unequal-trials", ("tuning",), message, hint))
+    return problems, tried
+
+
+def _tuned(builder: MethodBuilder, name: str, trials: list[Trial], at: KeyPath) -> list[Method]:
+    """Return the method of each trial. Raises ConfigError for values that do not fit, and for trials that are equal."""
+    document = builder.params
+    methods: list[Method] = []
+    seen: dict[str, Trial] = {}
+    for trial in trials:
+        if absent := list(added_regularisers(builder, name, from_dotted(trial, document.place(at)), ())):
+            raise ConfigError(absent)
+        tuned, training = tuned_method(builder, name, None, trial, at)
+        methods.append(tuned)
+        earlier = seen.setdefault(f"{tuned.phases!r} {training!r}", trial)
+        if earlier is not trial:
+            one, other = (", ".join(f"{key} {value}" for key, value in values.items()) for values in (trial, earlier))
+            message = f"'{name}' would be the same run with {one} as with {other}"
+            hint = "its file sets that value itself: name it under phases.<phase>.training, or keep one of the two"
+            raise ConfigError([document.problem("same-trial", at, message, hint)])
+    return methods

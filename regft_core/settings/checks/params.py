@@ -1,4 +1,4 @@
-"""Checks of ``params.yaml`` beyond the schema: names that agree, sets that exist, an encoder that is pinned."""
+"""Checks of ``params.yaml`` beyond the schema: names that agree, sets and evaluations that fit, a pinned encoder."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from regft_core import __version__
-from regft_core.catalogue import EXECUTORS, shown
+from regft_core.catalogue import EVALUATIONS, EXECUTORS, shown
 from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
+from regft_core.evaluate.analyses import find
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
-from regft_core.names import nearest, plural, suggestion
+from regft_core.names import listing, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.params import PATTERN, Params
 from regft_core.schema.report import split_part
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.checks.sources import moves, revision_problem
-from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.layers import sizes_of
+from regft_core.settings.document import Document, KeyPath, Place
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
+from regft_core.settings.validate import validate
 
 #: From so many seeds on, the simultaneous intervals of benchmarks/verdicts.py show differences of a few points.
 MIN_SEEDS = 6
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def check_params(root: Path, params: Params, document: Document) -> tuple[list[Problem], list[str]]:
@@ -72,8 +72,8 @@ def check_version(document: Document, ours: str = __version__) -> list[str]:
 
 def duplicates(document: Document, path: KeyPath) -> Iterator[Problem]:
     """Yield values that a list in ``document`` holds twice."""
-    values = document.items(path)
-    for i, value in enumerate(values):
+    values = document.value(path)
+    for i, value in enumerate(values if isinstance(values, list) else ()):
         if value in values[:i]:
             yield document.problem("listed-twice", (*path, i), f"{value} is listed twice", "keep one of them")
 
@@ -93,69 +93,92 @@ def _check_executor(name: str) -> list[Problem]:
 
 
 def _check_model(root: Path, model: EncoderConfig, document: Document) -> list[Problem]:
-    name, at = model.name, ("model", "name")
+    name, revision = model.name, model.revision
     try:
-        kind = what_is(expand(root, name))
+        is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"
     except ValueError as error:
-        return [document.problem("bad-path", at, str(error), "give an alias, a directory, or a hub id")]
-    if name in ALIASES or kind == "a directory":
+        hint = "give an alias, a directory, or a hub id"
+        return [document.problem("bad-path", ("model", "name"), str(error), hint)]
+    if is_local:
         problems = [document.problem(code, ("model", key), text) for key, code, text in encoder_problems(model, root)]
-        if model.revision is None:
-            return problems
         message = f"'{name}' is not read from the hub, so it has no revision"
-        return [document.problem("revision-not-allowed", ("model", "revision"), message, "remove the key"), *problems]
-    near = nearest(name, ALIASES)
-    similar = f"did you mean '{near}'? " if near else ""
-    give = f"{similar}give an alias ({', '.join(ALIASES)}), a directory relative to the project, or a hub id"
-    if kind is not None:
-        return [document.problem("not-a-model-directory", at, f"'{name}' is {kind}, not a model directory", give)]
-    if not _HUB_ID.fullmatch(name):
-        message = f"there is no directory '{name}', and it cannot be a hub id"
-        return [document.problem("model-missing", at, message, give)]
-    if not model.revision:
+        wrong = document.problem("revision-not-allowed", ("model", "revision"), message, "remove the key")
+        return problems if revision is None else [wrong, *problems]
+    if not revision:
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
-        hint = f"{similar}add 'revision:' with the commit (40 hex digits, from the hub's list of commits)"
-        return [document.problem("revision-missing", at, message, hint)]
-    if problem := revision_problem(model.revision):
+        hint = f"{suggestion(name, ALIASES, 'aliases')}; or add 'revision:' with the commit (40 hex digits)"
+        return [document.problem("revision-missing", ("model", "name"), message, hint)]
+    if problem := revision_problem(revision):
         return [document.problem("bad-revision", ("model", "revision"), problem, "give the commit (40 hex digits)")]
     return []
 
 
 def check_report(
     params: Params, document: Document, tasks: Mapping[str, TaskConfig], left_out: Mapping[str, Collection[str]]
-) -> tuple[list[Problem], list[str]]:
-    """Check the sets that ``report.averages`` and ``report.decide_by`` name.
+) -> Iterator[Problem]:
+    """Yield tasks and sets in ``report.averages`` and ``report.decide_by`` that are not in the grid.
 
-    Problems: what is no task of the grid, or no set of its task. Warnings: averages without a value, since their tasks
-    have no size in common or one of their sets is ``left_out``.
+    An average over a set that is ``left_out`` has no value, and is no mistake.
     """
-    problems: list[Problem] = []
-    warnings: list[str] = []
-
-    def check_set(task: str, name: str, at: KeyPath) -> None:
-        sets = ["dev", *tasks[task].ood] if task in tasks else [name]
-        if name in left_out.get(task, ()) and at[1] == "averages":
-            warnings.append(f"{document.place(at)}: '{at[2]}' has no value: '{task}/{name}' is left out")
-        elif name not in sets:
-            hint = suggestion(name, sets, f"sets of {task}")
-            problems.append(document.problem("unknown-set", at, f"task '{task}' is not judged on '{name}'", hint))
-
+    places: list[tuple[KeyPath, str, list[str]]] = []
     for average, parts in params.report.averages.items():
-        sizes = []
         for i, part in enumerate(parts):
             for text in [part] if isinstance(part, str) else part:
                 task, name = split_part(text)
-                at: KeyPath = ("report", "averages", average, i)
-                sizes.append(set(sizes_of(params, task)))
-                if task in params.grid.tasks:
-                    check_set(task, name, at)
-                else:
-                    hint = suggestion(task, params.grid.tasks, "tasks listed")
-                    problems.append(document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint))
-        if sizes and not set.intersection(*sizes):
-            where = document.place(("report", "averages", average))
-            warnings.append(f"{where}: '{average}' has no value: its tasks have no training size in common")
+                places.append((("report", "averages", average, i), name, [task]))
     for i, name in enumerate(params.report.decide_by):
-        for task in params.grid.tasks:
-            check_set(task, name, ("report", "decide_by", i))
-    return problems, warnings
+        places.append((("report", "decide_by", i), name, list(params.grid.tasks)))
+    for at, name, on_tasks in places:
+        for task in on_tasks:
+            sets = ["dev", *tasks[task].ood] if task in tasks else [name]
+            sets += left_out.get(task, ()) if at[1] == "averages" else ()
+            if task not in params.grid.tasks:
+                hint = suggestion(task, params.grid.tasks, "tasks listed")
+                yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
+            elif name not in sets:
+                hint = suggestion(name, sets, f"sets of {task}")
+                yield document.problem("unknown-set", at, f"task '{task}' is not judged on '{name}'", hint)
+
+
+def check_evaluations(
+    params: Params, document: Document, tasks: Mapping[str, TaskConfig]
+) -> tuple[list[Problem], list[str], dict[KeyPath, str]]:
+    """Return problems and warnings of ``evaluations``, and the tasks whose rows they read, by the place of the name.
+
+    ``tasks`` are those of the grid that are right.
+    """
+    problems, warnings, read = list[Problem](), list[str](), dict[KeyPath, str]()
+    places: dict[str, KeyPath] = {name: ("evaluations", name) for name in params.evaluations}
+    if isinstance(listed := document.data.get("evaluations"), list):
+        # A list of names is a mapping from them to no options.
+        index: dict[KeyPath, Place] = {
+            ("evaluations", name): document.place(("evaluations", listed.index(name))) for name in places
+        }
+        document = Document({**document.data, "evaluations": params.evaluations}, index, document.file)
+    for name, at in places.items():
+        try:
+            evaluation = find(name)
+        except ValueError:
+            hint = suggestion(name, EVALUATIONS.names(), "there are")
+            problems.append(document.problem("unknown-evaluation", at, f"unknown evaluation '{name}'", hint))
+            continue
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        config, wrong = validate(evaluation.Config, document, at)
+        problems += wrong
+        method = params.evaluations[name].get(str(evaluation.method))
+        if isinstance(method, str) and method not in params.methods:
+            hint, place = suggestion(method, params.methods, "listed are"), (*at, str(evaluation.method))
+            message = f"method '{method}' is not listed under methods"
+            problems.append(document.problem("not-listed", place, message, hint))
+        if config is not None:
+            read |= {(*at, str(evaluation.tasks), i): task for i, task in enumerate(evaluation.other_tasks(config))}
+        unfit = [task for task, config in tasks.items() if not evaluation.fits(config.kind)]
+        kinds = f"'{name}' is for {' and '.join(evaluation.kinds or ())} tasks"
+        if unfit and len(unfit) == len(tasks):
+            message, hint = f"{kinds}, and there is none in the grid", "take it out, or add such a task"
+            problems.append(document.problem("no-task-fits", at, message, hint))
+        elif unfit:
+            warnings.append(f"{document.place(at)}: {kinds}: it leaves {listing(unfit)} out")
+    return problems, warnings, read

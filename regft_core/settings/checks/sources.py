@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known, suffix_of
+from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known
 from regft_core.data.hub import shadow_problem
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
-from regft_core.names import listing, nearest, suggestion
+from regft_core.names import nearest, suggestion
 from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.validate import validate
 
 Source = HubSource | FilesSource | BuiltinSource
-#: Keys of a source of files, and the formats that they are for.
-FORMATS = {"delimiter": (".csv", ".tsv"), "encoding": (".csv", ".tsv", ".jsonl"), "sheet": (".xlsx",)}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A split that is read: ``document`` names it at ``path``."""
 
     document: Document
@@ -34,14 +31,13 @@ class Use:
     split: str
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some."""
 
     document: Document
     path: KeyPath
     config: ColumnsConfig
-    sparse: bool = False
+    sparse: bool
 
     def wanted(self) -> list[tuple[str, str]]:
         """Return (key, column) of every column."""
@@ -56,17 +52,11 @@ def check_source(
 ) -> Iterator[Problem]:
     """Yield problems of the ``source`` at ``path`` of ``document`` and of the splits that are read from it."""
     if isinstance(source, FilesSource):
-        uses = list(uses)
-        suffixes = {suffix_of(Path(use.split)) for use in uses}
-        for key, formats in FORMATS.items():
-            if suffixes and getattr(source, key) is not None and suffixes.isdisjoint(formats):
-                message = f"'{key}' is for {listing(formats)}, and no file of this source is one"
-                yield document.problem("key-without-effect", (*path, key), message, "remove it")
         for use in uses:
             yield from _check_file(root, source, use, columns)
     elif isinstance(source, HubSource):
-        if found := shadow_problem(source.id, root):
-            yield document.problem("dataset-shadowed", (*path, "id"), *found)
+        if shadow := shadow_problem(source.id, root):
+            yield document.problem("dataset-shadowed", (*path, "id"), *shadow)
         if problem := revision_problem(source.revision):
             yield document.problem("bad-revision", (*path, "revision"), problem, "give the commit (40 hex digits)")
     else:
@@ -84,7 +74,7 @@ def _check_file(root: Path, source: FilesSource, use: Use, columns: Columns) -> 
         yield use.document.problem(error.code, use.path, str(error), error.hint)
         return
     try:
-        with opened(file, source.written) as table:
+        with opened(file, source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
             sparse = columns.sparse and ".jsonl" in file.name.lower()
             for key, message, hint in [] if sparse else column_problems(table, columns.wanted(), "key"):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from regft_core import metrics
-from regft_core.data.builtin import BuiltinOptions
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, TaskConfig
+from regft_core.settings.checks.params import duplicates
 from regft_core.settings.checks.sources import Columns, Source, Use, check_source, moving_revision, same_rows
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
-from regft_core.settings.layers import sizes_of
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
@@ -52,30 +49,30 @@ def check_task(
         problems += _check_unseen(root, task, task.source, uses[-1], document, ("splits", "dev"))
     for ood, config in task.ood.items():
         at: KeyPath = ("ood", ood)
-        other = tasks.get(ood)
+        split = Use(document, (*at, "split"), config.split or "")
         if config.source is not None:
-            other = None
-            # The group is of the task's own rows.
-            own = config.columns or task.columns.model_copy(update={"group": None})
-            place = (*at, "columns") if config.columns is not None else ("columns",)
-            columns = Columns(document, place, own, config.drop_empty or task.drop_empty)
-            source, use = config.source, Use(document, (*at, "split"), str(config.split))
-            problems += _check_generated(at, source, task.kind, config.labels or task.labels, document)
-            problems += check_source(root, source, document, (*at, "source"), [use], columns)
-            warnings += moving_revision(source, document, (*at, "source"))
-        elif other is not None:
-            theirs = documents[task_file(ood)]
-            columns = Columns(theirs, ("columns",), other.columns, other.drop_empty)
+            own = config.columns or task.columns.model_copy(update={"group": None})  # a group is of the task's own rows
+            path = (*at, "columns") if config.columns is not None else ("columns",)
+            columns = Columns(document, path, own, config.drop_empty or task.drop_empty)
+            source, where, place, kind = config.source, document, (*at, "source"), task.kind
+            labels = config.labels or task.labels
+            problems += _check_generated(at, source, kind, labels, document)
+        elif (other := tasks.get(ood)) is not None:
+            source, where, place, kind, labels = (
+                other.source,
+                documents[task_file(ood)],
+                ("source",),
+                other.kind,
+                other.labels,
+            )
+            columns = Columns(where, ("columns",), other.columns, other.drop_empty)
             key = "dev" if isinstance(other.splits.dev, str) else "train"
-            source, use = other.source, Use(theirs, ("splits", key), other.splits.judging or "")
-            if config.split is not None:
-                use = Use(document, (*at, "split"), config.split)
-            problems += check_source(root, source, theirs, ("source",), [use], columns)
-            warnings += moving_revision(source, theirs, ("source",))
+            split = split if config.split is not None else Use(where, ("splits", key), other.splits.judging or "")
         else:
             continue  # it is wrong, which is told where it is read
-        problems += _check_unseen(root, task, source, use, document, at)
-        kind, labels = (task.kind, config.labels or task.labels) if other is None else (other.kind, other.labels)
+        problems += check_source(root, source, where, place, [split], columns)
+        warnings += moving_revision(source, where, place)
+        problems += _check_unseen(root, task, source, split, document, at)
         problems += _check_labels(task, config, kind, labels or (), at, document)
     return problems, warnings
 
@@ -119,28 +116,25 @@ def _check_labels(
 
 def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:
     right = metrics.names(task.kind)
+    yield from duplicates(document, ("metrics",))
     for i, metric in enumerate(task.metrics):
         path = ("metrics", i)
-        if metric in task.metrics[:i]:
-            yield document.problem("listed-twice", path, f"'{metric}' is listed twice", "keep one of them")
-        elif metric not in right:
-            try:
-                metrics.find(metric)
-            except ConfigError as error:  # a broken file fits no kind
-                yield from error.problems
-            except ValueError:
-                swapped = [name for name in right if sorted(name.split("_")) == sorted(metric.split("_"))]
-                hint = suggestion(swapped[0] if swapped else metric, right, f"allowed for {task.kind}")
-                yield document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint)
-            else:
+        try:
+            config = metrics.find(metric)
+        except ConfigError as error:  # a broken file fits no kind
+            yield from error.problems
+        except ValueError:
+            hint = suggestion(metric, right, f"allowed for {task.kind}")
+            yield document.problem("unknown-metric", path, f"unknown metric '{metric}'", hint)
+        else:
+            if metric not in right:
                 message = f"'{metric}' does not fit kind: {task.kind}"
                 hint = f"allowed for {task.kind}: {', '.join(right)}"
                 yield document.problem("metric-does-not-fit", path, message, hint)
-        elif metrics.find(metric).needs_positive_label and task.positive_label is None:
-            message = f"'positive_label' is missing: {metric} counts one class against the rest"
-            hint = f"add 'positive_label:' with one of the labels: {listing(task.labels or ())}"
-            hint += "; or take f1_macro, the mean over all classes" if len(task.labels or ()) > 2 else ""
-            yield document.problem("positive-label-missing", path, message, hint)
+            elif config.needs_positive_label and task.positive_label is None:
+                message = f"'positive_label' is missing: {metric} counts one class against the rest"
+                hint = f"add it with one of {listing(task.labels or ())}, or take f1_macro, the mean over all classes"
+                yield document.problem("positive-label-missing", path, message, hint)
 
 
 def _check_unseen(
@@ -152,24 +146,6 @@ def _check_unseen(
         message = f"{what} ('{use.split}') is the training split, so it would only measure what was memorised"
         at = use.path if use.document is document else path
         yield document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")
-
-
-def check_sizes(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Problem]:
-    """Yield sizes above the training rows of a built-in task of the grid."""
-    for name, task in tasks.items():
-        if not isinstance(task.source, BuiltinSource):
-            continue
-        try:
-            count = BuiltinOptions.model_validate(task.source.options).rows.train
-        except ValidationError:
-            continue  # told where its options are checked
-        own = document.value(("task_settings", name, "sizes")) is not None
-        at: KeyPath = ("task_settings", name, "sizes") if own else ("grid", "sizes")
-        for i, size in enumerate(sizes_of(params, name)):
-            if isinstance(size, int) and size > count:
-                message = f"{size} training rows asked for, but '{name}' has {count}"
-                hint = f"use at most {count} or full, or raise source.options.rows.train in the task's YAML"
-                yield document.problem("size-too-large", (*at, i), message, hint)
 
 
 def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> tuple[list[Problem], list[str]]:

@@ -22,6 +22,7 @@ from regft_core.report import project_report, show
 from regft_core.runs.project import open_project
 from regft_core.settings.files import LEADERBOARD, WIDTHS
 from regft_core.settings.grid import cells
+from regft_core.settings.store_path import store_path
 
 from .common import flag, run
 from .run import PRINTED
@@ -53,7 +54,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.tracking.sync import sync
 
     said = sys.stderr if arguments.json else sys.stdout
-    print(sync(root, planned, params.grid.seeds), file=said)
+    print(sync(root, planned, params.grid.seeds, store_path(root, params)), file=said)
     print("report: reports/report.html    runs: regft ui", file=said)
     if failures:
         raise _failed(failures)

@@ -1,6 +1,7 @@
 """Run what is out of date with `dvc repro`, and show the leaderboard.
 
 regft run
+regft run --config mlartifacts/RUN/artifacts/config.yaml
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from pathlib import Path
 from regft_core import output
 from regft_core.errors import ConfigError, Problem
 from regft_core.runs.code import package_root
+from regft_core.runs.project import open_project
+from regft_core.runs.work import Work
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
+from regft_core.settings.grid import cells
+from regft_core.settings.run_config import lay_out_config
 
-from .common import run
+from .common import argument, run
 
 #: The variable with a file that stage report makes when it has printed the leaderboard.
 PRINTED = "REGFT_PRINTED"
@@ -29,9 +34,20 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Run what is stale, print the leaderboard, also when there was nothing to do.
 
     A killed call goes on where it stopped. It ends with 1 when cells failed.
+
+    With --config one run of MLflow is reproduced: in a folder of its own, over the project's run store.
     """
     require_project(root)
-    run_and_show(root)
+    if arguments.config is None:
+        run_and_show(root)
+        return
+    folder = lay_out_config(root, Path(arguments.config))
+    project = open_project(folder)
+    print(f"{arguments.config} runs in {folder.relative_to(root)}", flush=True)
+    run_and_show(folder)
+    for cell in cells(project):
+        for record in Work(folder).finetune(cell).runs:
+            print(f"{cell.directory}, seed {record.seed}: run {record.key}")
 
 
 def run_and_show(root: Path) -> None:
@@ -94,4 +110,4 @@ def environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, argument("--config", "config.yaml of a run in MLflow: run it again instead of the project"))

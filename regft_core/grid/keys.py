@@ -2,6 +2,7 @@
 
 ``{"method/task/size": {"runs": {"0": key, ...}, "with": hash}}``. The key of a run is the one that the run store
 files it under; ``with`` is the hash of what the stage writes down of the method beside its runs, or judges them by.
+The stage search writes its runs alone, so that an edit of fine-tuning leaves it up to date.
 DVC runs a stage when its file of the plan changes, and the stage leaves every cell alone whose keys are as planned.
 """
 
@@ -99,11 +100,11 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     """The keys of a cell by stage; without ``search`` where nothing is tuned and no phase comes before fine-tuning."""
     contexts = [Context(job, project=project) for job in jobs_of(project, cell)]
     first, tuned = contexts[0], bool(project.trials(cell.method))
-    settings = _described(first)
     keys: dict[Stage, Keys] = {}
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
-        keys["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}, "with": settings}
+        keys["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}}
+    settings = _described(first)
     runs = {str(one.job.seed): run_key(one) for one in contexts}
     keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.

@@ -334,6 +334,10 @@ class Pats(Regulariser):
         self.diagnostics.log("pats.max_noise_std", index, float(largest))
         self.diagnostics.log("pats.noise_to_weight_rms", index, float((squares[0] / squares[1]).sqrt()))
 
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """Mean sensitivity of each perturbed tensor after the last step, for tables and figures."""
+        return {f"sensitivity/{name}": average.mean() for name, average in self.averages.items()}
+
     def state(self) -> dict[str, Tensor]:
         return {f"sensitivity/{name}": value for name, value in self.averages.items()}
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from regft_core.evaluate.ood import positive_of
-from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, Subsample
+from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
 from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import SmallScale
@@ -67,7 +67,7 @@ class CellData:
     #: seed -> set -> [n] predictions in the set's label space, of the runs that finished
     predictions: Mapping[int, Mapping[str, Array]]
     finetune: Manifest
-    search: Manifest | None
+    search: SearchManifest | None
     #: None when the stage left no file.
     curves: tuple[CurvePoint, ...] | None
     diagnostics: tuple[Logged, ...]

@@ -13,11 +13,12 @@ from regft_core.disk.files import atomic_directory, fill_in
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import versions
-from regft_core.runs.records import Evaluation, Finding, Manifest, Record
+from regft_core.runs.records import Evaluation, Finding, Manifest, Record, SearchManifest
 from regft_core.runs.work import Work, seal
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
+from regft_core.settings.run_config import run_config
 
 #: Of the files with a row for each step of each seed.
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
@@ -95,23 +96,28 @@ def _settings(context: Context) -> dict[str, Any]:
 def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> Path:
     """Write ``work/search`` or ``work/finetune`` of a cell from the records of its runs, sealed with its keys."""
     target = Work(context.root).folder(stage, cell_of(context.job))
-    write_manifest(target, manifest_head(context) | {"phase": stage, "versions": versions()}, records, keys)
+    if stage == "search":  # the runs alone: no setting of fine-tuning makes it another
+        write_manifest(target, SearchManifest, {"cell": _cell(context)}, records, keys)
+        return target
+    config = run_config(context.project, cell_of(context.job))
+    settings = manifest_head(context) | {"config": config, "versions": versions()}
+    write_manifest(target, Manifest, settings, records, keys)
     return target
 
 
-def write_manifest(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
+def write_manifest(target: Path, model: type[Record], settings: Plain, records: Sequence[Plain], keys: Any) -> None:
     """Write the folder of a training stage, which appears as a whole or not at all.
 
     Args:
-        settings: of ``records.Manifest``.
-        records: of ``RunRecord``, with ``curve`` ([phase, step, epoch, loss, learning rate,
-            gradient norm]) and ``diagnostics`` ([phase, step, name, value]).
+        settings: of ``model``, ``SearchManifest`` or ``Manifest``.
+        records: of its runs, with ``curve`` ([phase, step, epoch, loss, learning rate, gradient norm]) and
+            ``diagnostics`` ([phase, step, name, value]).
         keys: of the plan, with which the folder is sealed (``work.py``).
     """
     curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
     logged = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
     with atomic_directory(target) as folder:
-        _fill_in(folder / "manifest.json", Manifest, {**settings, "runs": _slim(records)})
+        _fill_in(folder / "manifest.json", model, {**settings, "runs": _slim(records)})
         fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
         fill_in(folder / "method_metrics.csv", _csv(LOGGED_COLUMNS, logged))
         seal(folder, keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,8 @@ from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
 from regft_core.settings.provenance import place_in
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +51,16 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     must come out the same.
     """
     stored = context.store.get(context.keys.of(phase.name))
-    return stored if stored is not None and _serves(stored, need) else _Making(context, phase, need).run()
+    if stored is not None and _serves(stored, need):
+        return stored
+    if need != "result" and phase.name in (context.job.keys or {}):
+        log.warning(
+            "%s: phase '%s' is trained again, for %s lacks its weights",
+            context.job.name,
+            phase.name,
+            context.store.path,
+        )
+    return _Making(context, phase, need).run()
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:

@@ -191,11 +191,16 @@ class ModelUsed(Record):
     config: dict[str, Any] = {}
 
 
-class Manifest(Record):
-    """``manifest.json`` of ``work/search`` and ``work/finetune``: the settings of a cell."""
+class SearchManifest(Record):
+    """``work/search/<method>/<task>/<size>/manifest.json``."""
 
     cell: CellName
-    phase: Literal["search", "finetune"]
+    runs: list[RunRecord]
+
+
+class Manifest(SearchManifest):
+    """``work/finetune/<method>/<task>/<size>/manifest.json``: the settings of a cell, too."""
+
     phases: list[str]
     trains_encoder: bool = True
     reads_encoder: bool = True
@@ -208,8 +213,9 @@ class Manifest(Record):
     training: dict[str, Any]
     #: Every setting that acts, by its path.
     settings: dict[str, Any] = {}
+    #: What ``regft run --config`` reads, as YAML: the order of phases counts.
+    config: str = ""
     versions: dict[str, str | None]
-    runs: list[RunRecord]
 
 
 class Evaluation(Record):

@@ -24,7 +24,7 @@ from regft_core.disk.reading import read_json, validation_text
 from regft_core.errors import DataError, StoreError
 from regft_core.kinds import find
 from regft_core.lazy import np
-from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, Subsample
+from regft_core.runs.records import Evaluation, Finding, Manifest, PreparedTask, Record, SearchManifest, Subsample
 from regft_core.settings.grid import Cell
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ class Work:
         """The file of ``evaluation``; it is there when the cell was evaluated."""
         return self.folder("evaluate", cell) / "result.json"
 
-    def search(self, cell: Cell) -> Manifest:
+    def search(self, cell: Cell) -> SearchManifest:
         """Read the results of the phases before fine-tuning."""
-        return read(self.manifest_file("search", cell), Manifest, "search")
+        return read(self.manifest_file("search", cell), SearchManifest, "search")
 
     def finetune(self, cell: Cell) -> Manifest:
         """Read the results of fine-tuning."""

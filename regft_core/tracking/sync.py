@@ -2,6 +2,7 @@
 
 A run's identity is its key: for each key without an MLflow run one is made, with all its settings as parameters. Runs
 of the configuration that the files have now carry the tag ``current``; those of earlier ones lose the tag and stay.
+An experiment of DVC that runs in a copy of the project is logged to the project's database, and is not current there.
 Each run keeps ``record.json`` among its artifacts, from which the next sync restores a database that was deleted.
 """
 
@@ -11,63 +12,67 @@ import json
 import logging
 import math
 import os
-import shutil
 import sqlite3
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
+import pandas as pd
 from filelock import FileLock
 
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.settings.grid import Cell
-from regft_core.tracking.entries import Entry, Point, read_grid, read_report
+from regft_core.settings.store_path import project_root
+from regft_core.tracking.entries import Entry, read_grid, read_report
+from regft_core.tracking.numbers import Point
 from regft_core.tracking.view import experiment_tags
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 EXPERIMENT = "regft"
 IDENTITY, KEYS, EVALUATION, KIND = "regft.identity", "regft.keys", "regft.evaluation", "regft.kind"
-PARENT = "mlflow.parentRunId"
+PARENT, SOURCE, TABLES = "mlflow.parentRunId", "mlflow.source", "mlflow.loggedArtifacts"
+DVC_EXPERIMENT = "dvc.experiment"
 RECORD = "record.json"
 
 
-def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int]) -> str:
+def sync(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path | None = None) -> str:
     """Log the runs of the grid's cells, and the report; return one line for the screen.
 
     Args:
-        root: project root: ``work/`` and ``reports/`` are read, ``mlflow.db`` and ``mlartifacts/`` written.
+        root: project root: ``work/`` and ``reports/`` are read, ``mlflow.db`` and ``mlartifacts/`` written; those of
+            the project itself where this is a copy of it for an experiment.
         cells, seeds: the grid; runs of anything else lose the tag ``current``.
+        store: the run store; costs and tensors of phases are logged from there.
 
     Raises:
         DataError: a file of ``work/`` is not what it should be.
         StoreError: the database cannot be read, or nothing can be written.
     """
-    with opened(root) as tracker:
+    home = project_root(root)
+    with opened(home) as tracker:
         tracker.restore()
+        tracker.name_revisions()
         # Read after the lock is taken: who waited must not write what it saw before.
-        grid, report = read_grid(tracker.root, cells, seeds), read_report(tracker.root)
-        for cell, runs in grid:
-            parent = tracker.put(cell)
-            for run in runs:
-                tracker.put(run, parent)
-        if report is not None:
-            tracker.put(report)
+        grid, report = read_grid(root.resolve(), cells, seeds, store), read_report(root.resolve())
+        shared = {**_source_tags(root), **({"current": "true"} if home == root else {})}
+        for entry in [*grid, *([report] if report else [])]:
+            tracker.put(entry, shared)
+        done = f"MLflow: {tracker.created} runs logged, {len(tracker.seen) - tracker.created} as before"
+        if home != root:
+            return f"{done}, in {home / 'mlflow.db'}"
         earlier = tracker.retire()
-        for key, value in experiment_tags([cell for cell, _ in grid]).items():
+        for key, value in experiment_tags(grid).items():
             tracker.client.set_experiment_tag(tracker.experiment, key, value)
-    return (
-        f"MLflow: {tracker.created} runs logged, {len(tracker.current) - tracker.created} as before, "
-        f"{earlier} of earlier configurations"
-    )
+    return f"{done}, {earlier} of earlier configurations"
 
 
 @contextmanager
@@ -102,7 +107,7 @@ class Tracker:
         root: of the project.
         client: MLflow's own.
         runs: identity -> runs that a sync made; a cell has one for each of its configurations.
-        current: ids of the runs that the files say now; ``created``: how many of them are new.
+        seen: ids of the runs that the files hold now; ``created``: how many of them are new.
     """
 
     def __init__(self, root: Path) -> None:
@@ -124,9 +129,8 @@ class Tracker:
         self.artifacts.mkdir(exist_ok=True)
         self.experiment = found.experiment_id if found else self.client.create_experiment(EXPERIMENT, location)
         self.runs: dict[str, list[Run]] = {}
-        self.current: set[str] = set()
+        self.seen: set[str] = set()
         self.created = 0
-        self._source = _source_tags(root)
         self._status: dict[str, str] = {}
         token: str | None = None
         while token != "":
@@ -148,38 +152,62 @@ class Tracker:
             self._finish(run_id, records[run_id])  # a killed restoring left it
         ids: dict[str, str] = {}
         lost = {name: record for name, record in records.items() if name not in self._status}
-        for name, record in sorted(lost.items(), key=lambda item: (PARENT in item[1]["tags"], item[1]["start"])):
+        kinds = ("report", "cell", "run", "phase")  # parents first
+        for name, record in sorted(lost.items(), key=lambda lost_run: kinds.index(lost_run[1]["tags"][KIND])):
             if (parent := record["tags"].get(PARENT)) is not None:
                 record["tags"][PARENT] = ids.get(parent, parent)
             ids[name] = run_id = self._new(record["name"], record["start"], record["tags"])
-            os.replace(self.artifacts / name / "artifacts", _folder(self.client.get_run(run_id)))
+            os.replace(self.artifacts / name / "artifacts", self._folder(run_id))
             (self.artifacts / name).rmdir()
             self._finish(run_id, record)
             self._note(self.client.get_run(run_id))
 
-    def put(self, entry: Entry, parent: str | None = None) -> str:
-        """Log an entry, or what has come to it since it was logged; return its run's id."""
-        tags = dict(entry.tags) | {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
-        tags |= {"current": "true"} | ({PARENT: parent} if parent else {})
+    def name_revisions(self) -> None:
+        """Tag the runs of DVC's experiments with the revisions that ``dvc exp show`` has: made after the stages ran."""
+        lines = _git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short)", "refs/exps").splitlines()
+        revisions = {name.rpartition("/")[2]: revision for name, revision in map(str.split, lines)}
+        for run in (run for runs in self.runs.values() for run in runs if run.data.tags.get(DVC_EXPERIMENT)):
+            names = [name for name in run.data.tags[DVC_EXPERIMENT].split(", ") if name in revisions]
+            revision = ", ".join(revisions[name] for name in names)
+            if revision not in ("", run.data.tags.get("dvc.revision")):
+                self.client.set_tag(run.info.run_id, "dvc.revision", revision)
+
+    def put(self, entry: Entry, shared: Mapping[str, str], parent: str | None = None) -> None:
+        """Log an entry and those nested in it, or what has come to them since they were logged.
+
+        ``shared``: tags of all runs that are logged now; those of their source are of the first time.
+        """
         run = next((run for run in reversed(self.runs.get(entry.identity, [])) if _same_settings(entry, run)), None)
+        tags = {**entry.tags, IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys)), **shared}
+        tags |= {PARENT: parent} if parent else {}
+        if name := os.environ.get("DVC_EXP_NAME"):
+            names = (run.data.tags.get(DVC_EXPERIMENT, "") if run else "").split(", ")
+            tags[DVC_EXPERIMENT] = ", ".join(dict.fromkeys(filter(None, [*names, name])))
         if run is not None and run.info.status != "RUNNING":
-            self._update(run, entry, tags)
-            self.current.add(run.info.run_id)
-            return str(run.info.run_id)
-        tags |= {**self._source, EVALUATION: entry.evaluation}
-        run_id = self._new(entry.name, entry.start, tags) if run is None else str(run.info.run_id)  # of a killed sync
-        self._write(run_id, {**entry.files, **entry.judged})
+            run_id = str(run.info.run_id)
+            self._update(run, entry, {key: value for key, value in tags.items() if not key.startswith(SOURCE)})
+        else:
+            run_id = self._create(entry, tags | {EVALUATION: entry.evaluation}, run)
+        self.seen.add(run_id)
+        for nested in entry.nested:
+            self.put(nested, shared, run_id)
+
+    def _create(self, entry: Entry, tags: Mapping[str, str], killed: Run | None) -> str:
+        """Log an entry as a new run, or as that which a killed sync left; return its id."""
+        run_id = str(killed.info.run_id) if killed else self._new(entry.name, entry.start, tags)
+        files = entry.first_files()
+        self._write(run_id, files)
+        if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
+            tags = {**tags, TABLES: self.client.get_run(run_id).data.tags[TABLES]}
         scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
         record = {
             **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
             # Scores first: the compare page starts with the first metric it finds.
-            **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
+            **{"tags": dict(tags), "params": dict(entry.params), "metrics": [*scores, *entry.points]},
             "datasets": list(entry.datasets),
         }
         self._finish(run_id, record)
         self.created += 1
-        self._note(self.client.get_run(run_id))
-        self.current.add(run_id)
         return run_id
 
     def _update(self, run: Run, entry: Entry, tags: Mapping[str, str]) -> None:
@@ -201,17 +229,17 @@ class Tracker:
         datasets = [one for one in entry.datasets if one[0] not in there]
         if not (changed or scores or datasets):
             return
-        record = read_json(_folder(run) / RECORD, dict)
+        record = read_json(self._folder(run_id) / RECORD, dict)
         record |= {"ok": entry.ok, "tags": {**record["tags"], **changed}}
         stored = [(name, None if math.isnan(value) else value, *at) for name, value, *at in scores]  # JSON has no NaN
         record |= {"metrics": [*record["metrics"], *stored], "datasets": [*record["datasets"], *datasets]}
-        write_json(_folder(run) / RECORD, record)
+        write_json(self._folder(run_id) / RECORD, record)
         self._log(run_id, scores, {}, changed, datasets)
         self.client.set_terminated(run_id, "FINISHED" if entry.ok else "FAILED", run.info.end_time)
 
     def retire(self) -> int:
         """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
-        others = [run for runs in self.runs.values() for run in runs if run.info.run_id not in self.current]
+        others = [run for runs in self.runs.values() for run in runs if run.info.run_id not in self.seen]
         for run in others:
             if "current" in run.data.tags and run.info.lifecycle_stage == "active":
                 self.client.delete_tag(run.info.run_id, "current")
@@ -223,7 +251,7 @@ class Tracker:
     def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
         """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
         points = [Point(name, math.nan if value is None else value, *at) for name, value, *at in record["metrics"]]
-        write_json(_folder(self.client.get_run(run_id)) / RECORD, record)
+        write_json(self._folder(run_id) / RECORD, record)
         self._log(run_id, points, record["params"], {}, record["datasets"])
         self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
@@ -249,15 +277,23 @@ class Tracker:
         if inputs:
             self.client.log_inputs(run_id, datasets=inputs)
 
-    def _write(self, run_id: str, files: Mapping[str, str | Path]) -> None:
-        """Copy texts and files into a run's artifacts."""
-        folder = _folder(self.client.get_run(run_id))
+    def _write(self, run_id: str, files: Mapping[str, str | Path | pd.DataFrame | Figure]) -> None:
+        """Log texts, files, tables and figures as a run's artifacts."""
         for name, content in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if isinstance(content, Path):
-                shutil.copyfile(content, folder / name)
+                folder = str(PurePosixPath(name).parent)
+                self.client.log_artifact(run_id, str(content), None if folder == "." else folder)
+            elif isinstance(content, str):
+                self.client.log_text(run_id, content, name)
+            elif isinstance(content, pd.DataFrame):
+                self.client.log_table(run_id, content, name)
             else:
-                (folder / name).write_text(content, encoding="utf-8")
+                self.client.log_figure(run_id, content, name)
+
+    def _folder(self, run_id: str) -> Path:
+        folder = self.artifacts / run_id / "artifacts"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
 
 def _same_settings(entry: Entry, run: Run) -> bool:
@@ -272,25 +308,20 @@ def database_uri(root: Path) -> str:
     return f"sqlite:///{root.resolve() / 'mlflow.db'}"
 
 
-def _folder(run: Run) -> Path:
-    folder = Path(unquote(urlparse(run.info.artifact_uri).path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def _source_tags(root: Path) -> dict[str, str]:
     """Tags that name the pipeline, and the commit of the project when a run is first logged."""
-    tags = {"mlflow.source.name": "dvc.yaml", "mlflow.source.type": "LOCAL"}
-
-    def git(*arguments: str) -> str:
-        try:
-            done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    if commit := git("rev-parse", "--verify", "HEAD"):
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
-        tags |= {"mlflow.source.git.commit": commit, "mlflow.source.git.dirty": str(bool(changed)).lower()}
-        tags["mlflow.source.git.branch"] = git("rev-parse", "--abbrev-ref", "HEAD")
+    tags = {f"{SOURCE}.name": "dvc.yaml", f"{SOURCE}.type": "LOCAL"}
+    if commit := _git(root, "rev-parse", "--verify", "HEAD"):
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".")
+        tags |= {f"{SOURCE}.git.commit": commit, f"{SOURCE}.git.dirty": str(bool(changed)).lower()}
+        tags[f"{SOURCE}.git.branch"] = _git(root, "rev-parse", "--abbrev-ref", "HEAD")
     return tags
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What a git command prints; empty where it fails, or there is no git."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,17 +15,17 @@ from regft_core.errors import RegftError
 
 #: The page shows everything to whoever reaches it and asks for no password.
 HOST = "127.0.0.1"
-START_SECONDS = 120.0
 
 
 def sync_project(root: Path) -> str:
     """Log the runs of the project's grid; return one line for the screen."""
     from regft_core.runs.project import open_project
     from regft_core.settings.grid import cells
+    from regft_core.settings.store_path import store_path
     from regft_core.tracking.sync import sync
 
     project = open_project(root)
-    return sync(root, cells(project), project.params.grid.seeds)
+    return sync(root, cells(project), project.params.grid.seeds, store_path(root, project.params))
 
 
 def require_port(port: int) -> None:
@@ -73,21 +71,16 @@ def serve(root: Path, port: int) -> None:
         server = subprocess.Popen(
             command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         )
-    answers = False
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while server.poll() is None and not (answers := _answers(port)) and time.monotonic() < deadline:
+        while server.poll() is None and is_free(port):
             time.sleep(0.2)
-        if server.poll() is None and answers:
+        if server.poll() is None:
             print(f"MLflow: {page}")
             print("Stop it with Ctrl-C; what it shows is in mlflow.db and stays.", flush=True)
             server.wait()
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-        raise RegftError(
-            "server-failed",
-            f"the MLflow server ended, or does not answer; the end of {log}:\n{tail}\n"
-            "    -> read the log, then run `regft ui` again",
-        )
+        hint = "read the log, then run `regft ui` again"
+        raise RegftError("server-failed", f"the MLflow server ended; the end of {log}:\n{tail}\n    -> {hint}")
     except KeyboardInterrupt:
         print("\nstopped")
     finally:
@@ -98,11 +91,3 @@ def serve(root: Path, port: int) -> None:
             with suppress(subprocess.TimeoutExpired):
                 server.wait(5)
                 break
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -12,20 +12,15 @@ from regft_core.tracking.entries import Entry
 
 VIEW = "regft"
 #: One line per method, task and size of the current grid, and the report; the page nests seeds only without a filter.
-CURRENT = "tags.current = 'true' and tags.`regft.kind` != 'run'"
+CURRENT = "tags.current = 'true' and tags.`regft.kind` != 'run' and tags.`regft.kind` != 'phase'"
 RUN_NAME = "attributes.`Run Name`"
 
 NOTE = """\
-One run for each method, task and training size, with the means over its seeds, and below it one run per seed.
-`primary.low` and `primary.high` are the interval. Nothing is overwritten: after an edit of `params.yaml` the earlier
-runs stay.
+One run for each method, task and training size, with the means over its seeds and their interval (`primary.low`,
+`primary.high`); below it one run per seed, and below that one per phase where there are several.
 
-- The current grid: `tags.current = 'true'`. Delete the filter to see the runs of earlier configurations, and seeds:
-  sorted by *Created*, these nest under their method.
-- What did an edit do? Delete the filter, select the runs before and after it, and press *Compare*. Parameters are all
-  settings by their path, so the table of differing parameters is the edit.
-- Filters: `params.method = 'hype_n'`, `` params.`phases.finetune.training.epochs` = '3' ``,
-  `` metrics.`dev.accuracy` > 0.8 ``, `tags.status = 'failed'`, `run_name LIKE '%hype_n%'`.
+Delete the filter to see seeds, phases (sort by *Created*) and earlier configurations. Select the runs before and after
+an edit of `params.yaml` and press *Compare*: the parameters that differ are the edit.
 """
 
 
@@ -46,9 +41,8 @@ def view_state(cells: Sequence[Entry]) -> dict[str, Any]:
     verdicts = [f"verdict_{role}" for role in ("reference", "control")]
     columns = [
         *(f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high") if name in names),
-        *(f"params.`{name}`" for name in ("method", "task", "size")),
-        *(f"tags.`{name}`" for name in verdicts if any(cell.tags.get(name) for cell in cells)),
         *(f"metrics.`{name}`" for name in [*others[:4], "cost.declared_ratio", "runs"] if name in names),
+        *(f"tags.`{name}`" for name in verdicts if any(cell.tags.get(name) for cell in cells)),
         "tags.`status`",
     ]
     primaries = {cell.tags["primary"] for cell in cells if cell.tags.get("primary")}

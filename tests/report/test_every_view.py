@@ -49,7 +49,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_tags_of_mlflow(seen: Any) -> None:
-    records = {one.tags["method"]: one.tags for one, _ in read_grid(seen.root, cells(seen.project), SEEDS)}
+    records = {one.tags["method"]: one.tags for one in read_grid(seen.root, cells(seen.project), SEEDS)}
     for (method, other), word in WORDS.items():
         assert records[method][f"verdict_{ROLE[other]}"] == word
     for method in ARMS:

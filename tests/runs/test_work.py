@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from regft_core.errors import DataError
 from regft_core.runs import outputs
+from regft_core.runs.records import Manifest
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
 
@@ -29,7 +30,7 @@ BULKY = {
 }
 FAILED = {"size": "300", "seed": 2, "key": "f", "status": "failed", "error": "loss became NaN", "phases": {}}
 SETTINGS: dict[str, Any] = {
-    "cell": {"method": "hype_n", "task": "rte", "size": 300}, "phase": "finetune", "phases": ["search", "finetune"],
+    "cell": {"method": "hype_n", "task": "rte", "size": 300}, "phases": ["search", "finetune"],
     "trains_encoder": True, "reads_encoder": True, "method": {}, "regularisers": {"finetune": {"hype": {"scale": 1}}},
     "model": {"name": "minilm", "content_sha256": "a"}, "training": {"epochs": 3}, "versions": {"torch": None},
 }  # fmt: skip
@@ -56,7 +57,7 @@ KEYS = {"runs": {"1": "k", "2": "f"}, "with": "h"}
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     work = Work(tmp_path)
-    outputs.write_manifest(work.folder("finetune", CELL), SETTINGS, [TRAINED | BULKY, FAILED], KEYS)
+    outputs.write_manifest(work.folder("finetune", CELL), Manifest, SETTINGS, [TRAINED | BULKY, FAILED], KEYS)
     outputs.write_result(work.folder("evaluate", CELL), JUDGED | {"cell": SETTINGS["cell"]}, [EVALUATED], KEYS)
     return work
 
@@ -92,7 +93,7 @@ def test_what_is_written_is_read(work: Work) -> None:
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     for wrong in ({"seed": "first"}, {"a_new_field": 1}):
         with pytest.raises(ValidationError, match=r"runs\.0\.(seed|a_new_field)"):
-            outputs.write_manifest(tmp_path / "rte", SETTINGS, [TRAINED | wrong], KEYS)
+            outputs.write_manifest(tmp_path / "rte", Manifest, SETTINGS, [TRAINED | wrong], KEYS)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,7 +17,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.tracking.registry import register
 from regft_core.tracking.sync import Tracker, database_uri, sync
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, sha
+from tests.tracking.tree import COST, HYPE, SEARCHED, VANILLA, Tree, sha
 
 SEEDS = [0, 1]
 #: Sync in a process of its own: MLflow keeps a database open that was deleted meanwhile.
@@ -154,9 +154,9 @@ def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tr
     sync(tree.root, [SEARCHED, VANILLA], SEEDS)
     before = current(tree.root)
     tree.cell(SEARCHED, SEEDS, members=3, shift=-0.02)
-    assert sync(tree.root, [SEARCHED, VANILLA], SEEDS).startswith("MLflow: 3 runs logged, 3 as before, 3 of earlier")
+    assert sync(tree.root, [SEARCHED, VANILLA], SEEDS).startswith("MLflow: 13 runs logged, 3 as before, 11 of earlier")
     after = current(tree.root)
-    for name in (name for name in before if "weight_mixup" in name):
+    for name in ("weight_mixup rte-300", "seed 0 of weight_mixup rte-300", "seed 1 of weight_mixup rte-300"):
         old = client(tree.root).get_run(before[name].info.run_id)
         new = after[name]
         assert old.info.run_id != new.info.run_id
@@ -171,8 +171,68 @@ def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tr
         assert "times: 3" in (files_of(new) / "config.yaml").read_text()
     assert after["vanilla rte-300"].info.run_id == before["vanilla rte-300"].info.run_id
     tree.cell(SEARCHED, SEEDS)  # the edit is taken back
-    assert sync(tree.root, [SEARCHED, VANILLA], SEEDS).startswith("MLflow: 0 runs logged, 6 as before, 3 of earlier")
+    assert sync(tree.root, [SEARCHED, VANILLA], SEEDS).startswith("MLflow: 0 runs logged, 14 as before, 13 of earlier")
     assert {n: r.info.run_id for n, r in current(tree.root).items()} == {n: r.info.run_id for n, r in before.items()}
+
+
+def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> None:
+    tree.cell(SEARCHED, [0])
+    tree.stored(tree.key(SEARCHED, 0), {"phase": "finetune", "status": "ok"})
+    tree.stored(tree.key(SEARCHED, 0, kind="search"), {"status": "ok", "cost": COST, "steps": 8}, members=("a", "b"))
+    tree.stored("b", {"status": "failed", "error": "loss became NaN", "soup": {"scores": [0.5, 0.7], "chosen": [1]}})
+    sync(tree.root, [SEARCHED], [0], tree.root / ".regft")
+    runs = current(tree.root)
+    seed, name = runs["seed 0 of weight_mixup rte-300"], "of seed 0 of weight_mixup rte-300"
+    phases = {run.data.params["phase"]: run for run in runs.values() if run.data.tags["regft.kind"] == "phase"}
+    assert [run.info.run_name for run in phases.values()] == [f"{label} {name}" for label in phases]
+    assert phases.keys() == {"search-0", "search-1", "search", "finetune"}
+    assert {run.data.tags["mlflow.parentRunId"] for run in phases.values()} == {seed.info.run_id}
+    assert (phases["search-1"].info.status, phases["search-1"].data.tags["error"]) == ("FAILED", "loss became NaN")
+    assert [history(tree.root, phases[label], "loss")[:2] for label in ("search-0", "finetune")] == [[1.0, 0.5]] * 2
+    assert history(tree.root, seed, "loss") == history(tree.root, phases["finetune"], "loss")
+    assert (phases["search"].data.metrics["steps"], phases["search"].data.metrics["cost.train_seconds"]) == (8, 30)
+    settings = {key for key in phases["search"].data.params if key.startswith("phases.")}
+    assert settings == {key for key in seed.data.params if key.startswith("phases.search.")} != set()
+    # Attention as a table and a figure, the choice of a soup; all as MLflow's own page reads them.
+    table = json.loads((files_of(phases["search"]) / "tensors" / "state.json").read_text())
+    assert table["columns"][:4] == ["tensor", "shape", "mean", "std"]
+    assert table["data"][0][:4] == [
+        "weight_mixup.attention",
+        "2x3",
+        pytest.approx(2.5),
+        pytest.approx(1.7078, abs=1e-4),
+    ]
+    assert (files_of(phases["search"]) / "tensors" / "state.png").read_bytes().startswith(b"\x89PNG")
+    soup = json.loads((files_of(phases["search-1"]) / "soup.json").read_text())
+    assert soup == {"columns": ["member", "score", "added"], "data": [[0, 0.5, 0], [1, 0.7, 1]]}
+    assert sync(tree.root, [SEARCHED], [0], tree.root / ".regft").startswith("MLflow: 0 runs logged, 6 as before")
+
+
+def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.cell(VANILLA, [0])
+    tree.write("params.yaml", "")
+    sync(tree.root, [VANILLA], [0])
+    copy = Tree(tree.root / ".dvc" / "tmp" / "exps" / "one")
+    copy.cell(VANILLA, [0])
+    copy.cell(HYPE, [0])
+    for name in ("rate", "noise"):
+        monkeypatch.setenv("DVC_ROOT", str(tree.root))
+        monkeypatch.setenv("DVC_EXP_NAME", name)
+        assert sync(copy.root, [VANILLA, HYPE], [0]).endswith(f"in {tree.root / 'mlflow.db'}")
+    assert not (copy.root / "mlflow.db").exists()
+    assert {run.data.tags["dvc.experiment"] for run in search(tree.root).values()} == {"rate, noise"}
+    assert set(current(tree.root)) == {"vanilla rte-300", "seed 0 of vanilla rte-300"}
+    monkeypatch.delenv("DVC_EXP_NAME")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (
+        ["init", "-q"],
+        ["commit", "-qm", "one", "--allow-empty"],
+        ["update-ref", "refs/exps/a/b/rate", "HEAD"],
+    ):
+        subprocess.run([*git, *command], cwd=tree.root, check=True)
+    sync(tree.root, [VANILLA, HYPE], [0])
+    short = subprocess.run([*git, "rev-parse", "--short", "HEAD"], cwd=tree.root, capture_output=True, text=True)
+    assert {run.data.tags["dvc.revision"] for run in search(tree.root).values()} == {short.stdout.strip()}
 
 
 def test_an_added_seed_extends_its_cell(grid: Tree) -> None:

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
 from regft_core.settings.grid import Cell
 
 VANILLA, HYPE = Cell("vanilla", "rte", 300), Cell("hype_n", "rte", 300)
@@ -89,14 +93,17 @@ class Tree:
                 for phase in phases_of
             },
         }
+        config = {"params": {"grid": {"seeds": seeds}}, "methods": {cell.method: shared["settings"]["phases"]}}
+        shared["config"] = yaml.dump(config)
         for kind in ("search", "finetune") if searches else ("finetune",):
-            phases = ["search-0", "search-1"] if kind == "search" else ["finetune"]
+            phases = [f"search-{member}" for member in range(members)] if kind == "search" else ["finetune"]
             runs, curves = [], ["seed,phase,step,epoch,loss,learning_rate,gradient_norm"]
             logged = ["seed,phase,step,name,value"]
             for seed in seeds:
                 record: dict[str, Any] = {
                     **{"size": str(cell.size), "seed": seed, "variant": "paper", "degraded": []},
                     "key": self.key(cell, seed, learning_rate, kind, members),
+                    "phases": {"search": self.key(cell, seed, learning_rate, "search", members)} if searches else {},
                     "environment": {"device": "cpu", "name": "x86_64 AVX2", "threads": 1, "deterministic": True},
                 }
                 if seed in failed:
@@ -118,6 +125,13 @@ class Tree:
 
     def key(self, cell: Cell, seed: int, learning_rate: float = 1e-4, kind: str = "finetune", members: int = 2) -> str:
         return sha(cell, seed, learning_rate, kind, members)
+
+    def stored(self, key: str, result: dict[str, Any], members: tuple[str, ...] = ()) -> None:
+        """Write a run of the run store, with attention."""
+        place = f".regft/runs/{key[:2]}/{key}"
+        self.write(f"{place}/result.json", result)
+        tensors = {"weight_mixup.attention": np.arange(6, dtype=np.float32).reshape(2, 3)}
+        save_file(tensors, self.write(f"{place}/identity.json", {"members": members}).with_name("state.safetensors"))
 
     def evaluation(
         self,

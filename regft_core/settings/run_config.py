@@ -1,0 +1,106 @@
+"""The settings of one cell as a file that ``regft run --config`` reads: ``params``, ``methods``, ``tasks``.
+
+``params`` is a ``params.yaml`` with this cell alone. ``methods`` and ``tasks`` hold the YAML files that its settings
+come from, so that the run is reproduced after these were edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from regft_core.disk.canonical import canonical_json, sha256_text
+from regft_core.disk.files import remove
+from regft_core.errors import ConfigError
+from regft_core.schema import Name, StrictModel
+from regft_core.settings.document import load_yaml
+from regft_core.settings.files import METHODS, OVERRIDE, TASKS, ships, task_file
+from regft_core.settings.grid import Cell
+from regft_core.settings.preset import FOLDER, LINKED, folder_text, link, make_folder, write_changed
+from regft_core.settings.project import Project
+from regft_core.settings.validate import validate
+
+#: Sections of ``params.yaml`` on which a run depends, beside those that name it.
+_SECTIONS = ("regft", "model", "subsample", "training", "small_scale")
+
+
+class RunConfig(StrictModel):
+    """``config.yaml`` of a run; ``params`` is checked where its folder is opened."""
+
+    params: dict[str, Any]
+    methods: dict[Name, dict[str, Any]]
+    tasks: dict[Name, dict[str, Any]]
+
+
+def run_config(project: Project, cell: Cell) -> str:
+    """Return the content of ``config.yaml`` of a cell, with all seeds of the grid. The order of phases counts."""
+    builder, declared = project.builder, project.builder.params.data
+    # A control that an arm declares has no file: it is derived again, and keeps its own layers.
+    arms = builder.behind(cell.method)
+    derived = {arm for arm in arms if builder.derivation(arm)}
+    files = {arm: builder.document(arm, cell.task) for arm in sorted(arms - derived)}
+    methods = {arm: dict(file.data) for arm, file in files.items() if file is not None}
+    tasks = {cell.task, *(phase.data.task for phase in project.method(cell.method, cell.task).phases)}
+    params = {name: declared[name] for name in _SECTIONS if name in declared}
+    params["method_settings"] = _of(declared.get("method_settings"), derived & {cell.method})
+    settings = dict((declared.get("task_settings") or {}).get(cell.task) or {})
+    settings.pop("sizes", None)
+    params["task_settings"] = {cell.task: settings | {"methods": _of(settings.get("methods"), derived & {cell.method})}}
+    if trials := project.trials(cell.method):
+        tuning = {name: value for name, value in declared["tuning"].items() if name not in ("values", "trials")}
+        params["tuning"] = {**tuning, "methods": {cell.method: trials}}
+    sets = declared.get("ood", "all")
+    if isinstance(sets, list):
+        sets = [name for name in sets if name in project.tasks[cell.task].ood] or "none"
+    params |= {
+        "ood": sets,
+        "methods": [cell.method],
+        "grid": {"tasks": [cell.task], "sizes": [cell.size], "seeds": list(project.params.grid.seeds)},
+        "report": {"reference": cell.method},
+    }
+    read = {name: project.documents[task_file(name)].data for name in sorted(filter(None, tasks))}
+    return yaml_text({"params": params, "methods": methods, "tasks": read})
+
+
+def of_seed(config: str, seed: int) -> str:
+    """Return a ``config.yaml`` with one of its seeds alone."""
+    data = yaml.safe_load(config)
+    data["params"]["grid"]["seeds"] = [seed]
+    return yaml_text(data)
+
+
+def yaml_text(value: Any) -> str:
+    """Return values as YAML, in their order."""
+    # The writer in C where there is one: MLflow's files are most of the time that a sync takes.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True))
+
+
+def lay_out_config(root: Path, file: Path) -> Path:
+    """Make the folder below ``presets/`` in which a ``config.yaml`` runs, or bring it up to date; return it.
+
+    The project's own methods and tasks are links there, but for those that the file holds.
+
+    Raises ConfigError for a file that is no ``config.yaml``.
+    """
+    document = load_yaml(file, file.parent)
+    config, problems = validate(RunConfig, document)
+    if config is None:
+        raise ConfigError(problems)
+    folder = root / FOLDER / f"{next(iter(config.methods), 'config')}-{sha256_text(canonical_json(document.data))[:8]}"
+    for place, declared in ((METHODS, config.methods), (TASKS, config.tasks)):
+        remove(folder / place)
+        for path in (root / place).glob("*.yaml"):
+            if path.stem not in declared:
+                link(folder / place / path.name, path)
+        for name, content in declared.items():
+            content = ({OVERRIDE: True} if ships(place, name) else {}) | content
+            write_changed(folder / place / f"{name}.yaml", yaml_text(content))
+    return make_folder(root, folder, folder_text(root, config.params), set(LINKED) - {METHODS, TASKS})
+
+
+def _of(settings: Mapping[str, Any] | None, arms: Collection[str]) -> dict[str, Any]:
+    return {name: layer for name, layer in (settings or {}).items() if name in arms}

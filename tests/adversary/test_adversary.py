@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import warm
 from tests.adversary.driver import CHANGES, IN_THE_PROJECT, METHODS, PREPARED
 from tests.runs.code_copy import with_code
 from tests.runs.conftest import PARAMS, build, write_method
@@ -124,8 +124,8 @@ class Servers:
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
-        driver = f"import runpy; runpy.run_path({str(Path(__file__).with_name('driver.py'))!r}, run_name='__main__')"
-        command = [str(warm.folder() / "python"), "-c", driver, *([installation] if installation else [])]
+        driver = str(Path(__file__).with_name("driver.py"))
+        command = [sys.executable, driver, *([installation] if installation else [])]
         server = subprocess.Popen(
             command, cwd=home, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

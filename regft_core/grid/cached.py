@@ -27,7 +27,7 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
 
     Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
     """
-    if not encoder_present(project.params.model, project.root):
+    if not encoder_present(project.model(cell.task), project.root):
         return set()
     written: Any = keys_of(project.root / "work" / "finetune" / cell.directory) or {}
     there, seeds = written.get("runs", {}), set[int]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from regft_core.data.checks import warnings_of
@@ -78,16 +79,17 @@ def _check_words(project: Project) -> None:
     reading = [m for m in project.methods.values() if m.encoder(project.params.model).pooling == "mask"]
     if not reading:
         return
-    tokenizer = fast_tokenizer(resolve_model(project.params.model, project.root))
     problems: list[Problem] = []
     hint = "choose a shorter or more common word, such as yes, no, good"
-    for task in dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)]):
+    tasks = dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)])
+    for task, model in product(tasks, project.encoders()):
+        tokenizer = fast_tokenizer(resolve_model(model, project.root))
         if (prompt := project.tasks[task].prompt) is not None:
             document = project.documents[task_file(task)]
             for label, message in wrong_words(prompt.words, tokenizer).items():
                 problems.append(document.problem("word-not-one-token", ("prompt", "words", label), message, hint))
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))
 
 
 def _warn(*texts: str) -> None:

@@ -97,15 +97,16 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     """
     for text in by_hand(project):  # first: the fetch may end early
         say(f"by hand: {text}")
-    root, model = project.root, project.params.model
+    root = project.root
     missing: dict[str, Callable[[], object]] = {}
     for rows in rows_needed(project):
         if isinstance(rows.source, HubSource) and not rows.present:
             used = ", ".join(rows.used)
             missing[f"{used}: {rows.where}"] = partial(fetch_split, root, rows.source, rows.split, used)
-    if not encoder_present(model, root):
-        revision = model.revision or ""
-        missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)
+    for model in project.encoders():
+        if not encoder_present(model, root):
+            revision = model.revision or ""
+            missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)
     problems = []
     for what, fetch in missing.items():
         say(f"fetching {what}")

@@ -165,12 +165,12 @@ def _choices(context: Context) -> list[Context]:
 
 def evaluations(project: Project) -> dict[str, Any]:
     """The evaluations that are switched on: their code, and the rows of other tasks that they read."""
-    source, tasks = resolve_model(project.params.model, project.root), project.params.grid.tasks
+    sources, tasks = [resolve_model(model, project.root) for model in project.encoders()], project.params.grid.tasks
     on = enabled(project.params)
     others = {name: evaluation.other_tasks(options) for name, (evaluation, options) in on.items()}
     read = [*tasks, *(task for tasks_read in others.values() for task in tasks_read)]
     kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
-    inputs = evaluations_inputs(project, source, kinds, sorted(primary))
+    inputs = evaluations_inputs(project, sources, kinds, sorted(primary))
     for name, tasks_read in others.items():
         if tasks_read:
             inputs[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks_read}

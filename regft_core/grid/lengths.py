@@ -46,10 +46,8 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
 def measure_task(project: Project, task: str) -> dict[str, Any]:
     """Tokenise every set of a prepared task once. Raises ModelError where the tokenizer cannot be read."""
     inputs = lengths_inputs(project, task)
-    tokenizer, reading = (
-        fast_tokenizer(resolve_model(project.params.model, project.root)),
-        Reading.of(project.model(task)),
-    )
+    model = project.model(task)
+    tokenizer, reading = fast_tokenizer(resolve_model(model, project.root)), Reading.of(model)
     folder = project.root / "work" / "datasets" / task
     described = read_json(folder / "task.json")
     folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from regft_core.grid.step_time import encoder_weights
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.models.source import encoder_present
 from regft_core.names import gigabytes, listing, plural
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.layers import all_sizes
@@ -29,11 +31,8 @@ def describe(project: Project, command: str) -> str:
 
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
-    rows, model, mark = rows_needed(project), project.params.model, project.params.small_scale
-    planned, present, size = grid_rows(project), encoder_present(model, project.root), encoder_bytes(project)
-    grid, revision = project.params.grid, ""
-    if model.revision:
-        revision = f" at {model.revision[:12]}" + (" (moving: no commit is pinned)" if moves(model.revision) else "")
+    rows, planned, grid, mark = rows_needed(project), grid_rows(project), project.params.grid, project.params.small_scale
+    absent = [model for model in project.encoders() if not encoder_present(model, project.root)]
     lines = [mark.mark] if mark is not None else []
     lines += [
         f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
@@ -41,7 +40,7 @@ def describe(project: Project, command: str) -> str:
         f"{plural(sum(row.to_train for row in planned), 'run')} to train",
         "",
         "encoder",
-        f"  {_mark(present)}  {model.name}{revision}" + ("" if present or not size else f", about {gigabytes(size)}"),
+        *(f"  {_encoder(project, model, model not in absent)}" for model in project.encoders()),
         "data",
         *(f"  {_mark(one.present)}  {', '.join(one.used)}: {one.where}" for one in rows),
     ]
@@ -54,12 +53,12 @@ def describe(project: Project, command: str) -> str:
         lines += ["by hand", *(f"  {text}" for text in texts)]
     lines += [
         "",
-        *_disk(project, planned, size, present),
+        *_disk(project, planned, absent),
         gpu_line(project, planned),
         estimate(project, planned).line(),
     ]
-    absent = sum(not one.present for one in rows)
-    missing = [*([] if present else ["the encoder"]), *([plural(absent, "split")] if absent else [])]
+    splits = sum(not one.present for one in rows)
+    missing = [plural(count, what) for count, what in ((len(absent), "encoder"), (splits, "split")) if count]
     if missing and mark is None:
         lines.append(f"missing: {' and '.join(missing)}\n    -> regft fetch --preset {command}")
     elif mark is None:
@@ -71,26 +70,36 @@ def _mark(present: bool) -> str:
     return "present" if present else "MISSING"
 
 
-def encoder_bytes(project: Project) -> int | None:
-    """Return about how many bytes the encoder's weights have in fp32; None when nothing tells."""
-    name = project.params.model.name
+def _encoder(project: Project, model: EncoderConfig, present: bool) -> str:
+    revision = f" at {model.revision[:12]}" if model.revision else ""
+    revision += " (moving: no commit is pinned)" if model.revision and moves(model.revision) else ""
+    size = encoder_bytes(project, model.name)
+    return f"{_mark(present)}  {model.name}{revision}" + ("" if present or not size else f", about {gigabytes(size)}")
+
+
+def encoder_bytes(project: Project, name: str) -> int | None:
+    """Return about how many bytes an encoder's weights have in fp32; None when nothing tells."""
     if name in ENCODER_MILLIONS:
         return ENCODER_MILLIONS[name] * 1_000_000 * _WEIGHT
     layers = encoder_weights(name, project.root)
     return None if layers is None else int(layers * 1.3 * _WEIGHT)
 
 
-def _disk(project: Project, planned: Sequence[PlanRow], size: int | None, present: bool) -> list[str]:
+def _disk(project: Project, planned: Sequence[PlanRow], absent: Sequence[EncoderConfig]) -> list[str]:
     """Return lines on disk space: what goes where, and how much is free."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    weights = 0
+    counts, budget = Counter[str](), int((project.params.store.budget_gb or 1e9) * 1e9)
     for row in planned:
-        phases = project.method(row.cell.method, row.cell.task).phases
-        weights += row.to_train * (1 + sum(phase.members for phase in phases if phase.members > 1))
-    stored = None if size is None else min(size * weights, int((project.params.store.budget_gb or 1e9) * 1e9))
-    places = [] if present else [("the encoder", size, Path(HF_HUB_CACHE))]
-    places.append((f"{weights} sets of weights", stored, store_path(project.root, project.params)))
+        members = (phase.members for phase in project.method(row.cell.method, row.cell.task).phases if phase.members > 1)
+        counts[project.model(row.cell.task).name] += row.to_train * (1 + sum(members))
+    sizes = {model.name: encoder_bytes(project, model.name) for model in project.encoders()}
+    total = None if None in sizes.values() else sum((sizes[name] or 0) * count for name, count in counts.items())
+    places = [(model.name, sizes[model.name], Path(HF_HUB_CACHE)) for model in absent]
+    what = f"{plural(counts.total(), 'set')} of weights"
+    if total is not None and total > budget:
+        what, total = f"{what}, all that the store's budget takes of them", budget
+    places.append((what, total, store_path(project.root, project.params)))
     lines = []
     for what, need, place in places:
         free = shutil.disk_usage(next(path for path in (place, *place.absolute().parents) if path.exists())).free

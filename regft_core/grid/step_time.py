@@ -69,9 +69,9 @@ def encoder_weights(name: str, root: Path) -> float | None:
     return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
 
 
-def assumed(project: Project, speed: float) -> StepTime | None:
+def assumed(project: Project, task: str, speed: float) -> StepTime | None:
     """Return the time at ``speed`` operations per second, 6 per weight and token; None for an unknown encoder."""
-    weights = encoder_weights(project.params.model.name, project.root)
+    weights = encoder_weights(project.model(task).name, project.root)
     return None if weights is None else StepTime(train=6 * weights / speed)
 
 

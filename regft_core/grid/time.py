@@ -96,16 +96,16 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     """
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or (lambda task, encoder: set_sizes(project, task, encoder)))
-    execution, model = project.params.execution, project.params.model
+    execution = project.params.execution
     remote = is_remote(execution.executor)
     on_cpu = not remote and visible_devices(execution.device) == ["cpu"]
-    speed = assumed(project, CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision])
-    rough = spend(project, rows, lambda cell: speed)
+    speed = CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision]
+    rough = spend(project, rows, lambda cell: assumed(project, cell.task, speed))
     why = ""
     if remote:
         why = f"executor '{execution.executor}' trains on other machines"
-    elif not encoder_present(model, project.root):
-        why = f"encoder '{model.name}' is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
+    elif absent := [model.name for model in project.encoders() if not encoder_present(model, project.root)]:
+        why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
     elif on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
         why = f"too short (under {duration(SHORTEST)})"
     else:
@@ -115,7 +115,8 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
             why = str(error)
     if why:
         return replace(rough, notes=(f"not measured: {why}",))
-    unprepared = [task for task in sorted({row.cell.task for row in rows}) if len(sizes(task, model)) == 1]
+    tasks = sorted({row.cell.task for row in rows})
+    unprepared = [task for task in tasks if len(sizes(task, project.model(task))) == 1]
     note = (
         f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is left out"
         "\n    -> dvc repro subsample, then ask again"
@@ -213,21 +214,22 @@ def _parallel(project: Project) -> int:
 
 def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
     """Hours of one GPU of the assumed speed for what is still to train, and runs of unknown length left out."""
-    step = assumed(project, GPU_SPEED[project.params.training.precision])
-    time = spend(project, rows, lambda cell: step)
+    speed = GPU_SPEED[project.params.training.precision]
+    time = spend(project, rows, lambda cell: assumed(project, cell.task, speed))
     return sum(time.cells.values()) / 3600, time.unknown
 
 
 def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
     """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on."""
-    name, precision = project.params.model.name, project.params.training.precision
-    weights = encoder_weights(name, project.root)
-    if weights is None:
-        return f"GPU hours: not known; nothing tells the size of '{name}'"
+    precision = project.params.training.precision
+    weights = {model.name: encoder_weights(model.name, project.root) for model in project.encoders()}
+    if no_size := [name for name, count in weights.items() if count is None]:
+        return f"GPU hours: not known; nothing tells the size of {listing(no_size)}"
+    sizes = " and ".join(f"{count:.2g}" for count in weights.values())
     count, unknown = gpu_hours(project, rows)
     part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
     return (
-        f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {weights:.2g} "
+        f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {sizes} "
         f"weights in the encoder's layers, every row max_length tokens long, {GPU_SPEED[precision] / 1e12:.0f} TFLOP/s "
         f"in {precision} on one A100 or H100; evaluation left out)"
     )

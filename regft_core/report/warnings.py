@@ -97,9 +97,12 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
 def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
     """Things that all cells should share."""
     manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
-    models = {f"{m.model.name} ({m.model.content_sha256[:12]})" for m in manifests if m.model}
     packages = sorted({name for m in manifests for name in m.versions})
-    shared = {"Cells were trained from different models": models}
+    shared: dict[str, set[str]] = {}
+    for block in blocks:
+        own = [model for cell in block.cells.values() if (model := cell.finetune.model)]
+        models = {f"{model.name} ({model.content_sha256[:12]})" for model in own}
+        shared[f"Cells of {block.task} were trained from different models"] = models
     for name in packages:
         versions = {str(m.versions.get(name, "none")) for m in manifests}
         shared[f"Cells were trained with different versions of {name}"] = versions

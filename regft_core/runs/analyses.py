@@ -10,7 +10,7 @@ import hashlib
 import io
 import logging
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,13 +61,17 @@ def finding_scope(
 
 
 def evaluations_inputs(
-    project: Project, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str]
+    project: Project, sources: Sequence[ModelSource], kinds: Iterable[str], metrics: Iterable[str]
 ) -> dict[str, Any]:
     """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
+
+    def code(*evaluation: Any) -> list[str]:
+        return sorted({code_of(finding_scope(*evaluation, source, kinds, metrics)).sha256 for source in sources})
+
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": code_of(finding_scope(evaluation, options, source, kinds, metrics)).sha256,
+            "code": code(evaluation, options),
             "description": evaluation.description,
         }
         for name, (evaluation, options) in enabled(project.params).items()

@@ -15,7 +15,7 @@ Pairs = Literal["jointly", "separately"]
 
 
 #: What a task, and what a method changes in ``model``; the values are checked once they are laid over it.
-TaskModel = dict[Literal["max_length"], Any]
+TaskModel = dict[Literal["name", "revision", "max_length"], Any]
 MethodModel = dict[Literal["pooling", "pairs"], Any]
 #: Keys of how a text becomes rows, with their defaults.
 _READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}

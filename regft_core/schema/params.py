@@ -74,6 +74,7 @@ class TaskSettings(StrictModel):
 
     training: Layer = Field({})
     model: TaskModel = Field({})
+    primary: str | None = Field(None, description="metric of the task that ranks methods and chooses trials and epochs")
     sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)] | None = Field(
         None, description="training sizes of this task in place of grid.sizes"
     )

@@ -187,7 +187,7 @@ class TaskConfig(ConsistentModel):
     ood: dict[Name, OodConfig] = Field({})
     submission: SubmissionConfig | None = Field(None, description="prediction files for a benchmark's server")
     training: Layer = Field({}, description="what this task changes in the shared protocol")
-    model: TaskModel = Field({}, description="what this task changes in the section model: max_length")
+    model: TaskModel = Field({}, description="what this task changes in the section model")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""

@@ -17,11 +17,15 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import Document, KeyPath, Place
 from regft_core.settings.validate import validate
 
-#: A length of a training -> the weaker ways to say one, which it replaces where the same layer does not say them.
+#: Section -> key -> what it replaces where the same layer does not say it: weaker ways to say a length of training,
+#: and the commit of another encoder.
 _REPLACES = {
-    "epochs": ("max_steps", "steps_factor"),
-    "max_steps": ("steps_factor",),
-    "warmup_ratio": ("warmup_steps",),
+    "training": {
+        "epochs": ("max_steps", "steps_factor"),
+        "max_steps": ("steps_factor",),
+        "warmup_ratio": ("warmup_steps",),
+    },
+    "model": {"name": ("revision",)},
 }
 
 
@@ -36,9 +40,8 @@ def lay(base: Document, over: Document, at: KeyPath = (), to: str = "", skip: Co
         return base
 
     def merge(target: Mapping[str, Any], layer: Mapping[str, Any], path: KeyPath, source: KeyPath) -> dict[str, Any]:
-        replaced = (
-            {name for key in layer for name in _REPLACES.get(key, ())} if path[-1:] == ("training",) else set[str]()
-        )
+        replaces = _REPLACES.get(str(path[-1]) if path else "", {})
+        replaced = {name for key in layer for name in replaces.get(key, ())} - layer.keys()
         merged = {key: value for key, value in target.items() if key not in replaced}
         for key, value in layer.items():
             here, there = (*path, key), (*source, key)

@@ -82,6 +82,11 @@ class Project:
         """Return the section ``model`` with what the task changes, before a method's own."""
         return self.sections[task][1]
 
+    def encoders(self) -> list[EncoderConfig]:
+        """Return the section ``model`` of each encoder that tasks of the grid start from, once."""
+        models = [self.model(task) for task in self.params.grid.tasks]
+        return list({(model.name, model.revision): model for model in models}.values())
+
     def trials(self, name: str) -> list[Trial]:
         """Return the settings that are tried for a method, in order; none where nothing of it is tuned."""
         return trials_of(self.params.tuning, self.methods[name])

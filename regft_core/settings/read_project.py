@@ -12,12 +12,17 @@ from pathlib import Path
 
 from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
-from regft_core.models import source as models
 from regft_core.schema.method import Method, Registry
 from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.checks.methods import check_compositions, check_encoder, check_layers, check_tuning
-from regft_core.settings.checks.params import check_evaluations, check_params, check_report, check_version
+from regft_core.settings.checks.params import (
+    check_evaluations,
+    check_model,
+    check_params,
+    check_report,
+    check_version,
+)
 from regft_core.settings.checks.tasks import check_folds
 from regft_core.settings.controls import described, described_as, differs_by, find_controls
 from regft_core.settings.document import Document, KeyPath, load_yaml
@@ -88,11 +93,9 @@ def load_project(
             sections[name] = (training, model)
     changed = _on_tasks(builder, reader, methods, grid)
     grid = {name: task for name, task in grid.items() if name in sections}
+    reader.note(*check_model(root, params.model, document))
     for name in grid:
-        if sections[name][1] != params.model:
-            for key, code, message in models.encoder_problems(sections[name][1], root):
-                if key == "max_length":
-                    reader.problems.append(shared_on(name).problem(code, ("model", key), message))
+        reader.note(*check_model(root, sections[name][1], shared_on(name)))
 
     trials: dict[str, list[Method]] = {}
     if params.tuning is not None:
@@ -118,8 +121,9 @@ def load_project(
 
     for task, config in grid.items():
         sets = list(config.ood)
-        for text in sentences(params.model.name, task, seen.of(params.model.name, [task, *sets]), sets):
-            reader.warnings.append(f"{document.place(('model', 'name'))}: {text}")
+        encoder, where = sections[task][1].name, shared_on(task).place(("model", "name"))
+        for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
+            reader.warnings.append(f"{where}: {text}")
     controls = find_controls(builder, methods)
     methods = described(builder, methods, controls.twins, reader.warnings)
     for (name, task), on_this in changed.items():

@@ -9,14 +9,18 @@ from pathlib import Path
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.method import is_name
-from regft_core.schema.params import OodChoice
+from regft_core.schema.params import OodChoice, TaskSettings
 from regft_core.schema.tasks import FilesSource, OodConfig, TaskConfig
 from regft_core.settings.checks.sources import file_name, is_there
 from regft_core.settings.checks.tasks import check_task, referenced_tasks
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import TASKS, missing, read, task_file
+from regft_core.settings.layers import lay
 from regft_core.settings.project import LeftOut
 from regft_core.settings.validate import validate
+
+#: Keys of ``task_settings`` that are laid over something else than the task's own file.
+_NOT_THE_FILES = TaskSettings.model_fields.keys() - {"primary"}
 
 
 class Reader:
@@ -32,6 +36,7 @@ class Reader:
 
     def __init__(self, root: Path, params: Document, ood: OodChoice) -> None:
         self.root = root
+        self.params_file = params.file
         self.documents = {params.file: params}
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
@@ -95,7 +100,8 @@ class Reader:
             self.problems.append(missing(self.root, TASKS, name, place, path))
             return None
         self.documents[task_file(name)] = document
-        task, problems = validate(TaskConfig, document)
+        settings = self.documents[self.params_file], ("task_settings", name)
+        task, problems = validate(TaskConfig, lay(document, *settings, skip=_NOT_THE_FILES))
         self.problems += problems
         if task is not None:
             reasons = {ood: self._left_out(ood, config) for ood, config in task.ood.items()}

@@ -38,14 +38,10 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
         at: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
         hint = "list it under methods, or name another; " + suggestion(reference, params.methods, "listed")
         problems.append(document.problem("not-listed", at, f"'{reference}' is not a listed method", hint))
-    problems += _check_model(root, params.model, document)
     problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
     problems += _check_executor(params.execution.executor)
-    warnings, model, seeds = [], params.model, len(set(params.grid.seeds))
-    if model.revision is not None and model.name not in ALIASES and moves(model.revision):
-        where = document.place(("model", "revision"))
-        warnings.append(f"{where}: revision '{model.revision}' of {model.name} can move; pin the commit")
+    warnings, seeds = [], len(set(params.grid.seeds))
     if seeds < MIN_SEEDS:
         warnings.append(
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
@@ -92,7 +88,16 @@ def _check_executor(name: str) -> list[Problem]:
     return [Problem("bad-executor", shown(module.__file__), 0, "", "there is no function 'run' in it", hint)]
 
 
-def _check_model(root: Path, model: EncoderConfig, document: Document) -> list[Problem]:
+def check_model(root: Path, model: EncoderConfig, document: Document) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of the section ``model`` as it stands in ``document``."""
+    warnings = []
+    if model.revision is not None and model.name not in ALIASES and moves(model.revision):
+        where = document.place(("model", "revision"))
+        warnings.append(f"{where}: revision '{model.revision}' of {model.name} can move; pin the commit")
+    return _problems_of_model(root, model, document), warnings
+
+
+def _problems_of_model(root: Path, model: EncoderConfig, document: Document) -> list[Problem]:
     name, revision = model.name, model.revision
     try:
         is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"

@@ -20,7 +20,15 @@ from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.files import method_file, task_file
-from regft_core.settings.preset import FOLDER, changed, folder_text, make_folder, preset_data, preset_file
+from regft_core.settings.preset import (
+    FOLDER,
+    changed,
+    folder_text,
+    make_folder,
+    preset_data,
+    preset_file,
+    without_encoder,
+)
 from regft_core.settings.project import Project
 
 SUFFIX = ".small"
@@ -71,9 +79,8 @@ def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
     if tuning := small.get("tuning"):
         tuning["methods"] = {name: _two_trials(trials) for name, trials in (tuning.get("methods") or {}).items()}
         tuning["values"] = _two_trials(tuning.get("values") or {})
-    small["model"].pop("revision", None)
-    small["model"]["name"] = ENCODER
-    return small
+    small = without_encoder(small)
+    return {**small, "model": {**small["model"], "name": ENCODER}}
 
 
 def _two_trials(grid: Any) -> Any:

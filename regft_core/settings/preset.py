@@ -65,7 +65,7 @@ def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str,
 def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str, Any]:
     """``data`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML.
 
-    Another ``model.name`` takes the old encoder's revision away, whichever comes first on the command line.
+    Another ``model.name`` is that of every task, and takes the revision away, whichever comes first.
 
     Raises ConfigError for a change that cannot be made; ``file`` is where ``data`` is from.
     """
@@ -75,9 +75,20 @@ def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str
 
     for change in sorted(changes, key=lambda text: not names_encoder(text)):
         if names_encoder(change):
-            data = {**data, "model": {k: v for k, v in _mapping(data.get("model")).items() if k != "revision"}}
+            data = without_encoder(data)
         data = _changed(data, change, file)
     return data
+
+
+def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
+    """Return ``data`` without the encoders that it and its tasks name."""
+    tasks = {task: _nameless(_mapping(own)) for task, own in _mapping(data.get("task_settings")).items()}
+    return {**_nameless(data), **({"task_settings": tasks} if tasks else {})}
+
+
+def _nameless(layer: dict[str, Any]) -> dict[str, Any]:
+    model = {key: value for key, value in _mapping(layer.get("model")).items() if key not in ("name", "revision")}
+    return {**layer, "model": model} if "model" in layer else layer
 
 
 def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:

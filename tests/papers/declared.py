@@ -11,8 +11,8 @@ from typing import Any
 from regft_core.schema import ConsistentModel, Inconsistency
 from regft_core.settings.papers.protocols import Item, Paper
 
-#: Where a value is from: of these keys a value has exactly one.
-ORIGINS = ("stated", "not_stated", "differs")
+#: Where a value is from: of these keys a value has exactly one. lost: the paper states it, the text at hand lost it.
+ORIGINS = ("stated", "lost", "not_stated", "differs")
 
 
 class Value(ConsistentModel):
@@ -21,6 +21,7 @@ class Value(ConsistentModel):
     value: Any = None
     on: dict[str, Any] = {}  # noqa: RUF012
     stated: str = ""
+    lost: str = ""
     not_stated: str = ""
     differs: str = ""
 

@@ -25,7 +25,7 @@ from tests.small_project import REPOSITORY
 PAGE = "docs/papers.md"
 COLUMNS = (
     *("item", "what it shows", "made by", "compared"),
-    *("stated / ours / differs", "what differs", "GPU hours"),
+    *("stated / lost / ours / differs", "what differs", "GPU hours"),
 )
 HEAD = f"""\
 <!-- made by python -m tests.papers.page from {PROTOCOLS}; tested -->
@@ -34,8 +34,8 @@ HEAD = f"""\
 `regft preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
 every setting with the section that states it, or with the reason for ours. A test compares protocols with presets.
 
-- *Stated / ours / differs*: settings that the paper states, that it leaves open, and that run otherwise. The next
-  column names the last, and what differs apart from settings.
+- *Stated / lost / ours / differs*: settings that the paper states, that it states and the text at hand lost, that it
+  leaves open, and that run otherwise. The next column names the last, and what differs apart from settings.
 - *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
   has the assumptions. Equal runs of several presets are trained once.
 
@@ -63,8 +63,7 @@ def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project
     """What the page says of an item."""
     settings = origins(Declared(paper, item), projects)
     differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
-    revisions = {name: project.params.model.revision for name, project in projects.items()}
-    loose = [name for name, revision in revisions.items() if revision is not None and moves(revision)]
+    loose = [name for name, project in projects.items() if any(moves(e.revision or "") for e in project.encoders())]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
     text = "; ".join([item.config.blocked, *differs] if item.config.blocked else differs)

@@ -177,7 +177,7 @@ def check_preset(declared: Declared, preset: str, project: Project) -> list[str]
 
 
 def origins(declared: Declared, projects: Mapping[str, Project]) -> dict[str, list[str]]:
-    """Paths of the item's settings by where they are from: ``stated``, ``not_stated``, ``differs``."""
+    """Paths of the item's settings by where they are from: those of ``ORIGINS``."""
     found: dict[str, dict[str, None]] = {origin: {} for origin in ORIGINS}
     for preset, project in projects.items():
         for path, values in resolved(project).items():

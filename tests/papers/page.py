@@ -12,6 +12,7 @@ from pathlib import Path
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
@@ -63,11 +64,15 @@ def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project
     """What the page says of an item."""
     settings = origins(Declared(paper, item), projects)
     differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
-    loose = [name for name, project in projects.items() if any(moves(e.revision or "") for e in project.encoders())]
+    loose = [name for name, project in projects.items() if any(map(_loose, project.encoders()))]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
     text = "; ".join([item.config.blocked, *differs] if item.config.blocked else differs)
     return Line(item, compared, settings, text, _cost(root, projects))
+
+
+def _loose(encoder: EncoderConfig) -> bool:
+    return encoder.revision is not None and moves(encoder.revision)
 
 
 def _compared(project: Project) -> str:

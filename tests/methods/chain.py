@@ -140,6 +140,7 @@ class Runner:
     max_length: int = 32
     reading: Reading | None = None
     dropout: DropoutConfig | None = None
+    keyword_segment: str | None = None
     #: The rows themselves, in the place of ``rows`` made ones.
     given: tuple[Example, ...] | None = None
 
@@ -201,7 +202,7 @@ class Runner:
             validation_rows=aside,
             kind=kind,
             labels=None if kind == "regression" else [f"label_{i}" for i in range(labels)],
-            keyword_segment=None,
+            keyword_segment=self.keyword_segment,
             examples=rows,
             max_length=self.max_length,
             reading=self.reading,

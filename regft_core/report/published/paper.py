@@ -268,6 +268,16 @@ class Paper:
             return Mean(value, None, seeds), []
         return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
 
+    def cost_ratios(self, arm: str, over: str, size: str, quantity: str) -> dict[str, float]:
+        """Task -> passes or peak memory of ``arm`` over those of ``over`` at a size, where both are known."""
+        ratios = {}
+        for block in self._blocks:
+            rows = [row for row in map(block.row, (arm, over)) if row is not None]
+            costs = [row.cost.declared if quantity == "passes" else row.cost.peak_memory_bytes for row in rows]
+            if block.size == size and len(costs) == 2 and costs[0] and costs[1]:
+                ratios[block.task] = costs[0] / costs[1]
+        return ratios
+
     def _resampled(self, place: Place, other: str) -> Arms:
         block = self._blocks[place.block]
         return scores.arms_of(block, place.set, place.metric, self.report, self._seeds, (place.arm, other))

@@ -195,6 +195,9 @@ def _verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
 def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterator[tuple[str, str]]:
     """(opponent, column): ``all`` stands for the columns of tasks that both rows print."""
     for over in claim.over:
+        if claim.of_cost:
+            yield over, claim.measure
+            continue
         rows = [row_of(paper.config, name, encoder, size) for name in (claim.arm, over)]
         columns = [{**row.scores, **row.gains} for row in rows if row is not None]
         printed = [key for key in paper.config.metrics if all(key in own for own in columns)]
@@ -204,6 +207,8 @@ def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterato
 
 def _tested(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Tested:
     """One column against one opponent, by intervals of the confidence ``level``."""
+    if claim.of_cost:
+        return _cost(claim, over, size, paper)
     mine, theirs = (paper.places(name, encoder, size, key) for name in (claim.arm, over))
     for places in (mine, theirs):
         if isinstance(places, str):
@@ -226,6 +231,18 @@ def _tested(claim: Claim, over: str, key: str, encoder: str, size: str, paper: P
     assert test.ours is not None
     word = outcome(test.ours, test.seeds, printed)
     return replace(test, word=word, why="a deviation is zero" if word == "not tested here" else "")
+
+
+def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
+    """How many times below the claim's limit the cost is: its logarithm, on the task where the method costs most."""
+    ratios, limit = paper.cost_ratios(claim.arm, over, size, claim.measure), Bounds(math.log(1 / claim.at_most))
+    if not ratios:
+        why = "memory is measured on a GPU" if claim.measure == "memory" else f"{claim.arm} or {over} was not run here"
+        return Tested(over, claim.measure, "not tested here", limit, why=why)
+    gain = -math.log(max(ratios.values()))
+    word: Outcome = "reproduced" if gain >= limit.value else "contradicted"
+    where = f"on {max(ratios, key=ratios.__getitem__)}"
+    return Tested(over, claim.measure, word, limit, Bounds(gain), notes=(where,) if len(ratios) > 1 else ())
 
 
 def _spread(paper: Paper, mine: Places, theirs: Places, level: float) -> Tested:

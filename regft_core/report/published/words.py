@@ -113,9 +113,11 @@ def claimed(verdict: ClaimVerdict) -> str:
 
 def judged(test: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
-    ratio = verdict.claim.measure == "deviation"
-    what = f"{test.key}, {'deviation relative to' if ratio else 'gain over'} {test.over}"
-    parts = [f"{what}: printed {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
+    measure = verdict.claim.measure
+    ratio, subject = measure != "mean", "gain over" if measure == "mean" else f"{measure} relative to"
+    what = f"{subject} {test.over}" if verdict.claim.of_cost else f"{test.key}, {subject} {test.over}"
+    printed = "at most" if verdict.claim.of_cost else "printed"
+    parts = [f"{what}: {printed} {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
     parts += [plural(test.seeds, "seed")] if test.seeds else []
     if test.word != "not tested here" and not math.isnan(test.detectable):
         parts.append(f"80% power from {bounds(Bounds(test.detectable), True) if ratio else number(test.detectable, 2)}")

@@ -17,6 +17,7 @@ Nothing here changes a run; ``report.published`` names the files to print beside
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from pydantic import BeforeValidator, Field
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.schema import Name, NameList, OneOrMoreNames, Size, StrictModel
+from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
 from regft_core.schema.params import Params
 from regft_core.schema.report import Part, PartName
 from regft_core.settings.document import Document, KeyPath, load_yaml
@@ -76,7 +77,7 @@ class PublishedRow(StrictModel):
     note: str = ""
 
 
-class Claim(StrictModel):
+class Claim(ConsistentModel):
     """One claim; it holds when it holds for every opponent in every column."""
 
     says: str = Field(min_length=1, description="the claim, in own words")
@@ -85,14 +86,29 @@ class Claim(StrictModel):
     over: OneOrMoreNames = Field(min_length=1, description="what it gains over")
     columns: Annotated[
         tuple[PartName, ...],
-        Field(min_length=1, strict=False),
+        Field(strict=False),
         BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
-    ] = Field(description="columns of the table; all: every column of a task")
+    ] = Field((), description="columns of the table; all: every column of a task; none of a claim on cost")
     encoders: Annotated[tuple[str, ...], Field(strict=False)] = Field((), description="all of the table when absent")
     sizes: Annotated[tuple[Size, ...], Field(strict=False)] = Field((), description="all of the table when absent")
-    measure: Literal["mean", "deviation"] = Field(
-        "mean", description="deviation: the claim is a smaller standard deviation over seeds"
+    measure: Literal["mean", "deviation", "passes", "memory"] = Field(
+        "mean",
+        description="deviation: the claim is a smaller standard deviation over seeds; passes, memory: fewer passes of "
+        "training, a smaller peak on a GPU, on every task that ran",
     )
+    at_most: float = Field(1.0, gt=0, description="passes or memory may be so many times those of the other method")
+
+    @property
+    def of_cost(self) -> bool:
+        """Whether it is about what a method costs."""
+        return self.measure in ("passes", "memory")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Columns of a claim on cost, or none of another; a limit of no cost."""
+        if self.of_cost == bool(self.columns):
+            yield ("columns",), "a claim on cost names no columns" if self.of_cost else "a claim names columns"
+        if self.at_most != 1 and not self.of_cost:
+            yield ("at_most",), f"at_most is for measure: passes or memory, and this is measure: {self.measure}"
 
     def settings(self, config: PublishedConfig) -> list[tuple[str, str]]:
         """(encoder, size) of the table's rows that the claim is about; of a table without rows its encoders."""
@@ -106,7 +122,11 @@ class Claim(StrictModel):
             for encoder, size in every
             if (not self.encoders or encoder in self.encoders)
             and (not sizes or size in sizes)
-            and (not config.rows or all(row_of(config, name, encoder, size) for name in (self.arm, *self.over)))
+            and (
+                not config.rows
+                or self.of_cost
+                or all(row_of(config, name, encoder, size) for name in (self.arm, *self.over))
+            )
         ]
 
 

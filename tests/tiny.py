@@ -22,7 +22,7 @@ ARCHITECTURES = [
 EMBEDDERS = {"qwen3": "last", "gemma3_text": "mean"}
 
 #: Families with a masked LM over their input positions.
-MASKED_LM_ARCHITECTURES = [name for name in ARCHITECTURES if name != "bart"]
+MASKED_LM_ARCHITECTURES = ARCHITECTURES
 
 _WORDS = (
     "the a is was it not and or but very good bad great poor film movie story plot actor music food place service "

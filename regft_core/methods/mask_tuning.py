@@ -21,7 +21,7 @@ No code was released. What the paper leaves open, and what is done here:
   text, the encoder frozen (``head: <phase>``, regulariser ``masked_lm``); the result is marked.
 - ``filler: <phase>`` (the paper's ablation without joint training) fills with a masked LM that
   this phase trained, frozen, anew in every step; the classifier starts from the checkpoint.
-- BART predicts masked tokens with its decoder; it is refused.
+- BART predicts the token of a position by its decoder there, which reads the masked input moved right by one.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MaskTuning(Regulariser):
             description=Description(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
                 refused_windows="tokens that windows share would be predicted several times",
-                refused_architectures=("bart", "gemma3_text", "qwen3"),
+                refused_architectures=("gemma3_text", "qwen3"),
                 refused_at_mask="it masks tokens of its own, so a row has several masks",
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),

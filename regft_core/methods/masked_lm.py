@@ -11,7 +11,7 @@ encoder, for checkpoints that come without one, and does nothing where there is 
 - maskable is what the tokenizer did not add; the loss is the mean over all masked positions.
 - the classifier's head has no part in the loss and stays as it was drawn.
 - a checkpoint without a masked-LM head starts ``trains: all`` from a drawn one; the result is marked.
-- BART predicts masked tokens with its decoder; it is refused.
+- BART predicts the token of a position by its decoder there, which reads the masked input moved right by one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MaskedLm(Regulariser):
                 # A head alone needs no backward pass through the frozen encoder.
                 cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
                 refused_windows="tokens that windows share would be predicted several times",
-                refused_architectures=("bart", "gemma3_text", "qwen3"),
+                refused_architectures=("gemma3_text", "qwen3"),
                 padding_invariant=False,  # which tokens are masked is drawn for the padded shape
             ),
         )

@@ -120,7 +120,7 @@ def load_masked_lm_head(source: ModelSource, model: Any, *, head_seed: int = 0) 
     drawn from ``head_seed``, and False.
 
     Raises:
-        ModelError: the family has no masked LM over its input positions (BART).
+        ModelError: the family has no masked LM over its input positions.
     """
     config = _config(source)
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")

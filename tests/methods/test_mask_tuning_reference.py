@@ -60,7 +60,7 @@ def test_share_of_masked_tokens_over_ten_thousand_sequences() -> None:
     assert not bernoulli[~maskable].any()
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", [*FAMILIES, "bart"])
 def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
     run = bench(architecture=architecture, pair=True)
     step = run.step()

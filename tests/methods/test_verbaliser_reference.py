@@ -20,7 +20,7 @@ from tests.tiny import MASKED_LM_ARCHITECTURES
 WITH_MASK = [
     name if name in MAKES else pytest.param(name, marks=pytest.mark.slow)
     for name in MASKED_LM_ARCHITECTURES
-    if name != "xlnet"
+    if name not in ("xlnet", "bart")
 ]
 DEMONSTRATED = {"demonstrations": "per_class"}
 

@@ -93,6 +93,7 @@ EMPTY = {
     "mask_tuning_alpha",
     "mask_tuning_rate",
     "weight_mixup_figure3",
+    "weight_mixup_settings",
 }
 
 

@@ -113,6 +113,19 @@ def test_a_claim_of_smaller_deviations(root: Path) -> None:
     assert "deviation relative to vanilla: printed 0.25×" in words.judged(one, found)
 
 
+@pytest.mark.parametrize(
+    ("measure", "at_most", "word"),
+    [("passes", 4, "reproduced"), ("passes", 0.5, "contradicted"), ("memory", 1, "not tested here")],
+)
+def test_a_claim_of_cost(root: Path, measure: str, at_most: float, word: str) -> None:
+    claim = {key: value for key, value in CLAIM.items() if key != "columns"} | {"measure": measure, "at_most": at_most}
+    (found,) = verdicts(root, table(10.0, claims=[claim]))
+    (one,) = found.tested
+    assert (found.word, one.key) == (word, measure)
+    assert one.ours is None if measure == "memory" else math.exp(-one.ours.value) == 1  # both are plain fine-tuning
+    assert f"{measure} relative to vanilla: at most {at_most:.2f}×" in words.judged(one, found)
+
+
 def test_a_paper_with_deviations_is_harder_to_contradict(root: Path) -> None:
     given = of_third(table(10.0))
     (exact,) = verdicts(root, given)

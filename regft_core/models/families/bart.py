@@ -12,6 +12,8 @@ FAMILY = Architecture(
     hidden_dropout=("dropout", "activation_dropout", "classifier_dropout"),
     attention_dropout=("attention_dropout",),
     head_dropout=("classifier_dropout",),
+    # Its decoder reads the input moved right by one token: what it gives at a position predicts the token there.
+    masked_lm_head=("lm_head",),
     token_types=False,
     # The decoder looks to the left only: its last token is the one that has seen the whole text.
     summary="last",

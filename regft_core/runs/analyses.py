@@ -65,8 +65,9 @@ def evaluations_inputs(
 ) -> dict[str, Any]:
     """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
 
-    def code(*evaluation: Any) -> list[str]:
-        return sorted({code_of(finding_scope(*evaluation, source, kinds, metrics)).sha256 for source in sources})
+    def code(evaluation: Evaluation, options: Any) -> list[str]:
+        scopes = (finding_scope(evaluation, options, source, kinds, metrics) for source in sources)
+        return sorted({code_of(scope).sha256 for scope in scopes})
 
     return {
         name: {

@@ -31,7 +31,12 @@ def describe(project: Project, command: str) -> str:
 
     ``command``: the preset's name with its ``--set``, as the next command takes them.
     """
-    rows, planned, grid, mark = rows_needed(project), grid_rows(project), project.params.grid, project.params.small_scale
+    rows, planned, grid, mark = (
+        rows_needed(project),
+        grid_rows(project),
+        project.params.grid,
+        project.params.small_scale,
+    )
     absent = [model for model in project.encoders() if not encoder_present(model, project.root)]
     lines = [mark.mark] if mark is not None else []
     lines += [
@@ -91,7 +96,9 @@ def _disk(project: Project, planned: Sequence[PlanRow], absent: Sequence[Encoder
 
     counts, budget = Counter[str](), int((project.params.store.budget_gb or 1e9) * 1e9)
     for row in planned:
-        members = (phase.members for phase in project.method(row.cell.method, row.cell.task).phases if phase.members > 1)
+        members = (
+            phase.members for phase in project.method(row.cell.method, row.cell.task).phases if phase.members > 1
+        )
         counts[project.model(row.cell.task).name] += row.to_train * (1 + sum(members))
     sizes = {model.name: encoder_bytes(project, model.name) for model in project.encoders()}
     total = None if None in sizes.values() else sum((sizes[name] or 0) * count for name, count in counts.items())

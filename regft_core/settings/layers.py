@@ -19,7 +19,7 @@ from regft_core.settings.validate import validate
 
 #: Section -> key -> what it replaces where the same layer does not say it: weaker ways to say a length of training,
 #: and the commit of another encoder.
-_REPLACES = {
+_REPLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "training": {
         "epochs": ("max_steps", "steps_factor"),
         "max_steps": ("steps_factor",),

@@ -19,8 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.canonical import sha256_json
-
 HOME = Path.cwd()
 METHODS = ("single", "two_phases", "soup", "tuned")
 TASK, SIZE = "cue_sentence", "16"
@@ -194,6 +192,7 @@ def job(root: Path, method: str) -> Any:
 
 def planned(root: Path, method: str) -> list[str]:
     """The keys of everything that a job asks for, rows among them, as planning knows them: no torch."""
+    from regft_core.disk.canonical import sha256_json
     from regft_core.runs.context import Context
     from regft_core.runs.evaluate import evaluation_key
     from regft_core.runs.prepared_rows import subsample_inputs

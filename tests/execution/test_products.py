@@ -34,13 +34,14 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each product was given to oneDNN."""
-    asked, worth_it = [], products._worth_it
+    asked, product = [], products._product
 
-    def counting(one: Tensor, other: Tensor) -> bool:
-        asked.append(worth_it(one, other))
-        return asked[-1]
+    def counting(*matrices: Tensor | None) -> Tensor | None:
+        result = product(*matrices)
+        asked.append(result is not None)
+        return result
 
-    monkeypatch.setattr(products, "_worth_it", counting)
+    monkeypatch.setattr(products, "_product", counting)
     return asked
 
 

@@ -32,7 +32,7 @@ def read_json(path: Path | str, shape: type = object) -> Any:
 
     Raises:
         StoreError: ``file-missing``; ``damaged-json`` for what is not JSON in UTF-8, is nested too deeply, holds NaN
-            or is not of type ``shape``.
+            or half of a surrogate pair, or is not of type ``shape``.
         Unreadable: the system refuses (``cannot-read``): the file may be intact.
     """
     try:
@@ -42,7 +42,10 @@ def read_json(path: Path | str, shape: type = object) -> Any:
     except OSError as error:
         raise Unreadable(path, error) from error
     try:
-        value = json.loads(content.decode("utf-8-sig"), parse_constant=_not_finite)
+        text = content.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_not_finite)
+        if "\\ud" in text.lower():  # half of a surrogate pair is read, and could not be written (SECURITY.md)
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(value, shape):

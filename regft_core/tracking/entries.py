@@ -152,7 +152,7 @@ def _cell(
         end=int(work.manifest_file("finetune", cell).stat().st_mtime * 1000),
         params=parameters(cell, manifest.settings),
         tags=tags,
-        files={"config.yaml": manifest.config},
+        files={"config.yaml": manifest.config} if manifest.config else {},
     )
     records = {run.seed: run for run in manifest.runs}
     curves = read_curves(work, cell, [records[seed] for seed in seeds if seed in records])
@@ -251,7 +251,7 @@ def _run(
     }
     tuned = {}
     if run.tuned is None:
-        files["config.yaml"] = of_seed(str(shared.files["config.yaml"]), run.seed)
+        files |= {name: of_seed(str(config), run.seed) for name, config in shared.files.items()}
     else:  # whose trials may be chosen over all seeds
         files["trials.json"] = trials_table(run.tuned)
         tuned = {f"tuned.{name}": json.dumps(value) for name, value in run.tuned.values.items()}

@@ -83,7 +83,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("runs/merge.py", ".double()", ".float()", MEMBERS, set()),
-    ("metrics/accuracy.py", "gold == predicted", "gold != predicted", {"soup"}, {"evaluate", "report"}),
+    ("metrics/accuracy.py", "predicted == gold", "predicted != gold", {"soup"}, {"evaluate", "report"}),
     ("evaluate/score.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),
     ("kinds/classification.py", "log_softmax", "softmax", METHODS, {"dataset", "subsample", "evaluate"}),

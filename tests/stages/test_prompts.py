@@ -126,12 +126,12 @@ def test_a_task_without_a_prompt_is_refused_with_its_line(tmp_path: Path) -> Non
     ("prompt", "message"),
     [
         ({"template": "{text} it was ."}, "the template has [MASK] 0 times; write it once"),
-        ({"template": "{text} [MASK] {text_pair}"}, "{text_pair}, but columns.text_pair is missing"),
+        ({"template": "{text} [MASK] {text_pair}"}, "{text_pair}, which this task has not"),
         (
             {"words": {"bad": "sad", "good": "new", "goood": "old"}},
             "'goood' is not a label of this task; did you mean 'good'?",
         ),
-        ({"words": {"bad": "sad", "good": "sad"}}, "bad, good have the same word"),
+        ({"words": {"bad": "sad", "good": "sad"}}, "give each label one of its own"),
     ],
 )
 def test_a_wrong_prompt_is_refused_with_its_line(tmp_path: Path, prompt: dict[str, Any], message: str) -> None:

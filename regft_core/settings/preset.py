@@ -82,13 +82,15 @@ def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str
 
 def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
     """Return ``data`` without the encoders that it and its tasks name."""
-    tasks = {task: _nameless(_mapping(own)) for task, own in _mapping(data.get("task_settings")).items()}
+    settings = _mapping(data.get("task_settings"))
+    tasks = {task: _nameless(own) if isinstance(own, dict) else own for task, own in settings.items()}
     return {**_nameless(data), **({"task_settings": tasks} if tasks else {})}
 
 
 def _nameless(layer: dict[str, Any]) -> dict[str, Any]:
-    model = {key: value for key, value in _mapping(layer.get("model")).items() if key not in ("name", "revision")}
-    return {**layer, "model": model} if "model" in layer else layer
+    if not isinstance(model := layer.get("model"), dict):
+        return layer
+    return {**layer, "model": {key: value for key, value in model.items() if key not in ("name", "revision")}}
 
 
 def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
@@ -109,11 +111,18 @@ def of_the_machine(root: Path) -> dict[str, Any]:
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
     data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
-    store, model = _mapping(data.get("store")), _mapping(data.get("model"))
+    store, tasks = _mapping(data.get("store")), _mapping(data.get("task_settings"))
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
-    name = str(model.get("name", ""))
-    if name and name not in ALIASES and (root / name).is_dir():
-        data["model"] = {**model, "name": _seen_from_folder(name)}
+
+    def moved(layer: dict[str, Any]) -> dict[str, Any]:
+        model = _mapping(layer.get("model"))
+        name = str(model.get("name", ""))
+        local = name and name not in ALIASES and (root / name).is_dir()
+        return {**layer, "model": {**model, "name": _seen_from_folder(name)}} if local else layer
+
+    data = moved(data)
+    if tasks:
+        data["task_settings"] = {task: moved(own) if isinstance(own, dict) else own for task, own in tasks.items()}
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 
 

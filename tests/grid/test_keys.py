@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,21 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
+def other_encoder(root: Path) -> None:
+    """Give the task another encoder than the section ``model`` names."""
+    shutil.copytree(root / "models/tiny", root / "models/other")
+    flip(root / "models/other/model.safetensors")
+    change(root, task_settings={TASK: {"model": {"name": "models/other"}}})
+    assert [model.name for model in open_project(root).encoders()] == ["models/other"]
+
+
+def other_primary(root: Path) -> None:
+    """Let another metric rank the methods on the task."""
+    edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- accuracy\n- matthews")
+    change(root, task_settings={TASK: {"primary": "matthews"}})
+    assert open_project(root).tasks[TASK].primary == "matthews"
+
+
 TRAINED = ("search", "finetune", "evaluate")
 EDITS = {
     "a comment": (lambda root: edit_method(root, "hype_n", "description", "# words\ndescription"), set()),
@@ -88,6 +104,14 @@ EDITS = {
     "the task's metrics": (
         lambda root: edit(root / SENTENCES, "metrics:\n- accuracy", "metrics:\n- matthews\n- accuracy"),
         of("evaluate"),
+    ),
+    "the metric that ranks": (
+        lambda root: other_primary(root),
+        of("evaluate"),
+    ),
+    "the encoder of a task": (
+        lambda root: other_encoder(root),
+        of(*TRAINED),
     ),
     "the task's training rows": (
         lambda root: edit(root / SENTENCES, "agreement: 0.9", "agreement: 0.8"),

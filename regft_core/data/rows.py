@@ -39,7 +39,7 @@ class Declaration:
 
     @property
     def declared(self) -> Declared:
-        """What its kind reads labels by."""
+        """Labels and range, as the kind of task reads them."""
         columns = self.columns.label, self.columns.label_delimiter or ";"
         return Declared(self.labels, self.label_values, self.range, self.decimal, *columns)
 

@@ -1,4 +1,4 @@
-"""What is at a path, and whether it was written since it was last looked at.
+"""Kinds of paths, and states of files that tell whether one was written since.
 
 A look costs a microsecond where reading and hashing costs a thousand. Times of change that nobody can set (``ctime``)
 are part of what is compared, so an edit that keeps size and time is seen too.

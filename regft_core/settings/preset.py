@@ -8,7 +8,7 @@ that equal runs are trained once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +82,22 @@ def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str
 
 def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
     """Return ``data`` without the encoders that it and its tasks name."""
-    settings = _mapping(data.get("task_settings"))
-    tasks = {task: _nameless(own) if isinstance(own, dict) else own for task, own in settings.items()}
-    return {**_nameless(data), **({"task_settings": tasks} if tasks else {})}
+    nameless: dict[str, Any] = _with_models(
+        data, lambda model: {k: v for k, v in model.items() if k not in ("name", "revision")}
+    )
+    return nameless
 
 
-def _nameless(layer: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(model := layer.get("model"), dict):
-        return layer
-    return {**layer, "model": {key: value for key, value in model.items() if key not in ("name", "revision")}}
+def _with_models(data: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return ``data`` with every section ``model`` changed: its own, and those of its tasks."""
+    if not isinstance(data, dict):
+        return data  # a mistake, which is told where the settings are validated
+    changed = dict(data)
+    if isinstance(model := data.get("model"), dict):
+        changed["model"] = change(model)
+    if isinstance(tasks := data.get("task_settings"), dict):
+        changed["task_settings"] = {task: _with_models(own, change) for task, own in tasks.items()}
+    return changed
 
 
 def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
@@ -111,18 +118,15 @@ def of_the_machine(root: Path) -> dict[str, Any]:
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
     data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
-    store, tasks = _mapping(data.get("store")), _mapping(data.get("task_settings"))
+    store = _mapping(data.get("store"))
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
 
-    def moved(layer: dict[str, Any]) -> dict[str, Any]:
-        model = _mapping(layer.get("model"))
+    def moved(model: dict[str, Any]) -> dict[str, Any]:
         name = str(model.get("name", ""))
         local = name and name not in ALIASES and (root / name).is_dir()
-        return {**layer, "model": {**model, "name": _seen_from_folder(name)}} if local else layer
+        return {**model, "name": _seen_from_folder(name)} if local else model
 
-    data = moved(data)
-    if tasks:
-        data["task_settings"] = {task: moved(own) if isinstance(own, dict) else own for task, own in tasks.items()}
+    data = _with_models(data, moved)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 
 

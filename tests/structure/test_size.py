@@ -32,7 +32,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/runs": (5580, 29),
     "regft_core/schema": (1376, 13),
     "regft_core/serve": (1911, 11),
-    "regft_core/settings": (4142, 34),
+    "regft_core/settings": (4146, 34),
     "regft_core/statistics": (1495, 11),
     "regft_core/tracking": (1046, 8),
     "regft_core/training": (3003, 23),

@@ -200,7 +200,8 @@ class TaskConfig(ConsistentModel):
             yield ("labels",), "'labels' names a label twice; keep one"
         yield from self._label_columns()
         if self.primary not in self.metrics:
-            yield ("primary",), f"primary '{self.primary}' is not one of metrics {list(self.metrics)}; add it there"
+            hint = suggestion(self.primary, self.metrics, "metrics of the task")
+            yield ("primary",), f"primary '{self.primary}' is not one of the task's metrics; {hint}"
         if self.positive_label not in (None, *labels):
             message = f"positive_label '{self.positive_label}' is not a label; give one of {list(labels)}"
             yield ("positive_label",), message

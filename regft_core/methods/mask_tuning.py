@@ -21,7 +21,8 @@ No code was released. What the paper leaves open, and what is done here:
   text, the encoder frozen (``head: <phase>``, regulariser ``masked_lm``); the result is marked.
 - ``filler: <phase>`` (the paper's ablation without joint training) fills with a masked LM that
   this phase trained, frozen, anew in every step; the classifier starts from the checkpoint.
-- BART predicts the token of a position by its decoder there, which reads the masked input moved right by one.
+- BART predicts the token of a position by its decoder there, which reads the masked input moved right by one. Its
+  end-of-text token is never filled in: the classification head reads the only one of a text.
 """
 
 from __future__ import annotations
@@ -253,6 +254,10 @@ class MaskTuning(Regulariser):
 
     def filling(self, step: Step, logits: Tensor) -> Tensor:
         """Token ids ``[masked positions]`` to fill in."""
+        config = self.trainee.model.config
+        if config.is_encoder_decoder:  # the head reads the end of the text, which has one
+            end = torch.tensor([config.eos_token_id], device=logits.device)
+            logits = logits.index_fill(-1, end, -torch.inf)
         if self.options.fill == "argmax":
             return logits.argmax(-1)
         # As torch.multinomial draws one, which would first look whether the probabilities are valid.

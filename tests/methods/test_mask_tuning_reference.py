@@ -79,6 +79,15 @@ def test_filled_input_differs_inside_the_masks_only(architecture: str) -> None:
 # ---------------------------------------------------------------------------------- the oracles
 
 
+@pytest.mark.parametrize("fill", ["argmax", "sample"])
+def test_bart_fills_in_no_end_of_the_text(fill: str) -> None:
+    run = bench({"fill": fill}, architecture="bart")
+    end = run.method.trainee.model.config.eos_token_id
+    logits = torch.zeros(5, run.method.trainee.model.config.vocab_size)
+    logits[:, end] = 100.0
+    assert end not in run.method.filling(run.step(), logits).tolist()
+
+
 def test_alpha_one_trains_the_masked_lm_alone() -> None:
     found = stepped({"alpha": 1.0}, dropout=STILL)
     reference = bench({"alpha": 1.0}, dropout=STILL)

@@ -254,7 +254,7 @@ class MaskTuning(Regulariser):
 
     def filling(self, step: Step, logits: Tensor) -> Tensor:
         """Token ids ``[masked positions]`` to fill in."""
-        config = self.trainee.model.config
+        config: Any = self.trainee.model.config
         if config.is_encoder_decoder:  # the head reads the end of the text, which has one
             end = torch.tensor([config.eos_token_id], device=logits.device)
             logits = logits.index_fill(-1, end, -torch.inf)

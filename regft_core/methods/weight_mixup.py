@@ -134,9 +134,11 @@ class WeightMixup(Regulariser):
         if options.form == "full_rank" and options.rank != 1:
             problems.append("rank has no meaning with form: full_rank; remove it")
         if options.attention != "bilevel":
-            step = ("implicit", "radius", "inner_gradient", "interval")
-            written = [name for name in step if name in options.model_fields_set]
-            problems += [f"{name} belongs to attention: bilevel; remove it" for name in written]
+            idle = ["implicit", "radius", "inner_gradient", "interval"]
+            if options.attention not in SOURCES:  # taken as it is
+                idle += ["initial_std", "attention_learning_rate", "attention_weight_decay"]
+            written = [name for name in idle if name in options.model_fields_set]
+            problems += [f"{name} has no effect under attention: {options.attention}; remove it" for name in written]
         elif phase.name == "finetune":
             problems.append(
                 "attention: bilevel learns the attention, it does not fine-tune under it; search in an earlier phase "

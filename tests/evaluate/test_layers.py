@@ -103,6 +103,7 @@ def test_probes_of_another_task() -> None:
     assert table.rows[0][2] >= 0.9  # type: ignore[operator]
     assert all(row[2] == row[3] for row in table.rows)
     assert result.scalars[RUN]["cue_a.best"] == max(row[2] for row in table.rows[:3])  # type: ignore[type-var]
+    assert result.scalars[RUN]["cue_a.mean"] == pytest.approx(sum(row[2] for row in table.rows[:3]) / 3)  # type: ignore[misc]
     assert found("layer_probes", trained, finished(trained), others=others, **options) == result
     assert found("layer_probes", trained, finished(trained), others=others, **(options | {"epochs": 1})) != result
 

@@ -113,6 +113,7 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("weight_mixup", {"form": "full_rank", "rank": 2}, {}, SEARCH),
     ("weight_mixup", {"attention": "joint", "implicit": "one"}, {}, {}),
     ("weight_mixup", {"attention": "joint", "radius": 0.1}, {}, {}),
+    ("weight_mixup", {"attention": "search", "initial_std": 0.1}, {}, {}),
     ("weight_mixup", {"attention": "joint", "interval": 2}, {}, {}),
     ("wise_ft", {}, NONE, {}),
     ("wise_ft", {"start": "head"}, {}, {}),

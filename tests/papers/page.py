@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
+from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
@@ -76,11 +77,13 @@ def _loose(encoder: EncoderConfig) -> bool:
 
 
 def _compared(project: Project) -> str:
-    """The means that a preset puts beside ours, by table; empty where it names none."""
+    """The means and claims that a preset puts beside ours, by table; empty where it names none."""
     found = []
     for name in project.params.report.published:
-        means = sum(len(row.scores) for row in read_published(project.root, name).config.rows if row.arm)
-        found.append(f"[{means} means](../published/{name}.yaml)")
+        config = read_published(project.root, name).config
+        means = sum(len(row.scores) for row in config.rows if row.arm)
+        said = [f"{means} means"] * bool(means) + [plural(len(config.claims), "claim")]
+        found.append(f"[{', '.join(said)}](../published/{name}.yaml)")
     return ", ".join(found)
 
 

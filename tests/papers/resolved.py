@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from regft_core.schema.method import Method
+from regft_core.hooks.base import Regulariser
+from regft_core.schema.method import Method, Phase
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import ONLY_STEPS_READ, TrainingConfig
 from regft_core.settings.difference import settings_of
@@ -108,9 +110,23 @@ def _arms(project: Project) -> list[str]:
 
 
 def _method(project: Project, method: Method, task: str) -> dict[str, Any]:
-    found = settings_of(method, project.builder.registry, project.shared(task))
+    registry = project.builder.registry
+    found = settings_of(method, registry, project.shared(task))
     idle = {f"training.{name}" for name in ONLY_STEPS_READ} if found.get("training.epochs") == 0 else set[str]()
+    for phase in method.phases:
+        start = "" if phase is method.finetune else f"phases.{phase.name}."
+        for name, options in phase.regularisers:
+            unused = (option for option, _ in options if has_no_effect(registry[name], options, option, phase))
+            idle |= {f"{start}regularisers.{name}.{option}" for option in unused}
     return {path: value for path, value in found.items() if path not in idle}
+
+
+def has_no_effect(method: type[Regulariser], options: BaseModel, option: str, phase: Phase) -> bool:
+    """Whether the method refuses an option that has its value already, because it would be idle if it were written."""
+    written = {**options.model_dump(exclude_unset=True), option: getattr(options, option)}
+    return len(method.check_options(type(options).model_validate(written), phase)) > len(
+        method.check_options(options, phase)
+    )
 
 
 def _tuning(project: Project) -> Iterator[tuple[str, dict[str, Any]]]:

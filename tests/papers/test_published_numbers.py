@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from regft_core.catalogue import EVALUATIONS
 from regft_core.schema.report import Part
 from regft_core.settings.files import METHODS, TASKS
 from regft_core.settings.files import names as files_of
@@ -92,8 +93,8 @@ EMPTY = {
     "pats_table3",
     "mask_tuning_alpha",
     "mask_tuning_rate",
-    "weight_mixup_figure3",
     "weight_mixup_settings",
+    *(name for name in TABLES if "_figure" in name),
 }
 
 
@@ -201,6 +202,7 @@ def test_tasks_methods_and_claims_are_there(name: str) -> None:
         assert claim.settings(config), claim
         assert set(claim.columns) <= {ALL, *(key for key, column in config.columns.items() if not column.unit)}
         means = {key for key, column in config.columns.items() if column.mean_of is not None}
+        assert claim.numbers is None or claim.numbers.evaluation in EVALUATIONS.names()
         assert claim.measure == "mean" or not means & set(claim.columns)
     assert all(abs(row.scores[key]) <= 100 for row in config.rows for key in row.scores if key in config.metrics)
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from regft_core.report.published import words
+from regft_core.statistics.bootstrap import seed_interval
 from tests.report.synthetic import Arm
+from tests.report.test_evaluations import write
 from tests.report.test_published import beside, ran
 
 MINILM = {"model": "all-MiniLM-L6-v2", "source": "the paper"}
@@ -124,6 +126,50 @@ def test_a_claim_of_cost(root: Path, measure: str, at_most: float, word: str) ->
     assert (found.word, one.key) == (word, measure)
     assert one.ours is None if measure == "memory" else math.exp(-one.ours.value) == 1  # both are plain fine-tuning
     assert f"{measure} relative to vanilla: at most {at_most:.2f}×" in words.judged(one, found)
+
+
+def numbers(**changes: Any) -> dict[str, Any]:
+    """A table without rows whose claim is about an evaluation."""
+    asked = {"evaluation": "toy", "names": ["gap"], **changes.pop("numbers", {})}
+    return table(10.0, rows=[], claims=[{**CLAIM, "sizes": [300], "numbers": asked, **changes}])
+
+
+@pytest.fixture(scope="module")
+def evaluated(root: Path) -> Path:
+    """An evaluation in which ``good`` has 0.5 more of ``gap`` than plain fine-tuning, and twice as much of ``most``."""
+    for method, more in (("vanilla", 0.0), ("good", 0.5)):
+        gaps = {seed: more + 0.1 * (seed % 2) * more + 0.02 * seed for seed in range(5)}
+        seeds = {f"seed_{seed}": {"scalars": {"dev": {"gap": gap, "most": 2 * gap + 1}}} for seed, gap in gaps.items()}
+        write(root, method, range(5), **seeds)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "gain"),
+    [
+        ({}, "reproduced", [0.5, 0.55, 0.5, 0.55, 0.5]),
+        ({"numbers": {"lower": True}}, "contradicted", [-0.5, -0.55, -0.5, -0.55, -0.5]),
+        (
+            {"over": "good", "numbers": {"names": ["most"], "than": ["gap"]}},
+            "reproduced",
+            [1.5, 1.57, 1.54, 1.61, 1.58],
+        ),
+    ],
+)
+def test_a_claim_about_numbers_of_an_evaluation(evaluated: Path, changes: Any, word: str, gain: list[float]) -> None:
+    (found,) = verdicts(evaluated, numbers(**changes))
+    (one,) = found.tested
+    assert (found.word, one.seeds) == (word, 5)
+    assert one.ours.value == pytest.approx(sum(gain) / 5)
+    assert (one.ours.low, one.ours.high) == pytest.approx(seed_interval(gain))
+    assert words.bounds(one.ours, free=True) in words.judged(one, found)
+
+
+@pytest.mark.parametrize("asked", [{"evaluation": "other"}, {"names": ["unheard"]}])
+def test_a_claim_about_numbers_that_are_not_here(evaluated: Path, asked: Any) -> None:
+    (found,) = verdicts(evaluated, numbers(numbers=asked))
+    assert (found.word, found.tested[0].ours) == ("not tested here", None)
+    assert asked.get("evaluation", "toy") in found.tested[0].why
 
 
 def test_a_paper_with_deviations_is_harder_to_contradict(root: Path) -> None:

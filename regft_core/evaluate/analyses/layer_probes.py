@@ -68,7 +68,8 @@ def run(run: EvaluatedRun) -> Findings:
         )
         rows += [(task, layer, value, before[layer]) for layer, value in enumerate(own)]
         best = min(own) if metrics.find(other.primary).lower_is_better else max(own)
-        found = {f"{task}.best": best, f"{task}.last": own[-1], f"{task}.last_pretrained": before[-1]}
+        found = {f"{task}.best": best, f"{task}.mean": sum(own) / len(own), f"{task}.last": own[-1]}
+        found |= {f"{task}.last_pretrained": before[-1]}
         ranges |= dict.fromkeys(found, bounds(metrics.find(other.primary).range))
         scalars |= found
     plot = Plot("layer", "score", panels="sets", group="task", baseline="pretrained", paired=True)

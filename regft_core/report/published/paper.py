@@ -11,6 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from regft_core import metrics
+from regft_core.evaluate.analysis_result import RUN
 from regft_core.models.aliases import ALIASES
 from regft_core.names import plural
 from regft_core.report import scores
@@ -267,6 +268,19 @@ class Paper:
         if seeds < 2:
             return Mean(value, None, seeds), []
         return Mean(value, math.sqrt(sum(variance * n for variance, n in parts)), seeds), parts
+
+    def numbers(self, places: Places, evaluation: str, name: str) -> dict[int, float]:
+        """Seed -> the weighted mean of a number of an evaluation, for seeds that have it everywhere."""
+        parts: list[dict[int, float]] = []
+        for place, weight in places:
+            finding = self._blocks[place.block].cells[place.arm].evaluations.get(evaluation)
+            scalars = (
+                {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in finding.runs}
+                if finding
+                else {}
+            )
+            parts.append({seed: weight * own[name] for seed, own in scalars.items() if name in own})
+        return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
 
     def cost_ratios(self, arm: str, over: str, size: str, quantity: str) -> dict[str, float]:
         """Task -> passes or peak memory of ``arm`` over those of ``over`` at a size, where both are known."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import stdev
 
 from regft_core.report.formatting import listed
 from regft_core.report.model import Block
@@ -29,7 +30,9 @@ from regft_core.report.published.paper import (
     Tested,
 )
 from regft_core.schema.report import ReportConfig
-from regft_core.settings.papers.published import ALL, Claim, Published, PublishedRow, row_of
+from regft_core.settings.papers.published import ALL, Claim, Numbers, Published, PublishedConfig, PublishedRow, row_of
+from regft_core.statistics.bootstrap import seed_interval
+from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import (
     Bounds,
     Outcome,
@@ -43,6 +46,8 @@ from regft_core.statistics.reproduction import (
 
 #: Number of a claim, an encoder and a size.
 Setting = tuple[int, str, str]
+#: Opponent, column, and of a claim on an evaluation the numbers of both methods.
+Comparison = tuple[str, str, tuple[str, str] | None]
 
 
 def published_tables(
@@ -60,7 +65,7 @@ def _table(name: str, paper: Paper) -> PublishedTable:
         PrintedRow(row, config.model(row) or "", tuple(_cell(row, key, paper) for key in shown)) for row in config.rows
     ]
     cells = [(row, cell) for row in rows for cell in row.cells if cell.printed]
-    nothing = _nothing(cells, config.missing)
+    nothing = _nothing(cells, config)
     place = f"table {config.table}" if config.table.isdigit() else config.table
     columns = [(key, column.metric or column.unit or "mean") for key in shown for column in [config.columns[key]]]
     return PublishedTable(
@@ -120,13 +125,12 @@ def _base(row: PublishedRow, paper: Paper) -> PublishedRow | None:
     return None if base is row else base
 
 
-def _nothing(cells: Sequence[tuple[PrintedRow, PrintedCell]], missing: str) -> str:
+def _nothing(cells: Sequence[tuple[PrintedRow, PrintedCell]], config: PublishedConfig) -> str:
     """Why no cell has a difference; empty when one has."""
     if not cells:
-        return (
-            f"The paper's text lacks the numbers of this table: {missing}. "
-            "Ours stand in the tables above; claims are judged by their direction alone"
-        )
+        claims = "; claims are judged by their direction alone" if config.claims else ""
+        lost = f"The paper's text lacks the numbers of this table: {config.missing}"
+        return f"{lost}. Ours stand in the tables above{claims}"
     if any(cell.ours is not None and not cell.otherwise for _, cell in cells):
         return ""
     if any(cell.ours is not None for _, cell in cells):
@@ -164,11 +168,11 @@ def _verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
         number, encoder, size = setting
         comparisons = list(_comparisons(claims[number], encoder, size, paper))
         tested = []
-        for over, key in comparisons:
-            test = _tested(claims[number], over, key, encoder, size, paper, level)
+        for comparison in comparisons:
+            test = _tested(claims[number], comparison, encoder, size, paper, level)
             if test.word == "contradicted" and len(comparisons) > 1:
                 shared = 1 - (1 - level) / len(comparisons)
-                test = _tested(claims[number], over, key, encoder, size, paper, shared)
+                test = _tested(claims[number], comparison, encoder, size, paper, shared)
             tested.append(test)
         return tested
 
@@ -192,24 +196,27 @@ def _verdicts(paper: Paper) -> tuple[ClaimVerdict, ...]:
     return tuple(found)
 
 
-def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterator[tuple[str, str]]:
-    """(opponent, column): ``all`` stands for the columns of tasks that both rows print."""
+def _comparisons(claim: Claim, encoder: str, size: str, paper: Paper) -> Iterator[Comparison]:
+    """Yield opponents, columns and numbers: ``all`` stands for the columns of tasks that both rows print."""
     for over in claim.over:
         if claim.of_cost:
-            yield over, claim.measure
+            yield over, claim.measure, None
             continue
         rows = [row_of(paper.config, name, encoder, size) for name in (claim.arm, over)]
         columns = [{**row.scores, **row.gains} for row in rows if row is not None]
         printed = [key for key in paper.config.metrics if all(key in own for own in columns)]
         keys = dict.fromkeys(one for key in claim.columns for one in (printed if key == ALL else [key]))
-        yield from ((over, key) for key in keys)
+        pairs = [None] if claim.numbers is None else claim.numbers.pairs
+        yield from ((over, key, pair) for key in keys for pair in pairs)
 
 
-def _tested(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Tested:
+def _tested(claim: Claim, comparison: Comparison, encoder: str, size: str, paper: Paper, level: float) -> Tested:
     """One column against one opponent, by intervals of the confidence ``level``."""
+    over, key, pair = comparison
     if claim.of_cost:
         return _cost(claim, over, size, paper)
-    mine, theirs = (paper.places(name, encoder, size, key) for name in (claim.arm, over))
+    other = str((claim.numbers and claim.numbers.than_size) or size)
+    mine, theirs = paper.places(claim.arm, encoder, size, key), paper.places(over, encoder, other, key)
     for places in (mine, theirs):
         if isinstance(places, str):
             printed = _printed(claim, over, key, encoder, size, paper, paper.report.confidence)
@@ -221,9 +228,14 @@ def _tested(claim: Claim, over: str, key: str, encoder: str, size: str, paper: P
     row = row_of(paper.config, over, encoder, size)
     if row is not None and row.copied_from is not None:
         notes.append(f"the paper copied {row.method} from {row.copied_from}")
-    measure = _spread if claim.measure == "deviation" else Paper.gain
-    test = measure(paper, mine, theirs, level)
+    if claim.numbers is not None and pair is not None:
+        test = _of_evaluation(paper, mine, theirs, level, claim.numbers, *pair)
+        key = f"{key} {pair[0]}"
+    else:
+        test = (_spread if claim.measure == "deviation" else Paper.gain)(paper, mine, theirs, level)
     test = replace(test, over=over, key=key, printed=printed, notes=(*notes, *test.notes))
+    if test.why:
+        return test
     otherwise = dict.fromkeys(text for place, _ in [*mine, *theirs] for text in place.otherwise)
     if otherwise or test.seeds < 2:
         why = "one seed shows no spread" if test.seeds else "no seed that both methods finished"
@@ -243,6 +255,32 @@ def _cost(claim: Claim, over: str, size: str, paper: Paper) -> Tested:
     word: Outcome = "reproduced" if gain >= limit.value else "contradicted"
     where = f"on {max(ratios, key=ratios.__getitem__)}"
     return Tested(over, claim.measure, word, limit, Bounds(gain), notes=(where,) if len(ratios) > 1 else ())
+
+
+def _of_evaluation(
+    paper: Paper, mine: Places, theirs: Places, level: float, numbers: Numbers, name: str, other: str
+) -> Tested:
+    """Return the difference of two numbers of an evaluation, paired by seed, with Student's t interval over seeds."""
+    one, two = paper.numbers(mine, numbers.evaluation, name), paper.numbers(theirs, numbers.evaluation, other)
+    sign = -1 if numbers.lower else 1
+    gains = [sign * (one[seed] - two[seed]) for seed in one if seed in two]
+    if not gains:
+        why = f"evaluation {numbers.evaluation} did not run here"
+        return Tested("", "", "not tested here", None, why=why)
+    ours = Bounds(sum(gains) / len(gains), *seed_interval(gains, level))
+    deviation = stdev(gains) if len(gains) > 1 else math.nan
+    smallest = detectable_gain(len(gains), deviation, 0.0, confidence=level)
+    than = [f"of {other}"] * (other != name) + [f"at {numbers.than_size} rows"] * (numbers.than_size is not None)
+    return Tested(
+        "",
+        "",
+        "not shown",
+        None,
+        ours,
+        len(gains),
+        smallest,
+        notes=tuple([f"compared with that {' '.join(than)}"] * bool(than)),
+    )
 
 
 def _spread(paper: Paper, mine: Places, theirs: Places, level: float) -> Tested:

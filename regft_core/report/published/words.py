@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from regft_core.names import plural
-from regft_core.report.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, some
+from regft_core.report.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, signed_quantity, some
 from regft_core.report.published.paper import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
 from regft_core.statistics.reproduction import Bounds
 
@@ -78,15 +78,17 @@ def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str
     return " ".join([*(shown if value is not None or not gains else []), *gains])
 
 
-def bounds(found: Bounds | None, ratio: bool = False) -> str:
+def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
     """``+1.23 [-0.31, +2.72]``; the interval only where there is one.
 
     ``ratio``: the logarithm of how many times smaller a deviation is, shown as its ratio: ``0.60× [0.40×, 0.90×]``.
+    ``free``: a number of any size.
     """
     if found is None or math.isnan(found.value):
         return NOT_AVAILABLE
     ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
-    value, low, high = (f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True) for x in ends)
+    shown = signed_quantity if free else lambda x: f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True)
+    value, low, high = map(shown, ends)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
@@ -113,14 +115,19 @@ def claimed(verdict: ClaimVerdict) -> str:
 
 def judged(test: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
-    measure = verdict.claim.measure
+    measure, numbers = verdict.claim.measure, verdict.claim.numbers
     ratio, subject = measure != "mean", "gain over" if measure == "mean" else f"{measure} relative to"
     what = f"{subject} {test.over}" if verdict.claim.of_cost else f"{test.key}, {subject} {test.over}"
     printed = "at most" if verdict.claim.of_cost else "printed"
     parts = [f"{what}: {printed} {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
+    if numbers is not None:
+        parts = [
+            f"{test.key} {'below' if numbers.lower else 'above'} that of {test.over} by {bounds(test.ours, free=True)}"
+        ]
     parts += [plural(test.seeds, "seed")] if test.seeds else []
     if test.word != "not tested here" and not math.isnan(test.detectable):
-        parts.append(f"80% power from {bounds(Bounds(test.detectable), True) if ratio else number(test.detectable, 2)}")
+        smallest = bounds(Bounds(test.detectable), True) if ratio else number(test.detectable, 2)
+        parts.append(f"80% power from {smallest if numbers is None else quantity(test.detectable)}")
     return ", ".join(parts) + "".join(f"; {part}" for part in (test.why, *test.notes) if part)
 
 

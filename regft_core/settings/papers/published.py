@@ -9,8 +9,8 @@ row that the paper took from elsewhere has ``copied_from`` and is never compared
 does not follow from the numbers beside it, ``recomputed`` has what follows and ``misprints`` says it in words
 (``tests/papers`` recomputes the shipped tables, and checks that names in them agree). ``missing`` says what the table
 prints and this file lacks. ``claims`` are what the paper says of the table, in our own words: one method scores higher
-than others (or varies less over seeds) in some columns, with each encoder and at each training size whose rows have
-them all.
+than others (or varies less over seeds, or has higher numbers of an evaluation, such as a figure draws) in some columns,
+with each encoder and at each training size whose rows have them all.
 
 Nothing here changes a run; ``report.published`` names the files to print beside ours.
 """
@@ -77,6 +77,28 @@ class PublishedRow(StrictModel):
     note: str = ""
 
 
+class Numbers(ConsistentModel):
+    """Numbers of an evaluation that a claim is about, on the development set or of the run as a whole."""
+
+    evaluation: Name = Field(description="name of the evaluation")
+    names: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="names of its numbers")
+    than: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="numbers of the other method that these are compared with, in this order; absent: the same ones"
+    )
+    than_size: Size | None = Field(None, description="training size of the other method where it is another one")
+    lower: bool = Field(False, description="the claim is that they are lower")
+
+    def inconsistencies(self) -> Iterator[Inconsistency]:
+        """Yield a list of other numbers that is not as long."""
+        if self.than and len(self.than) != len(self.names):
+            yield ("than",), f"than names {len(self.than)} numbers beside {len(self.names)} in names"
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """(number, number of the other method)."""
+        return list(zip(self.names, self.than or self.names, strict=True))
+
+
 class Claim(ConsistentModel):
     """One claim; it holds when it holds for every opponent in every column."""
 
@@ -96,6 +118,7 @@ class Claim(ConsistentModel):
         description="deviation: the claim is a smaller standard deviation over seeds; passes, memory: fewer passes of "
         "training, a smaller peak on a GPU, on every task that ran",
     )
+    numbers: Numbers | None = Field(None, description="the claim is about numbers of an evaluation, not about scores")
     at_most: float = Field(1.0, gt=0, description="passes or memory may be so many times those of the other method")
 
     @property
@@ -104,11 +127,13 @@ class Claim(ConsistentModel):
         return self.measure in ("passes", "memory")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """Columns of a claim on cost, or none of another; a limit of no cost."""
+        """Yield columns of a claim on cost, or none of another; a limit of no cost; numbers beside another measure."""
         if self.of_cost == bool(self.columns):
             yield ("columns",), "a claim on cost names no columns" if self.of_cost else "a claim names columns"
         if self.at_most != 1 and not self.of_cost:
             yield ("at_most",), f"at_most is for measure: passes or memory, and this is measure: {self.measure}"
+        if self.numbers is not None and self.measure != "mean":
+            yield ("numbers",), f"numbers are compared by their mean, and this is measure: {self.measure}"
 
     def settings(self, config: PublishedConfig) -> list[tuple[str, str]]:
         """(encoder, size) of the table's rows that the claim is about; of a table without rows its encoders."""

@@ -9,6 +9,7 @@ that of plain fine-tuning beside it.
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import time
@@ -178,6 +179,7 @@ def run_steps(loop: Loop, count: int, device: torch.device) -> float:
 
 def memory_held(device: torch.device) -> int:
     """Bytes that are in use on a GPU, by plain fine-tuning and its optimiser, before an arm is there."""
+    gc.collect()  # whatever the arm before has left, cycles that free_memory takes for what stays included
     free_memory(device.type)
     return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0
 

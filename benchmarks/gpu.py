@@ -42,7 +42,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
@@ -171,34 +171,31 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what reaches a kernel, by name; views do not."""
+    """Counts what reaches a kernel, by name (views do not), and the flops of matrix products by torch's formulas.
+
+    torch's own ``FlopCounterMode`` also asks which module each product belongs to, and its hooks for that fail (torch
+    2.11) where a step asks for the gradient of a leaf, as the search of weight mixup does.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.names: Counter[str] = Counter()
+        self.flops = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
         if not func.is_view:
             self.names[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **(kwargs or {}), out_val=result)
+        return result
 
 
-def operations_by_name(loop: Loop) -> Counter[str]:
-    """Operations that the host starts in one step, with those of the backward pass and the update."""
+def counted_step(loop: Loop) -> _Operations:
+    """One step's operations that the host starts, with those of the backward pass and the update, and its flops."""
     with _Operations() as found:
         cost.run_steps(loop, 1, loop.trainee.device)
-    return found.names
-
-
-def operations_per_step(loop: Loop) -> int:
-    return operations_by_name(loop).total()
-
-
-def flops_per_step(loop: Loop) -> int:
-    """Multiplications and additions of the matrix products in one step, forward and backward."""
-    with FlopCounterMode(display=False) as found:
-        cost.run_steps(loop, 1, loop.trainee.device)
-    return int(found.get_total_flops())
+    return found
 
 
 @functools.cache
@@ -285,7 +282,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         vanilla = bench.loop(plain(bench))
         assert vanilla is not None
         cost.run_steps(vanilla, 2, device)
-        plain_flops = flops_per_step(vanilla)
+        plain_flops = counted_step(vanilla).flops
 
         def add(name: str, phase: Any, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
             held = cost.memory_held(device)
@@ -294,14 +291,14 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
                 return
             loop: Any = InTf32(prepared) if inputs.tf32 else prepared
             cost.forget_peak(device)
-            waits, operations = waits_per_step(loop), operations_per_step(loop)
+            waits, counted = waits_per_step(loop), counted_step(loop)
             # Of a recorded step the host starts nothing that could be counted.
-            flops = plain_flops if name.startswith("vanilla") else flops_per_step(loop)
+            flops = plain_flops if name.startswith("vanilla") else counted.flops
             peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
             row = cost.measure(name, phase, loop, beside, options.rounds, options.steps)
             precision = "tf32" if inputs.tf32 else inputs.training.precision
             utilisation = 1000 * flops / row.milliseconds / peak_flops(options.device, precision)
-            table.add(shown(dataclasses.replace(row, peak=peak), waits, operations, utilisation))
+            table.add(shown(dataclasses.replace(row, peak=peak), waits, counted.names.total(), utilisation))
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):

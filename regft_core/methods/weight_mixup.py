@@ -273,6 +273,10 @@ class WeightMixup(Regulariser):
         from regft_core.training.two_level import global_norm
 
         self._project()
+        if self.two_level.implicit_share is not None:
+            self._shares.append((index, self.two_level.implicit_share))
+        if index % LOG_EVERY == 0 or self.two_level.last:
+            self._log_shares()  # before the others: a resumed run, which has logged its own, ends with the same order
         # The criterion that the search lowers; reading it waits for the device, so not in every step.
         if index % LOG_EVERY == 0:
             self.diagnostics.log("weight_mixup.validation_loss", index, float(validation_loss))
@@ -280,10 +284,6 @@ class WeightMixup(Regulariser):
             self.diagnostics.log("weight_mixup.attention_mean", index, float(values.mean()))
             self.diagnostics.log("weight_mixup.attention_min", index, float(values.min()))
             self.diagnostics.log("weight_mixup.hypergradient_norm", index, float(global_norm(gradient)))
-        if self.two_level.implicit_share is not None:
-            self._shares.append((index, self.two_level.implicit_share))
-        if index % LOG_EVERY == 0 or self.two_level.last:
-            self._log_shares()
 
     def _log_shares(self) -> None:
         """Log the shares measured since the last time; a short search measures them in steps that do not wait."""

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from regft_core.evaluate.predict import predict
 from regft_core.grid.executors import run_all
 from regft_core.hooks import compose
 from regft_core.models.devices import free_memory
-from regft_core.runs.training_run import PhaseInputs, TrainedPhase, prepare, train
+from regft_core.runs.environment import environment
+from regft_core.runs.training_run import PhaseInputs, TrainedPhase, make_deterministic, prepare, train
 from regft_core.schema.training import TrainingConfig
 from regft_core.training.loop import Loop
 from tests.methods.chain import phase, runner
@@ -186,10 +186,13 @@ def test_memory_is_counted_and_freed() -> None:
     assert torch.cuda.memory_allocated() <= before
 
 
-def test_a_project_names_what_it_ran_with(tmp_path: Path) -> None:
-    from regft_core.runs.environment import environment
-    from regft_core.schema.execution import ExecutionConfig
-
-    found = environment(DEVICE, ExecutionConfig(tf32=True))
-    assert found["tf32"] is True
-    assert "cuda_graphs" not in found
+def test_a_result_names_what_it_ran_with() -> None:
+    make_deterministic(DEVICE, wanted=False, tf32=True)
+    try:
+        named = environment(DEVICE)
+    finally:
+        make_deterministic(DEVICE, wanted=False)
+    assert named["name"] == torch.cuda.get_device_name(DEVICE)
+    assert named["tf32"] is True
+    assert "cuda_graphs" not in named
+    assert "tf32" not in environment(DEVICE)

@@ -11,7 +11,7 @@ os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads that load a ti
 
 import pytest
 
-pytest_plugins = ["tests.skips", "pytester"]
+pytest_plugins = ["tests.skips", "tests.browser", "pytester"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,6 +21,26 @@ def test_a_histogram_by_hand() -> None:
     assert [row[2] for row in rows] == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
+@pytest.mark.parametrize("separately", [False, True])
+def test_the_confidence_of_each_token_stands_beside_it(separately: bool) -> None:
+    trained = TinyModel(separately=separately)
+    trained.said = lambda embedding: embedding.sum(-1).sigmoid()
+    judged = finished(trained)
+    result = found("confidence", trained, judged, texts=12)
+    rows = result.tables["dev"]["tokens"].rows
+    for example in judged.examples:
+        texts = (example.text, example.text_pair or "")
+        tokens = [token for text in texts for token in trained.tokenizer.tokenize(text)[:30]]
+        assert [token for idx, token, _ in rows if idx == example.idx] == tokens
+    assert np.mean([value for *_, value in rows]) == pytest.approx(result.scalars["dev"]["mean"])
+    # A word of one place has one embedding, whatever text it begins.
+    first = {example.text.split()[0]: [] for example in judged.examples}
+    for example in judged.examples:
+        first[example.text.split()[0]].append(next(value for idx, _, value in rows if idx == example.idx))
+    assert all(values == pytest.approx([values[0]] * len(values)) for values in first.values())
+    assert found("confidence", trained, judged, texts=0).tables["dev"].keys() == {"histogram"}
+
+
 # --------------------------------------------------------------------------------------------------- views
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -12,20 +10,6 @@ from typing import Any
 import pytest
 
 from tests.report import grids
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[test]')")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    found = os.environ.get("REGFT_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the PATH, and REGFT_BROWSER is not set")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

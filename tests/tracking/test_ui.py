@@ -10,16 +10,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
+from regft_core.tracking.sync import database_uri, sync
 from regft_core.tracking.view import runs_page, view_state
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, Tree
+from tests.tracking.tree import HYPE, SEARCHED, Tree
 
 
 @pytest.fixture
@@ -60,12 +64,14 @@ serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
+@contextmanager
+def served(root: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """The port of the page, and the process behind it; both are gone afterwards."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(tree.root), str(port)],
+        [sys.executable, "-c", SERVE, str(root), str(port)],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
@@ -73,13 +79,18 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
     try:
         assert process.stdout is not None
         assert f"http://127.0.0.1:{port}/#/experiments/1/runs" in process.stdout.readline()
+        yield port, process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
+    with served(tree.root) as (port, process):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as reply:
             assert b"<title>MLflow</title>" in reply.read()
         with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
             pass
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
     assert process.returncode == 0
     deadline = time.monotonic() + 10
     while not command.is_free(port) and time.monotonic() < deadline:
@@ -88,3 +99,22 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
     assert {path.name for path in tree.root.iterdir()} <= {
         *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
     }
+
+
+@pytest.mark.slow
+def test_the_page_compares_two_configurations_by_the_edit(tree: Tree, browser: Any) -> None:
+    for members in (2, 3):
+        tree.cell(SEARCHED, [0, 1], members=members)
+        sync(tree.root, [SEARCHED], [0, 1])
+    mlflow = MlflowClient(tracking_uri=database_uri(tree.root))
+    runs = [json.dumps(run.info.run_id) for run in mlflow.search_runs(["1"], "tags.`regft.kind` = 'cell'")]
+    with served(tree.root) as (port, _):
+        page = browser.new_page()
+        page.goto(f'http://127.0.0.1:{port}/#/compare-runs?runs=[{",".join(runs)}]&experiments=["1"]')
+        setting = page.get_by_text("phases.search.training.epochs", exact=True)
+        setting.wait_for()
+        page.get_by_role("switch").first.click()  # show the differing parameters only
+        setting.wait_for(state="detached")
+        edited = page.get_by_role("row").filter(has_text="phases.").all_inner_texts()
+        assert [row.split() for row in edited] == [["phases.search.repeat.times", "3", "2"]]
+        page.close()

@@ -164,7 +164,7 @@ class Tracker:
 
     def name_revisions(self) -> None:
         """Tag the runs of DVC's experiments with the revisions that ``dvc exp show`` has: made after the stages ran."""
-        lines = _git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short)", "refs/exps").splitlines()
+        lines = _git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short=7)", "refs/exps").splitlines()
         revisions = {name.rpartition("/")[2]: revision for name, revision in map(str.split, lines)}
         for run in (run for runs in self.runs.values() for run in runs if run.data.tags.get(DVC_EXPERIMENT)):
             names = [name for name in run.data.tags[DVC_EXPERIMENT].split(", ") if name in revisions]

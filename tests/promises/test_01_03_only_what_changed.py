@@ -17,6 +17,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
+from regft_core.tracking.ui import sync_project
 from tests.promises.conftest import REPOSITORY, attempt, dvc, environment, ran, stored
 from tests.promises.kit import change, edit
 
@@ -272,6 +273,13 @@ def test_names_that_reach_a_path_are_refused_and_a_plan_that_fails_deletes_nothi
 # --------------------------------------------------------------------------------- experiments
 
 
+def logged_as(project: Path, experiment: str) -> list[Any]:
+    """The runs in the project's MLflow of an experiment of DVC."""
+    client = MlflowClient(tracking_uri=f"sqlite:///{project / 'mlflow.db'}")
+    folder = client.get_experiment_by_name("regft").experiment_id
+    return list(client.search_runs([folder], f"tags.dvc.experiment = '{experiment}'"))
+
+
 @pytest.mark.parametrize("where", [pytest.param((), marks=pytest.mark.slow), ("--temp",)], ids=["workspace", "temp"])
 def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path, where: tuple[str, ...]) -> None:
     before = stored(project)
@@ -284,8 +292,7 @@ def test_an_experiment_trains_what_it_changes_and_shares_the_store(project: Path
     if where:
         assert ran(dvc(project, "repro")) == ["subsample"]
     # The project's own MLflow has it, by the name that DVC shows.
-    client = MlflowClient(tracking_uri=f"sqlite:///{project / 'mlflow.db'}")
-    logged = client.search_runs([client.get_experiment_by_name("regft").experiment_id], "tags.dvc.experiment = 'wider'")
+    logged = logged_as(project, "wider")
     assert {"chain own-16", "seed 0 of chain own-16"} <= {run.info.run_name for run in logged}
     trained = [run for run in logged if run.info.run_name in ("chain own-16", "seed 0 of chain own-16")]
     # Runs that the edit leaves as they are, the phase before among them, are those of the project too.
@@ -303,6 +310,16 @@ def test_experiments_elsewhere_find_own_data_once_dvc_tracks_them(project: Path)
     dvc(project, "add", "-q", "data/own")
     subprocess.run([*git, "add", "data/own.dvc", "data/.gitignore"], cwd=project, check=True)
     before = stored(project)
-    dvc(project, "exp", "run", "--queue", "-S", setting)
+    dvc(project, "exp", "run", "--queue", "-n", "queued", "-S", setting)
     dvc(project, "exp", "run", "--run-all")
     assert stored(project) == before + 2
+    sync_project(project)
+    client = MlflowClient(tracking_uri=f"sqlite:///{project / 'mlflow.db'}")
+    logged = client.search_runs(
+        [client.get_experiment_by_name("regft").experiment_id], "tags.dvc.experiment = 'queued'"
+    )
+    assert "chain own-16" in {run.info.run_name for run in logged}
+    shown = {
+        line.split(",")[1] for line in dvc(project, "exp", "show", "--csv").splitlines() if line.startswith("queued,")
+    }
+    assert {run.data.tags["dvc.revision"] for run in logged} == shown

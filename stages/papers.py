@@ -66,8 +66,9 @@ def outcomes(root: Path, item: Item) -> Iterator[str]:
                     place = f"{claim['where']}; {claim['encoder']}, {size}"
                     yield f"      {claim['word']}: {claim['says']} ({place})"
     if not ran and item.name in published_names(root):
-        claims = read_published(root, item.name).config.claims
-        yield from (f"    claimed, not tested here: {claim.says} ({claim.where})" for claim in claims)
+        config = read_published(root, item.name).config
+        yield from (f"    claimed, not tested here: {claim.says} ({claim.where})" for claim in config.claims)
+        yield from ([f"    missing: {config.missing}"] if config.missing else [])
 
 
 if __name__ == "__main__":

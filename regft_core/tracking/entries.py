@@ -15,7 +15,6 @@ import pandas as pd
 
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.reading import read_json
-from regft_core.errors import StoreError
 from regft_core.runs.records import MARK, Finding, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
@@ -89,23 +88,10 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
     Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
     """
     reported = read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
-    work, exports = Work(root), read_exports(root)
+    work = Work(root)
     trained = [cell for cell in cells if work.manifest_file("finetune", cell).is_file()]
-    entries = [_cell(work, cell, seeds, reported, exports, store) for cell in trained]
+    entries = [_cell(work, cell, seeds, reported, store) for cell in trained]
     return [entry for entry in entries if entry.nested]
-
-
-def read_exports(root: Path) -> dict[str, str]:
-    """Run key -> exported model directory, relative to the project."""
-    found = {}
-    for file in sorted((root / "exports").glob("*/regft.json")):
-        try:
-            key = read_json(file, dict).get("run_key")
-        except StoreError:
-            continue  # `regft predict` says what is wrong with it
-        if isinstance(key, str):
-            found[key] = file.parent.relative_to(root).as_posix()
-    return found
 
 
 def read_report(root: Path) -> Entry | None:
@@ -121,10 +107,7 @@ def read_report(root: Path) -> Entry | None:
     return Entry("report", f"report/{digest}", "report", time, time, files=files)
 
 
-def _cell(
-    work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], exports: Mapping[str, str],
-    store: Path | None,
-) -> Entry:  # fmt: skip
+def _cell(work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], store: Path | None) -> Entry:
     manifest, folder = work.finetune(cell), f"{cell.task}-{cell.size}"
     result = work.evaluation(cell) if work.result_file(cell).is_file() else None
     evaluations = {run.seed: run for run in (result.runs if result else ())}
@@ -158,7 +141,7 @@ def _cell(
     curves = read_curves(work, cell, [records[seed] for seed in seeds if seed in records])
     runs = [
         _run(work, cell, shared, run, searches.get(run.seed), evaluations.get(run.seed), findings,
-             curves[run.seed], exports, store)
+             curves[run.seed], store)
         for run in (records[seed] for seed in seeds if seed in records)
     ]  # fmt: skip
     if not runs:
@@ -208,7 +191,7 @@ def _means(runs: Sequence[Entry], reported: Mapping[str, Any]) -> dict[str, floa
 def _run(
     work: Work, cell: Cell, shared: Entry, run: RunRecord, searched: RunRecord | None,
     evaluation: RunRecord | None, findings: Mapping[str, Finding],
-    curves: Mapping[str, Curve], exports: Mapping[str, str], store: Path | None,
+    curves: Mapping[str, Curve], store: Path | None,
 ) -> Entry:  # fmt: skip
     if evaluation is not None and evaluation.key != run.key:
         evaluation = None  # of an earlier run: the stage has not caught up
@@ -234,7 +217,6 @@ def _run(
         "degraded": "; ".join(run.degraded),
         "environment": ", ".join(f"{key} {value}" for key, value in sorted((run.environment or {}).items())),
         "collapsed": (evaluation and evaluation.collapsed) or "",
-        "export": exports.get(run.key, ""),
     }
     judged_on = evaluated_sets(work, cell, evaluation.sets if evaluation else ())
     seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regft_core.disk.canonical import sha256_file, sha256_text
 from regft_core.disk.files import atomic_directory
-from regft_core.tracking.entries import read_exports
+from regft_core.disk.reading import read_json
 from regft_core.tracking.sync import opened
 
 
@@ -24,8 +24,7 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
     content = sha256_text("\n".join(lines))[:16]
-    exported = {path: key for key, path in read_exports(root).items()}
-    key = exported.get(folder.relative_to(root).as_posix() if folder.is_relative_to(root) else "", "")
+    key = read_json(folder / "regft.json", dict).get("run_key") or ""
     with opened(root) as tracker:
         client = tracker.client
         if not client.search_registered_models(f"name = '{task}'"):

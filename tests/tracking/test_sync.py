@@ -327,7 +327,6 @@ def test_a_register_of_exports(grid: Tree) -> None:
     grid.write("exports/model/README.md", "---\ntags: [regft]\n---\n\n# A model\n")
     sync(grid.root, [HYPE], SEEDS)
     run = current(grid.root)["seed 0 of hype_n rte-300"]
-    assert run.data.tags["export"] == "exports/model"
     folder = grid.root / "exports" / "model"
     assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1
     assert register(grid.root, folder, "rte", {"method": "hype_n"}) == 1, "the same content"

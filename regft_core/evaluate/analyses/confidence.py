@@ -65,9 +65,10 @@ def by_token(run: EvaluatedRun, judged: EvaluatedSet) -> Table:
     trained, encoded = run.trained, run.trained.encode(judged.examples)
     values: dict[int, npt.NDArray[Any]] = {}
     for batch in trained.batches(encoded):
-        found, real = trained.confidence(embedding_output(trained.model, batch)), batch.attention_mask.bool()
+        found = trained.confidence(embedding_output(trained.model, batch))
+        assert found is not None  # of_tokens has raised before
         counts = [sum(map(len, encoded.rows_of("input_ids", index))) for index in batch.indices.tolist()]
-        parts = found[real].cpu().split(counts)
+        parts = found[batch.attention_mask.bool()].cpu().split(counts)
         values |= dict(zip(batch.indices.tolist(), parts, strict=True))
     rows = []
     for index, example in enumerate(judged.examples):

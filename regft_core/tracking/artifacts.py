@@ -29,9 +29,10 @@ def tensor_artifacts(stored: Path, names: Sequence[str]) -> dict[str, pd.DataFra
     artifacts: dict[str, pd.DataFrame | Figure] = {}
     for name in names:
         try:
-            tensors = {key: value for key, value in load_file(stored / f"{name}.safetensors").items() if value.size}
+            loaded = {key: value for key, value in load_file(stored / f"{name}.safetensors").items() if value.size}
         except (OSError, SafetensorError, TypeError):  # pruned, or of a type that numpy lacks (bf16)
             continue
+        tensors = {key: value.view("uint8") if value.dtype == bool else value for key, value in loaded.items()}  # masks
         artifacts[f"tensors/{name}.json"] = _summary(tensors)
         artifacts[f"tensors/{name}.png"] = _figure(name, tensors)
     return artifacts

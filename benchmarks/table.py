@@ -44,15 +44,23 @@ def table(name: str, block: dict[str, Any], metric: str | None) -> str:
     lines = [f"### {name}", ""]
     shown = {s: [metric] if metric in first[s] else list(first[s]) for s in sets}
     heads = [f"{s} {m}" for s in sets for m in shown[s]]
-    columns = ["method", *heads, "minus control (dev)", "minus reference (dev)", "failed", "cost declared, measured"]
+    columns = [
+        "method",
+        *heads,
+        "gain (dev)",
+        "minus replacement (dev)",
+        "minus reference (dev)",
+        "failed",
+        "cost declared, measured",
+    ]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for method, found in block.items():
         cost = found["cost_ratio"]
         cells = [interval(found[s][m]) for s in sets for m in shown[s]]
         ratio = ", ".join("-" if cost[key] is None else f"{cost[key]:.2f}" for key in ("declared", "measured"))
         failed = f"{found['failed']} (+{found['collapsed']} collapsed)" if found["collapsed"] else str(found["failed"])
-        row = [method, *cells, differences(found, "versus_control", sets)]
-        row += [differences(found, "versus_reference", sets), failed, ratio]
+        roles = ("control", "replacement", "reference")
+        row = [method, *cells, *(differences(found, f"versus_{role}", sets) for role in roles), failed, ratio]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 

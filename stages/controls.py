@@ -1,4 +1,4 @@
-"""List controls of the listed methods that are missing, or add them.
+"""List controls and replacements of the listed methods that are missing, or add them.
 
 regft controls
 regft controls --write
@@ -20,11 +20,6 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print each missing control with what it differs in; with --write they are added to the params file."""
     params_file = "params.yaml" if arguments.preset is None else preset_file(root, arguments.preset)
     found = open_project(root, params_file).controls
-    for name in found.without:
-        print(
-            f"no control is declared for '{name}': no method tells what its ingredient does; "
-            f"write a method with 'control_for: {name}'"
-        )
     if not found.missing:
         pairs = ", ".join(f"{method} ({control})" for method, control in found.present)
         listed = f"every control that is declared for a listed method is listed: {pairs}"
@@ -38,7 +33,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         open_project(root, params_file, with_controls(text, found.missing, params_file))
         write_controls(root, found.missing, params_file)
         print(f"added to {params_file}:")
-        print("\n".join(f"  {control.name} (control for {control.control_for})" for control in found.missing))
+        print("\n".join(f"  {control.name} ({control.kind} for {control.control_for})" for control in found.missing))
 
 
 if __name__ == "__main__":

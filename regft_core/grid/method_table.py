@@ -67,6 +67,7 @@ class Line:
     variant: str
     variants: str
     controls: str
+    replacements: str
     combined: str
     settings: tuple[Setting, ...]
 
@@ -82,8 +83,11 @@ def catalogue(root: Path) -> list[Line]:
     lines = []
     for name, method in methods.items():
         twins = [other for of, other in project.controls.twins if of == name]
-        controls = [f"{name}_{end}" for end in project.builder.controls(name)]
-        controls += [other for other, one in methods.items() if name in one.config.control_for and other not in twins]
+        controls = {f"{name}_{end}": change.zero for end, change in project.builder.controls(name).items()}
+        for other, one in methods.items():
+            if other not in twins and name in (*one.config.control_for, *one.config.zero_for):
+                controls[other] = name in one.config.zero_for
+        controls = dict.fromkeys(method.config.combines, False) | controls
         line = Line(
             name=name,
             description=method.config.description,
@@ -95,7 +99,8 @@ def catalogue(root: Path) -> list[Line]:
             cost=None if incomparable(method, training, registry) else method_factor(method, training, registry),
             variant=compose.variants(method, registry) or "",
             variants=naming("variant_of", name),
-            controls=", ".join([*controls, *method.config.combines]),
+            controls=", ".join(control for control, zero in controls.items() if zero),
+            replacements=", ".join(control for control, zero in controls.items() if not zero),
             combined=naming("combines", name),
             settings=tuple(settings(method, registry)),
         )
@@ -154,6 +159,7 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
             "variant": line.variant,
             "has variants": line.variants,
             "controls": line.controls,
+            "replacements": line.replacements,
             "combined in": line.combined,
         }
         told = [f"{what}: {text}" for what, text in facts.items() if text]
@@ -173,9 +179,14 @@ _METHODS_PAGE = """\
 - **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
   count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
   passes.
-- **Controls** that start with `_` need no file. List `tdt_random_confidence` for `_random_confidence` of `tdt`. A
-  control is the listed method with one ingredient changed, also where tuning, a preset or a task changes the
-  method. The report names the difference. `_matched_compute` is plain fine-tuning with the method's own compute.
+- **Controls** are the method at strength 0: without its ingredient and with nothing in its place, or plain
+  fine-tuning. The report calls the difference to them the gain. `_plain` is plain fine-tuning under the settings
+  that `params.yaml` has for the method. Where there are none this is `vanilla`, which is not trained a second time.
+  `_matched_compute` is plain fine-tuning with the method's own compute.
+- **Replacements** have something else, or less, in the ingredient's place. A difference to them is no gain, since what
+  stands there may do harm: it shows whether this ingredient matters.
+- Both follow the method where tuning, a preset or a task changes it. Names that start with `_` need no file. List
+  `tdt_random_confidence` for `_random_confidence` of `tdt`. The report names the difference.
 - **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of
   its file in `regft_core/methods/` lists the differences.
 - **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
@@ -189,18 +200,19 @@ _METHODS_PAGE = """\
 
 def as_markdown(lines: Sequence[Line]) -> str:
     """The page docs/methods.md."""
-    head = "| method | what it is | acts on | cost | controls |\n|---|---|---|---|---|"
+    head = "| method | what it is | acts on | cost | controls | replacements |\n|---|---|---|---|---|---|"
     rows = [
         f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
-        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_cell(_ends(line)) or '-'} |"
+        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_ends(line, line.controls)} | "
+        f"{_ends(line, line.replacements)} |"
         for line in lines
     ]
     return "\n".join([_METHODS_PAGE, head, *rows])
 
 
-def _ends(line: Line) -> str:
+def _ends(line: Line, controls: str) -> str:
     """The controls; those that the method declares by the end of their name."""
-    return ", ".join(one.removeprefix(line.name) for one in line.controls.split(", "))
+    return ", ".join(one.removeprefix(line.name) for one in controls.split(", ")) or "-"
 
 
 def sources_markdown(lines: Sequence[Line]) -> str:

@@ -4,20 +4,16 @@ The target distribution is (1 - smoothing) * label + smoothing * uniform over al
 (1 - smoothing) * CE + smoothing * mean over classes of -log p. It takes the place of the task's loss in every pass
 that has one: in both passes of R-Drop, in all views of TDT, at both levels of a search.
 
-``targets: drawn`` (a control; DisturbLabel, Xie et al., CVPR 2016) redraws a label uniformly with probability
-``smoothing`` in every step instead: the same loss in expectation, with noise. All passes of a step see the same draw.
-
 ``training.class_weights`` multiply the loss of a row by the weight of its own label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Flip, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.base import Declares, Regulariser, StrictModel, TaskConfig
 from regft_core.hooks.declare import Step, Tensor
 from regft_core.kinds import find
 from regft_core.lazy import torch
@@ -27,9 +23,6 @@ class LabelSmoothingConfig(StrictModel):
     """Options of label smoothing."""
 
     smoothing: float = Field(0.1, ge=0, lt=1, description="share of the uniform distribution in the target (epsilon)")
-    targets: Literal["mixed", "drawn"] = Field(
-        "mixed", description="drawn: a label is redrawn with probability smoothing instead (a control)"
-    )
 
 
 class LabelSmoothing(Regulariser):
@@ -38,17 +31,13 @@ class LabelSmoothing(Regulariser):
     name = "label_smoothing"
     Config = LabelSmoothingConfig
     off: ClassVar[dict[str, Any]] = {"smoothing": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "drawn": Flip({"targets": "drawn"}, "labels are redrawn with the same probability; equal in expectation"),
-    }
     sources: ClassVar[dict[str, str]] = {
         "smoothing": "ours: the customary 0.1; the paper was not at hand to check",
-        "targets": "ours: mixed is the method, drawn its control",
     }
 
     @classmethod
     def declare(cls, options: LabelSmoothingConfig) -> Declares:
-        return Declares(active=options.smoothing > 0, recordable=options.targets == "mixed")
+        return Declares(active=options.smoothing > 0, recordable=True)
 
     @classmethod
     def check_task(cls, options: LabelSmoothingConfig, task: TaskConfig) -> list[str]:
@@ -62,15 +51,7 @@ class LabelSmoothing(Regulariser):
 
     def task_loss(self, step: Step, logits: Tensor, labels: Tensor) -> Tensor:
         cross_entropy, weights = torch.nn.functional.cross_entropy, step.class_weights
-        if self.options.targets == "mixed":
-            if weights is None:
-                return cross_entropy(logits, labels, label_smoothing=self.options.smoothing)
-            each = cross_entropy(logits, labels, label_smoothing=self.options.smoothing, reduction="none")
-            return (each * weights[labels]).mean()
-        generator = step.generator("label_smoothing.labels")
-        draw = torch.rand(labels.shape, generator=generator, device=labels.device)
-        other = torch.randint(self.setting.num_labels, labels.shape, generator=generator, device=labels.device)
-        drawn = torch.where(draw < self.options.smoothing, other, labels)
         if weights is None:
-            return cross_entropy(logits, drawn)
-        return (cross_entropy(logits, drawn, reduction="none") * weights[labels]).mean()
+            return cross_entropy(logits, labels, label_smoothing=self.options.smoothing)
+        each = cross_entropy(logits, labels, label_smoothing=self.options.smoothing, reduction="none")
+        return (each * weights[labels]).mean()

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from regft_core.hooks.base import Cost, Declares, Description, Flip, Handed, MainPass, Regulariser, StrictModel
+from regft_core.hooks.base import Cost, Declares, Description, Handed, MainPass, Regulariser, StrictModel
 from regft_core.hooks.declare import LayerSite, Step, Tensor, Trainee
 
 NOISED = "lnsr.noised"
@@ -44,9 +44,6 @@ class Lnsr(Regulariser):
     name = "lnsr"
     Config = LnsrConfig
     off: ClassVar[dict[str, Any]] = {"weight": 0.0}
-    controls: ClassVar[Mapping[str, Flip]] = {
-        "no_penalty": Flip({"weight": 0.0}, "no movement is penalised"),
-    }
     sources: ClassVar[dict[str, str]] = {
         "weight": (
             "ours: not stated in what could be read; 1 makes penalty and cross-entropy of one order at this noise"

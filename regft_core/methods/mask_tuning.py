@@ -86,7 +86,6 @@ class MaskTuning(Regulariser):
     Config = MaskTuningConfig
     off: ClassVar[dict[str, Any]] = {"alpha": 0.0, "mask_rate": 0.0}
     controls: ClassVar[Mapping[str, Flip]] = {
-        "no_masks": Flip({"mask_rate": 0.0}, "no token is masked", when=lambda options: options.fill == "mask"),
         "no_masked_loss": Flip(
             {"masked_loss": False},
             "masked tokens are filled in without a masked-LM loss",

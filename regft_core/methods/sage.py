@@ -51,29 +51,31 @@ class Sage(Regulariser):
     off: ClassVar[dict[str, Any]] = {"multiplier": "none"}
     controls: ClassVar[Mapping[str, Flip]] = {
         "mean": Flip({"multiplier": "mean"}, "every entry of a tensor gets the mean factor of its tensor"),
+        "no_multiplier": Flip({"multiplier": "none"}, "plain steps of the same optimiser"),
     }
     sources: ClassVar[dict[str, str]] = {
         "variant": "ours: the printed method; released says where the code differs",
         "base": "code: cliang1453/SAGE scripts/train_mnli_usadamax.sh:24",
         "decay": "code: cliang1453/SAGE train.py:157; the one released script takes 0.85",
-        "multiplier": "ours: sensitivity is the method, mean its control",
+        "multiplier": "ours: sensitivity is the method, mean its replacement",
     }
 
     @classmethod
     def declare(cls, options: SageConfig) -> Declares:
-        optimizer = options.base if options.multiplier == "none" else f"sage_{options.base}"
+        multiplies = options.multiplier != "none"
         return Declares(
-            optimizer=optimizer, gradients_at="after_clip", description=Description(variant=options.variant)
+            active=multiplies,
+            optimizer=f"sage_{options.base}" if multiplies else options.base,
+            gradients_at="after_clip",
+            description=Description(variant=options.variant),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.names = trainee.sites.perturbable
 
-    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer | None:
+    def build_optimizer(self, groups: list[dict[str, Any]], training: TrainingConfig) -> torch.optim.Optimizer:
         from regft_core.training.update_rules import SensitivityGuided
 
-        if self.options.multiplier == "none":
-            return None
         self._optimizer = SensitivityGuided(
             groups,
             names=self.names,
@@ -88,7 +90,7 @@ class Sage(Regulariser):
 
     def observe_gradients(self, step: Step) -> None:
         """The sensitivity where a mask follows, which would hide it from the optimiser."""
-        if not step.masked or self.options.multiplier == "none":
+        if not step.masked:
             return
         with torch.no_grad():
             for name in self.names:

@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.formatting import interval, number, points
-from regft_core.report.model import Block, by_size
+from regft_core.report.model import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.report import Part, ReportConfig, weights_of
 from regft_core.statistics.bootstrap import Estimate, average_over_tasks, percentiles
@@ -170,7 +170,7 @@ def _across(
         mean_rank=rank,
         difference=_average_difference(differences, blocks),
         failures=failure_rate(bad, sum(len(row.runs) for row in rows), config.confidence),
-        words={r: Counter(c.verdict.word for c in comparisons if c.role == r) for r in ("reference", "control")},
+        words={r: Counter(c.verdict.word for c in comparisons if c.plays(r)) for r in ROLES},
     )
 
 

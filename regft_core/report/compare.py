@@ -56,10 +56,17 @@ def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str)
 
 def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
     """Return those of ``names`` that ``method`` is compared with."""
-    differs = {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
+    zero = {name for name in names if method in methods[name].config.zero_for}
+    differs = {name: "plain fine-tuning" for name in names if name in zero}
+    differs |= {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
     differs |= {name: "one ingredient alone" for name in methods[method].config.combines if name in names}
-    pairs = [Pair(method, reference, "reference")] if reference in names and method != reference else []
-    return pairs + [Pair(method, other, "control", text) for other, text in differs.items() if other != reference]
+    pairs = [Pair(method, reference, "reference", "", reference in zero)] if reference in names else []
+    pairs += [
+        Pair(method, other, "control" if other in zero else "replacement", text, other in zero)
+        for other, text in differs.items()
+        if other != reference
+    ]
+    return [pair for pair in pairs if pair.other != method]
 
 
 def point_of(metric: str, scores: Iterable[float]) -> float:

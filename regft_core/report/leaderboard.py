@@ -15,7 +15,7 @@ from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.contents import Report
 from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
-from regft_core.report.model import Block, Role, Row
+from regft_core.report.model import Block, Comparison, Role, Row
 from regft_core.report.sentences import looked_at
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.verdict import BELOW, BELOW_MARK, GAIN, LOSS, SYMBOLS, overall
@@ -103,10 +103,13 @@ def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterat
         if any(name in row.scores for row in rows):
             small = block.primary if name == "dev" else "OOD"
             yield column(name, small, lambda row, name=name: _score(block, row, name))  # type: ignore[misc]
-    roles: tuple[tuple[Role, str], ...] = (("control", "vs control"), ("reference", f"vs {reference}"))
-    for role, head in roles:
-        if any(row.against(role) for row in rows):
-            yield column(head, "", lambda row, role=role: _against(row, role))  # type: ignore[misc]
+    roles: tuple[tuple[Role, str], ...] = (
+        *(("control", "gain"), ("replacement", "vs replaced")),
+        ("reference", f"vs {reference}"),
+    )
+    for role, head in roles:  # gains over the reference alone need no column of their own
+        if any(c.role == role for row in rows for c in row.comparisons):
+            yield column(head, "", lambda row, role=role: _against(row.against(role)))  # type: ignore[misc]
     yield column("cost", "passes", lambda row: Cell(ratio(row.cost.declared), row.cost.declared))
     yield column("measured", "seconds", _measured)
     yield column("seeds", "", lambda row: Cell(f"{row.n_ok}/{len(row.runs)}", row.n_ok, style=DOWN * bool(row.failed)))
@@ -125,15 +128,18 @@ def _score(block: Block, row: Row, name: str) -> Cell:
     return Cell(score(estimate.mean, block.primary), estimate.mean, beside, mark, style, title)
 
 
-def _against(row: Row, role: Role) -> Cell:
-    """The smallest gain over what ``row`` is compared with, and the verdict on all of them."""
-    comparisons = row.against(role)
+def _against(comparisons: Sequence[Comparison]) -> Cell:
+    """The least favourable of differences, and the verdict on all of them."""
     word = overall(c.verdict.word for c in comparisons)
     if word is None:
         return Cell()
     sign = 1.0 if metrics.higher_is_better(comparisons[0].metric) else -1.0
     closest = min([c for c in comparisons if c.estimate.n] or comparisons, key=lambda c: sign * c.estimate.mean)
-    texts = [f"{c.other} {score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol}" for c in comparisons]
+    texts = [
+        f"{score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol} against {c.other}"
+        + f" ({c.differs_by})" * bool(c.differs_by)
+        for c in comparisons
+    ]
     style = {GAIN: UP, LOSS: DOWN}.get(word, "none")
     shown = score(closest.estimate.mean, closest.metric, signed=True)
     return Cell(shown, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")

@@ -15,7 +15,10 @@ from regft_core.statistics.decision import Belief
 from regft_core.statistics.over_tasks import RankSet
 from regft_core.statistics.verdict import Verdict
 
-Role = Literal["reference", "control", "opponent"]
+#: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
+Role = Literal["reference", "control", "replacement", "opponent"]
+#: Of the comparisons that a method's own table shows.
+ROLES: tuple[Role, ...] = ("reference", "control", "replacement")
 #: Metrics of a regression that see its unit.
 SEE_SCALE = ("r2", "mse", "mae")
 #: Relative difference of scores that is rounding.
@@ -48,6 +51,12 @@ class Pair:
     role: Role
     #: What distinguishes the control from the method, in its YAML's words.
     differs_by: str = ""
+    #: Whether ``other`` is the method at strength 0, which the reference may be too: the difference is then a gain.
+    gain: bool = False
+
+    def plays(self, role: Role) -> bool:
+        """Whether ``other`` has this role: a reference that is the method at strength 0 is its control, too."""
+        return self.gain if role == "control" else self.role == role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,8 @@ class Row(CellData):
     #: The method that this arm controls for, when that is part of the block.
     control_for: str | None
     differs_by: str
+    #: Whether it is that method at strength 0.
+    zero: bool
     #: set -> metric -> score
     scores: Mapping[str, Mapping[str, Score]]
     cost: Cost
@@ -117,8 +128,8 @@ class Row(CellData):
         return {name: by for name, by in found.items() if by}
 
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
-        """Comparisons with the reference (at most one) or with each control, on one set."""
-        return [c for c in self.comparisons if c.role == role and c.set == set_name]
+        """Comparisons with the reference (at most one), or with each control or replacement, on one set."""
+        return [c for c in self.comparisons if c.plays(role) and c.set == set_name]
 
 
 @dataclass(frozen=True)

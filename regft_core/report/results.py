@@ -8,15 +8,13 @@ from typing import Any
 
 from regft_core.report.contents import Report
 from regft_core.report.formatting import some
-from regft_core.report.model import Block, Comparison, Role, Row
+from regft_core.report.model import ROLES, Block, Comparison, Role, Row
 from regft_core.report.read_grid import Inputs
 from regft_core.runs.records import MARK
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
 from regft_core.statistics.verdict import GAIN, LOSS, Verdict, Word, overall
 
-#: Of the comparisons that a method's own table shows.
-ROLES: tuple[Role, ...] = ("reference", "control")
 #: Most columns of ``dvc exp show`` that scores may take; settings take about forty beside them.
 COLUMNS = 60
 
@@ -98,7 +96,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
             "taken": choice is pick and leads,
         } | ({} if leads else {"same_as": choice.method})
     for role, word in words(row).items():
-        numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.role == role)
+        numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.plays(role))
         numbers[f"verdict_{role}"] = word
     if opposed := _comparisons(c for c in block.opposed() if c.method == row.method):
         numbers["versus_opponent"] = opposed

@@ -60,6 +60,7 @@ def build_block(
             **vars(cell),
             control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
             differs_by=methods[name].config.differs_by,
+            zero=bool(methods[name].config.zero_for),
             scores={
                 place: {metric: _score(data, cell, place, metric, own) for metric, own in by_metric.items()}
                 for place, by_metric in arms.items()

@@ -17,7 +17,7 @@ class Finding:
 
     block: str
     method: str
-    #: Against every control where there is one, else against the reference; None without comparison.
+    #: Against every control (the method at strength 0) where there is one, else against the reference; None without.
     word: str | None
     judged_by: str
     sentences: tuple[str, ...]
@@ -51,15 +51,18 @@ def _finding(block: Block, row: Row) -> Finding:
     sentences = [f"On {block.title}, {first}", *others]
     if not controls:
         sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
-    for c in references if controls else ():
+    for c in (c for c in references if controls and not c.gain):
         uncredited = c.verdict.word == GAIN != word
         sentences.append(
-            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that gain cannot be credited to what "
-            "sets it apart from its controls."
+            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that difference cannot be credited to "
+            "what sets it apart from its controls."
             if uncredited
             else _sentence(row, c, "the reference ")
         )
-    sentences += _out_of_distribution(block, row, judged, what)
+    for c in row.against("replacement"):
+        shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.identical else _numbers(c)
+        sentences.append(f"Against {c.other}{f' ({c.differs_by})' * bool(c.differs_by)}: {c.verdict.word} ({shown}).")
+    sentences += _out_of_distribution(block, row, judged)
     unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
     sentences += [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]
     if row.still:
@@ -121,11 +124,11 @@ def _sentence(row: Row, c: Comparison, role: str) -> str:
     return f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})."
 
 
-def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison], what: str) -> Iterator[str]:
-    others = {c.other for c in judged}
+def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -> Iterator[str]:
+    others, what = {c.other for c in judged}, "control" if judged[0].gain else "reference"
     parts = []
     for name in block.sets:
-        comparisons = [c for c in row.comparisons if c.set == name and c.other in others and c.role == what]
+        comparisons = [c for c in row.comparisons if c.set == name and c.other in others and c.role != "opponent"]
         if name != "dev" and comparisons:
             differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
             parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")

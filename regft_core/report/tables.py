@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from regft_core.report.contents import Report
-from regft_core.report.model import Block
-from regft_core.report.results import ROLES, verdict_numbers
+from regft_core.report.model import ROLES, Block
+from regft_core.report.results import verdict_numbers
 from regft_core.report.terminal import show
 from regft_core.runs.work import CurvePoint
 from regft_core.statistics.verdict import overall
@@ -89,7 +89,8 @@ class Results(pd.DataFrame):  # type: ignore[misc]
     Columns:
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
         primary: whether it is the task's main metric. Verdicts are about it; other metrics have none.
-        vs_reference, vs_control: the verdict; against several controls that against all of them.
+        vs_reference, vs_control, vs_replacement: the verdict; against several of a role that against all of them.
+            A difference to a control, the method at strength 0, is a gain.
         no_better_than_constant: whether the mean is no better than the score of a constant answer.
         declared_cost, measured_cost: of training; plain fine-tuning is 1.
         failed: number of seeds that did not finish.
@@ -113,7 +114,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
                     | {"set": score.set, "metric": score.metric, "primary": score.metric == block.primary}
                     | {"mean": score.estimate.mean, "low": low, "high": high}
                     | {"seeds": score.estimate.n, "failed": len(row.failed)}
-                    | {f"vs_{role}": overall(c.verdict.word for c in compared if c.role == role) for role in ROLES}
+                    | {f"vs_{role}": overall(c.verdict.word for c in compared if c.plays(role)) for role in ROLES}
                     | {"no_better_than_constant": score.no_better and not row.constant}
                     | {"declared_cost": row.cost.declared, "measured_cost": row.cost.measured}
                     | dict.fromkeys((f"seed {seed}" for seed in report.seeds), math.nan)

@@ -94,7 +94,7 @@ class ControlConfig(ControlPhase):
     phases: dict[Name, ControlPhase] = Field({})
 
 
-def _refuse_sentence(value: Any) -> Any:
+def _refuse(value: Any) -> Any:
     raise ValueError("is written by regft, from the settings in which the control differs; name them in differs_in")
 
 
@@ -102,7 +102,7 @@ def _refuse_sentence(value: Any) -> Any:
 WORDS = frozenset(
     {
         *("description", "paper", "sources", "variant_of", "combines"),
-        *("controls", "control_for", "controlled_by", "differs_in", "differs_by"),
+        *("controls", "control_for", "controlled_by", "differs_in", "differs_by", "zero_for"),
     }
 )
 
@@ -121,7 +121,10 @@ class MethodConfig(ConsistentModel):
     differs_in: tuple[SettingPath, ...] = Field(
         (), strict=False, description="the settings in which a control written by hand differs from its methods"
     )
-    differs_by: Annotated[str, BeforeValidator(_refuse_sentence)] = Field("", description="written by regft")
+    differs_by: Annotated[str, BeforeValidator(_refuse)] = Field("", description="written by regft")
+    zero_for: Annotated[tuple[Name, ...], BeforeValidator(_refuse)] = Field(
+        (), description="written by regft: the listed methods that this arm is at strength 0"
+    )
     controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")
     combines: OneOrMoreNames = Field((), description="methods that this one puts together; each alone is a control")

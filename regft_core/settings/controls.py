@@ -1,8 +1,9 @@
 """Controls: the arms that separate a method's ingredient from what comes along with it.
 
-An arm has the controls that it declares (``derived``), those that its YAML names (``controlled_by``) or that of what it
-is a variant of, listed arms that are ``control_for`` it, and, as a combination (``combines``), each of its ingredients
-alone. A listed arm that trains the same as a control is that control.
+An arm has the controls that it declares or derives (``derived``), those that its YAML names (``controlled_by``) or that
+of what it is a variant of, listed arms that are ``control_for`` it, and, as a combination (``combines``), each of its
+ingredients alone. A listed arm that trains the same as a control is that control, also plain fine-tuning. A control is
+of strength 0 (``difference.takes_away``), or has something in the place of the ingredient.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from ruamel.yaml import YAML, nodes
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, plural
-from regft_core.schema.method import Method, Registry
+from regft_core.schema.method import Method
 from regft_core.settings.build_method import MethodBuilder, names_of
-from regft_core.settings.difference import differences, sentence, undeclared
+from regft_core.settings.difference import differences, sentence, takes_away, undeclared
 from regft_core.settings.document import load_yaml
 from regft_core.settings.trial_values import trials_of
+
+#: Plain fine-tuning under the shared protocol.
+PLAIN = "vanilla"
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,16 @@ class Control:
     name: str
     control_for: str
     differs_by: str
+    zero: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is: the method at strength 0, or with something else in its ingredient's place."""
+        return "control" if self.zero else "replacement"
 
     def __str__(self) -> str:
         differs = f" (differs by: {self.differs_by})" if self.differs_by else ""
-        return f"'{self.control_for}' has the control '{self.name}'{differs}"
+        return f"'{self.control_for}' has the {self.kind} '{self.name}'{differs}"
 
 
 @dataclass
@@ -45,13 +55,11 @@ class Controls:
         missing: controls that are not listed.
         present: (method, control) pairs of which both are listed.
         twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
-        without: listed methods for which no control is declared at all, though they add something.
     """
 
     missing: list[Control] = field(default_factory=list)
     present: list[tuple[str, str]] = field(default_factory=list)
     twins: dict[tuple[str, str], str] = field(default_factory=dict)
-    without: list[str] = field(default_factory=list)
 
     def warnings(self) -> list[str]:
         """Return one warning for all missing controls; none where none is missing."""
@@ -68,27 +76,33 @@ def find_controls(builder: MethodBuilder, listed: Mapping[str, Method]) -> Contr
     """Find the controls of ``listed`` methods, and of those controls in turn."""
     controls, queue = Controls(), list(listed)
     trained = {_training(builder, method): name for name, method in reversed(list(listed.items()))}
+    with suppress(ConfigError):  # proposed in place of a control that trains the same
+        trained.setdefault(_training(builder, builder.build(PLAIN)), PLAIN)
+
+    def is_zero(name: str, control: Method) -> bool:
+        with suppress(ConfigError):
+            pair = (builder.build(name), control)
+            return takes_away(*(builder.settings_of(method, acting=True) for method in pair))
+        return False
+
     for name in queue:
-        names = _controls_of(builder, listed, name)
-        if not names and name in listed and _needs_control(listed[name], builder.registry):
-            controls.without.append(name)
-        for control in names:
+        for control in _controls_of(builder, listed, name):
             if control in listed:
                 controls.present.append((name, control))
                 continue
             method = None
             with suppress(ConfigError):  # what is wrong is told when it is listed
                 method = builder.build(control)
-            twin = trained.get(_training(builder, method)) if method is not None else None
-            if twin is not None and method is not None:
-                if twin != name and (name, twin) not in controls.present:
-                    controls.present.append((name, twin))
-                    controls.twins[name, twin] = differs_by(builder, method)
-            elif control not in queue and (method is not None or builder.derivation(control) is None):
+            alike = trained.setdefault(_training(builder, method), control) if method is not None else control
+            differs = differs_by(builder, method) if method is not None else ""
+            if alike in listed:
+                if alike != name and (name, alike) not in controls.present:
+                    controls.present.append((name, alike))
+                    controls.twins[name, alike] = differs
+            elif alike not in queue and (method is not None or builder.derivation(control) is None):
                 # A declared control that cannot be built is none under these settings: its compute has no factor.
-                differs = differs_by(builder, method) if method is not None else ""
-                controls.missing.append(Control(control, name, differs))
-                queue.append(control)
+                controls.missing.append(Control(alike, name, differs, method is not None and is_zero(name, method)))
+                queue.append(alike)
     return controls
 
 
@@ -119,19 +133,28 @@ def differs_by(
 
 
 def described(
-    builder: MethodBuilder, methods: Mapping[str, Method], twins: Mapping[tuple[str, str], str], warnings: list[str]
+    builder: MethodBuilder, methods: Mapping[str, Method], controls: Controls, warnings: list[str]
 ) -> dict[str, Method]:
-    """Return ``methods`` whose controls say in what they differ; an arm that trains the same as a control is one."""
+    """Return ``methods`` whose controls say in what they differ, and of which methods they are of strength 0."""
     found = dict(methods)
     for name, method in methods.items():
         if method.config.control_for:
             found[name] = described_as(method, differs_by(builder, method, None, warnings))
-    for (name, twin), text in twins.items():
+    for (name, twin), text in controls.twins.items():
         method = found[twin]
         # Plain fine-tuning is the control of every method.
         if method.finetune.explicit or any(phase.regularisers for phase in method.phases):
             before = method.config.differs_by
             found[twin] = described_as(method, f"{before}; for {name}: {text}" if before else text, (name,))
+    acting = {name: builder.settings_of(method, acting=True) for name, method in methods.items()}
+    controlled = {target for method in found.values() for target in method.config.control_for}
+    for name, other in controls.present:
+        if name in found and takes_away(acting[name], acting[other]):
+            config = found[other].config
+            alone = (name, other) in controls.twins or other in found[name].config.combines or name not in controlled
+            if alone or name in config.control_for:
+                zero_for = (*config.zero_for, name)
+                found[other] = replace(found[other], config=config.model_copy(update={"zero_for": zero_for}))
     return found
 
 
@@ -150,8 +173,8 @@ def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str
             document = builder.document(member)
             for key in ("controlled_by", "combines"):
                 controls |= dict.fromkeys(names_of(document, key))
-        if member in listed and listed[member].of is None:
-            controls |= dict.fromkeys(f"{member}_{end}" for end in builder.controls(member))
+    if name in listed and listed[name].of is None:
+        controls |= dict.fromkeys(f"{name}_{end}" for end in builder.controls(name))
     return [control for control in controls if control != name]
 
 
@@ -165,13 +188,6 @@ def _training(builder: MethodBuilder, method: Method) -> str:
     ]
     settings = sorted(builder.settings_of(method, acting=True).items())
     return repr([trials_of(builder.settings.tuning, method), layers, settings])
-
-
-def _needs_control(method: Method, registry: Registry) -> bool:
-    """Plain arms, controls and arms that train no encoder are what others are compared with."""
-    declared = [registry[name].declare(options) for phase in method.phases for name, options in phase.regularisers]
-    opponent = any(one.freezes_encoder or one.owns_prediction for one in declared)
-    return bool(declared) and not opponent and not method.config.control_for
 
 
 def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:

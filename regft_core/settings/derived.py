@@ -1,26 +1,32 @@
-"""Controls that a method declares: the same arm with one ingredient flipped. They need no file of their own.
+"""Controls of an arm that need no file of their own: the same arm with one ingredient flipped, or without its method.
 
 The control ``random`` of the arm ``dps_mix`` is the arm ``dps_mix_random``. What it flips is declared by the method's
 regularisers (``Regulariser.controls``) or by its YAML (``controls``). It inherits everything else from its arm:
 settings of ``params.yaml`` and of a task, and tuned values.
+
+An arm that declares no control of strength 0 has ``plain``: plain fine-tuning under the arm's own settings, without all
+that its method's file says.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from regft_core.errors import ConfigError
-from regft_core.schema.method import FINETUNE, Registry
+from regft_core.schema.method import FINETUNE, Declared, Registry
 from regft_core.schema.methods import WORDS
 from regft_core.schema.sources import paths
-from regft_core.settings.document import Document, dotted, leaves
+from regft_core.settings.document import Document, KeyPath, dotted, leaves
 from regft_core.settings.layers import lay
 
+#: Settings that plain fine-tuning does not have.
+_METHOD = ("phases", "regularisers", "start")
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
 
@@ -31,18 +37,23 @@ class Change:
 
     Attributes:
         why: what the control lacks or has instead, in a few words.
-        values: laid over the arm; a regulariser whose options are None is removed. None: plain fine-tuning with the
-            compute of the arm.
+        values: laid over the arm; a regulariser whose options are None is removed.
+        plain: plain fine-tuning in place of the arm: with the ``shared`` protocol, or ``matched`` to the arm's compute.
+        zero: whether the ingredient is taken away and nothing put in its place.
     """
 
     why: str
-    values: Mapping[str, Any] | None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    plain: Literal["shared", "matched"] | None = None
+    zero: bool = False
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Dotted settings, or beginnings of settings, that are the control's own: they are not tuned with the arm's."""
-        if self.values is None:
-            return ("phases", "regularisers", "start", *(f"training.{name}" for name in _LENGTHS))
+        if self.plain == "shared":
+            return (*_METHOD, "training", "model")
+        if self.plain == "matched":
+            return (*_METHOD, *(f"training.{name}" for name in _LENGTHS))
         return tuple(dotted(path) for path, _ in leaves(self.values))
 
 
@@ -58,8 +69,10 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
         declared = member.get("controls")
         for name, values in declared.items() if isinstance(declared, dict) else ():
             if name not in changes and isinstance(values, dict) and _applies(values, data):
-                rest = {key: value for key, value in values.items() if key != "why"}
-                changes[name] = Change(str(values.get("why", "")), None if "compute" in values else rest)
+                why, rest = str(values.get("why", "")), {key: value for key, value in values.items() if key != "why"}
+                removes = all("regularisers" in path and value is None for path, value in leaves(rest))
+                matched = Change(why, plain="matched", zero=True)
+                changes[name] = matched if "compute" in values else Change(why, rest, zero=removes)
     flips: dict[str, list[tuple[str, Change]]] = {}
     for regulariser in sorted({name for _, part in regularisers_of(data) for name in part}):
         try:
@@ -68,10 +81,13 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
             continue  # told where the method is read
         for name, flip in cls.controls.items():
             if values := _flipped_options(data, regulariser, flip, cls.Config):
-                flips.setdefault(name, []).append((regulariser, Change(flip.why, values)))
+                change = Change(flip.why, values, zero=_is_off(data, regulariser, flip, cls))
+                flips.setdefault(name, []).append((regulariser, change))
     for name, several in flips.items():
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
+    if _trains_with_a_method(data) and not any(change.zero for change in changes.values()):
+        changes.setdefault("plain", Change("plain fine-tuning", plain="shared", zero=True))
     return changes
 
 
@@ -79,12 +95,14 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     """The document of the control ``change`` of ``arm``, whose own is ``document``."""
     data = {key: value for key, value in document.data.items() if key not in WORDS}
     inherited = dict(document.data.get("sources") or {})
-    if change.values is None:
-        data, inherited = _plain(data, arm), {}
+    if change.plain is not None:
+        data, inherited = _plain(document, arm, change.plain), {}
     head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
-    head["differs_in"] = list(_declared(change, document.data))
+    still = change.plain and FINETUNE not in _stepping(document.data)  # without steps the arm's own protocol is idle
+    protocol = ["training"] if still else ["training.optimizer"] if change.zero else []
+    head["differs_in"] = [*_declared(change, document.data), *protocol]
     base = Document(head | data, document.places, document.file)
-    layered = lay(base, Document(dict(change.values or {}), {}, document.file))
+    layered = lay(base, Document(dict(change.values), {}, document.file))
     data = copy.deepcopy(layered.data)
     for _, part in regularisers_of(data):
         for name in [name for name, options in part.items() if options is None]:
@@ -112,20 +130,51 @@ def split_name(name: str) -> list[tuple[str, str]]:
     return [(name[:at], name[at + 1 :]) for at in cuts]
 
 
-def _plain(data: Mapping[str, Any], arm: str) -> dict[str, Any]:
-    """Plain fine-tuning under the arm's own settings, as long as its compute lasts."""
+def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> dict[str, Any]:
+    """Plain fine-tuning under the arm's own settings: as long as its compute lasts, or without its method's file."""
+    data, (*_, last) = document.data, [FINETUNE, *_stepping(document.data)]
+    at: KeyPath = ("phases", last, "training") if isinstance(data.get("phases"), dict) else ("training",)
+    training, model = document.value(at) or {}, data.get("model") or {}
+    if kind == "matched":
+        training = {key: value for key, value in training.items() if key not in _LENGTHS}
+        return {"model": model, "training": {**training, "steps_factor": {"match": arm}}}
+    sections = (("model", ("model",), model), ("training", at, training))
+    return {
+        name: {key: value for key, value in section.items() if document.place((*place, key)).file != document.file}
+        for name, place, section in sections
+    }
+
+
+def _is_off(data: Mapping[str, Any], regulariser: str, flip: Any, cls: type[Declared]) -> bool:
+    """Whether the flipped regulariser does nothing, wherever the arm has it."""
+    parts = [part[regulariser] for _, part in regularisers_of(data) if regulariser in part]
+    with suppress(ValidationError, TypeError):  # told where the control is read
+        return not any(cls.declare(cls.Config.model_validate({**part, **flip.options})).active for part in parts)
+    return False
+
+
+def _trains_with_a_method(data: Mapping[str, Any]) -> bool:
+    """Whether an arm that is no control takes steps, and differs from plain fine-tuning in more than its protocol."""
+    method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
+    return method and bool(_stepping(data)) and not data.get("control_for")
+
+
+def _stepping(data: Mapping[str, Any]) -> list[str]:
+    """Phases that take steps."""
+    protocols = {name: phase.get("training") for name, phase in _phases(data).items()}
+    return [name for name, own in protocols.items() if not isinstance(own, dict) or own.get("epochs") != 0]
+
+
+def _phases(data: Any) -> dict[str, Any]:
+    """Phases by name, as far as they can be ones; a method in the short form is one."""
     phases = data.get("phases")
-    last = phases.get(FINETUNE, {}) if isinstance(phases, dict) else data
-    training = {key: value for key, value in (last.get("training") or {}).items() if key not in _LENGTHS}
-    model = {"model": data["model"]} if "model" in data else {}
-    return {**model, "training": {**training, "steps_factor": {"match": arm}}}
+    places = phases if isinstance(phases, dict) else {FINETUNE: data}
+    return {name: place for name, place in places.items() if isinstance(place, dict)}
 
 
 def regularisers_of(data: Any) -> list[tuple[str, dict[str, Any]]]:
     """(phase, its regularisers) of everything in ``data`` that has some."""
-    phases = data.get("phases")
-    places = phases.items() if isinstance(phases, dict) else [(FINETUNE, data)]
-    found = [(name, place.get("regularisers")) for name, place in places if isinstance(place, dict)]
+    found = [(name, place.get("regularisers")) for name, place in _phases(data).items()]
     return [(name, part) for name, part in found if isinstance(part, dict)]
 
 

@@ -71,6 +71,15 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Differ
     return [difference for difference in every if difference.one != difference.other]
 
 
+def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
+    """Whether a control is its method at strength 0: plain fine-tuning, or nothing in the place of its ingredient.
+
+    Both are settings that act; see :func:`settings_of`.
+    """
+    plain = not any(path.startswith(("regularisers.", "phases.")) for path in control) and not control["repeat"]
+    return plain or all(d.other is MISSING or d.path == "start" for d in differences(method, control))
+
+
 def undeclared(found: Sequence[Difference], declared: Sequence[str]) -> list[str]:
     """Paths of differences that are neither ``declared`` nor below a declared path.
 

@@ -125,7 +125,7 @@ def load_project(
         for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
             reader.warnings.append(f"{where}: {text}")
     controls = find_controls(builder, methods)
-    methods = described(builder, methods, controls.twins, reader.warnings)
+    methods = described(builder, methods, controls, reader.warnings)
     for (name, task), on_this in changed.items():
         if on_this.config.control_for:
             changed[name, task] = described_as(on_this, differs_by(builder, on_this, task))

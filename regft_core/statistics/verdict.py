@@ -1,8 +1,8 @@
 """Verdicts on differences, and the one rule that gives them.
 
 A verdict comes from an interval that is corrected for all comparisons of its family: methods against the reference,
-methods against their controls, trained methods against the best frozen encoder. Reports, files and tables print these
-verdicts and make none of their own.
+methods against their controls or replacements, trained methods against the best frozen encoder. Reports, files and
+tables print these verdicts and make none of their own.
 
 The mean difference D of S seeds varies with the rows and with the seeds:
 
@@ -50,6 +50,7 @@ BELOW, BELOW_MARK = "no better than a constant answer", "!"
 FAMILIES = {
     "reference": "methods against the reference",
     "control": "methods against their controls",
+    "replacement": "methods against replacements of their ingredients",
     "opponent": "methods that train the encoder against the best that does not",
 }
 

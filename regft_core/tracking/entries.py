@@ -150,7 +150,10 @@ def _cell(work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, A
     own = reported.get(folder, {}).get(cell.method, {})
     scores = _means(runs, own)
     current = f"dev.{primary}.low" in scores  # else the report is about other runs
-    words = {role: own.get(role) or "" if current else "" for role in ("verdict_reference", "verdict_control")}
+    words = {
+        role: own.get(role) or "" if current else ""
+        for role in ("verdict_reference", "verdict_control", "verdict_replacement")
+    }
     low = ", ".join(own.get("no_better_than_constant") or ()) if current else ""
     status = states.pop() if len(states) == 1 else "partly failed"
     return replace(

@@ -38,7 +38,7 @@ def view_state(cells: Sequence[Entry]) -> dict[str, Any]:
     """Columns and order of the page: the main score with its interval, scores out of distribution, verdicts, cost."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.scores))
     others = [n for n in names if n.count(".") == 1 and not n.startswith(("cost.", "primary.", "dev."))]
-    verdicts = [f"verdict_{role}" for role in ("reference", "control")]
+    verdicts = [f"verdict_{role}" for role in ("reference", "control", "replacement")]
     columns = [
         *(f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high") if name in names),
         *(f"metrics.`{name}`" for name in [*others[:4], "cost.declared_ratio", "runs"] if name in names),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from regft_core.contract import laws
 from regft_core.data.reading import Reading
@@ -53,7 +55,19 @@ HEADS = [(n, "mean") for n in ("bert", "bart", "deberta-v2")] + [
 HEADS += [("bert", "windows"), ("xlnet", "windows-separately")]
 PLACES = [*TASKS, *HEADS]
 SHORT = {"max_steps": 2}
-WITH_OFF = sorted(name for name, cls in REGISTRY.items() if cls.off is not None)
+
+
+def zeros(cls: Any) -> list[dict[str, Any]]:
+    """Options of strength 0: those that the class declares, and those of its controls."""
+    found = [] if cls.off is None else [dict(cls.off)]
+    for flip in cls.controls.values():
+        with suppress(ValidationError):  # of other options than the defaults
+            if dict(flip.options) not in found and not cls.declare(cls.Config.model_validate(flip.options)).active:
+                found.append(dict(flip.options))
+    return found
+
+
+WITH_OFF = [(name, off) for name, cls in sorted(REGISTRY.items()) for off in zeros(cls)]
 #: Where strength 0 leaves an empty stack, all encoders are alike.
 FEW = [("bert", "single"), ("bert", "separately"), ("xlnet", "single"), ("bart", "pair"), ("bert", "several")]
 
@@ -118,26 +132,25 @@ def test_refused_architectures_say_why(case: Case) -> None:
 
 def off_at(place: tuple[str, str]) -> list[Any]:
     """The methods that have a strength, at a place. One that keeps its optimiser or its view takes part also then."""
-    stacks = {name: entries([(name, REGISTRY[name].off or {})]) for name in WITH_OFF}
+    stacks = [(name, off, entries([(name, off)])) for name, off in WITH_OFF]
     return [
-        pytest.param(name, *place, marks=in_turn(number, place))
-        for number, (name, stack) in enumerate(stacks.items())
+        pytest.param(name, off, *place, marks=in_turn(number, place))
+        for number, (name, off, stack) in enumerate(stacks)
         if (phase_entries.active(stack) or place in FEW)
         and place[0] not in stack[0].declares.description.refused_architectures
     ]
 
 
-@pytest.mark.parametrize(("name", "architecture", "form"), [each for place in PLACES for each in off_at(place)])
-def test_strength_zero_is_plain_fine_tuning(name: str, architecture: str, form: str) -> None:
-    listed, two = [(name, REGISTRY[name].off or {})], TRAINING.model_copy(update=SHORT)
-    off = Bench(listed, architecture=architecture, training=two, masked_lm=True, **FORMS[form])
-    plain = plain_weights(architecture, form, off.training.model_dump_json())
-    assert same(off.train(), plain)
+@pytest.mark.parametrize(("name", "off", "architecture", "form"), [each for place in PLACES for each in off_at(place)])
+def test_strength_zero_is_plain_fine_tuning(name: str, off: dict[str, Any], architecture: str, form: str) -> None:
+    listed, two = [(name, off)], TRAINING.model_copy(update=SHORT)
+    bench = Bench(listed, architecture=architecture, training=two, masked_lm=True, **FORMS[form])
+    plain = plain_weights(architecture, form, bench.training.model_dump_json())
+    assert same(bench.train(), plain)
 
 
-@pytest.mark.parametrize("name", WITH_OFF)
-def test_a_method_of_strength_zero_shifts_no_other_draw(name: str) -> None:
-    off: dict[str, Any] = REGISTRY[name].off or {}
+@pytest.mark.parametrize(("name", "off"), WITH_OFF)
+def test_a_method_of_strength_zero_shifts_no_other_draw(name: str, off: dict[str, Any]) -> None:
     other = "hype" if name != "hype" else "weight_mixup"
     acting = {"scale": 1e-2, "hidden_dropout": "keep"} if other == "hype" else {"attention": "random"}
     training = Bench([(name, off)], masked_lm=True, training=TRAINING.model_copy(update=SHORT)).training

@@ -36,21 +36,6 @@ def test_the_loss_is_that_against_the_mixed_targets(smoothing: float) -> None:
     assert torch.allclose(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, expected)), atol=1e-6)
 
 
-def test_drawn_labels_have_the_same_loss_on_average() -> None:
-    smooth = Bench([("label_smoothing", {"smoothing": 0.4})], labels=3)
-    drawn = Bench([("label_smoothing", {"smoothing": 0.4, "targets": "drawn"})], labels=3)
-    with torch.no_grad():
-        logits = smooth.step().forward()
-    losses, step = [], drawn.step(0)
-    for index in range(4000):
-        step.index = index
-        losses.append(float(step.task_loss(logits)))
-    expected = float(smooth.step(0).task_loss(logits))
-    spread = float(torch.tensor(losses).std()) / math.sqrt(len(losses))
-    assert sum(losses) / len(losses) == pytest.approx(expected, abs=4 * spread)
-    assert float(torch.tensor(losses).std()) > 0
-
-
 # ---------------------------------------------------------------------------------------------- supervised contrastive
 
 

@@ -31,6 +31,8 @@ class Arm:
     #: Added out of distribution.
     shift: float = -0.1
     control_for: str | None = None
+    #: The methods that it is at strength 0; None: the one that it controls for.
+    zero_for: tuple[str, ...] | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     declared: float = 1.0
     seconds: float = 10.0
@@ -106,7 +108,9 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
                 "differs_in": ["regularisers"] if arm.control_for else [],
             }
         )
-        config = config.model_copy(update={"differs_by": f"no {arm.control_for}" if arm.control_for else ""})
+        zero_for = config.control_for if arm.zero_for is None else arm.zero_for
+        differs = f"no {arm.control_for}" if arm.control_for else ""
+        config = config.model_copy(update={"differs_by": differs, "zero_for": zero_for})
         training = TrainingConfig.model_validate(TRAINING.model_dump() | dict(arm.overrides))
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)

@@ -76,10 +76,10 @@ def test_filter_controls_and_the_pinned_line(visit: Any) -> None:
     page.get_by_label("Filter").fill("TDT")
     assert names(page) == [name for name in every if "tdt" in name]
     assert page.locator(".count").inner_text() == f"{len(names(page))} of 62 lines"
-    page.get_by_label("hide 8 controls").check()
+    page.get_by_label("hide 8 controls and replacements").check()
     assert names(page) == [name for name in every if "tdt" in name and "_off" not in name]
     page.get_by_label("Filter").fill("")
-    page.get_by_label("hide 8 controls").uncheck()
+    page.get_by_label("hide 8 controls and replacements").uncheck()
     assert names(page) == every
 
     page.locator("button.pin", has_text="linear_probe").press("Enter")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.compare import ordered
+from regft_core.report.leaderboard import leaderboard
 from regft_core.schema.report import ReportConfig
 from tests.errors import raises_code
 from tests.statistics.single import paired_difference
@@ -139,3 +140,26 @@ def test_a_difference_cannot_pass_the_metrics_range(make: Any, synthetic: Any) -
         "accuracy", samples=500,
     )  # fmt: skip
     assert raw.high > 1.0  # what the report would have shown
+
+
+def test_a_gain_is_over_strength_zero_alone(make: Any, synthetic: Any) -> None:
+    """A replacement that does harm makes no method look good."""
+    arms = {
+        "vanilla": synthetic.Arm(0.75, zero_for=("good",)),
+        "good": synthetic.Arm(0.75),
+        "good_random": synthetic.Arm(0.5, control_for="good", zero_for=()),
+    }
+    built = make(arms, {"one": synthetic.Task(n=300)})
+    (found,) = built.report.blocks
+    (gain,), (replacement,) = (found.row("good").against(role) for role in ("control", "replacement"))
+    assert (gain.other, gain.role, replacement.other) == ("vanilla", "reference", "good_random")
+    assert (gain.verdict.word, replacement.verdict.word) == ("no difference shown", "better")
+    numbers = built.report.results["one-300"]["good"]
+    assert (numbers["verdict_control"], numbers["verdict_replacement"]) == (gain.verdict.word, "better")
+    assert (numbers["versus_control"].keys(), numbers["versus_replacement"].keys()) == ({"vanilla"}, {"good_random"})
+    (finding,) = (one for one in built.report.findings if one.method == "good")
+    assert finding.word == gain.verdict.word
+    assert any("good_random" in text and "+" in text for text in finding.sentences)
+    heads = [column.head for column in leaderboard(found, "vanilla").columns]
+    assert "vs replaced" in heads
+    assert "gain" not in heads, "the reference has a column of its own"

@@ -37,7 +37,7 @@ def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
             found = own["accuracy"]
             assert score(found.estimate.mean, "accuracy") in text
             assert name != "dev" or interval(found.estimate.interval, "accuracy") in text
-    for head in ("dev", "reversed", "no_cue", "vs control", "vs vanilla", "cost", "measured", "seeds"):
+    for head in ("dev", "reversed", "no_cue", "gain", "vs vanilla", "cost", "measured", "seeds"):
         assert any(head in line for line in lines if line.startswith("method "))
     assert not any("…" in line for line in lines)
 

@@ -45,10 +45,12 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
     assert [one.name for one in project.controls.missing] == ["noise_still"]
 
 
-def test_what_is_flipped_already_has_no_control(build: Any, flips: dict[str, Any]) -> None:
+def test_what_is_flipped_already_has_plain_fine_tuning_alone(build: Any, flips: dict[str, Any]) -> None:
     project = load_project(build({NOISE: FLAT}), flips)
     assert project.controls.missing == []
-    assert "noise" in project.controls.without
+    assert project.controls.present == [("noise", "vanilla"), ("mask", "vanilla")]
+    assert project.methods["vanilla"].config.zero_for == ("noise", "mask")
+    assert project.methods["vanilla"].config.control_for == ()
 
 
 def test_settings_of_the_arm_reach_its_control(build: Any, flips: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
 from regft_core.schema.method import Method
 from regft_core.settings.cost import optimiser_steps
-from regft_core.settings.difference import differences, undeclared
+from regft_core.settings.difference import differences, takes_away, undeclared
 from regft_core.settings.files import names_in
 from regft_core.settings.project import Project
 
@@ -90,7 +90,31 @@ def check(project: Project, task: str | None) -> int:
 
 
 def test_every_shipped_arm() -> None:
-    assert check(shipped(), None) > 110
+    assert check(shipped(), None) > 160
+
+
+def test_every_method_has_a_control_of_strength_zero() -> None:
+    """Plain fine-tuning has the settings of ``vanilla``, so it is the same run; ``test_contract`` trains the others."""
+    project = shipped()
+    builder, plain = project.builder, project.builder.settings_of(project.methods["vanilla"])
+    methods = {name: method for name in project.methods if has_an_ingredient(method := builder.build(name))}
+    assert len(methods) > 80
+    for name, method in methods.items():
+        acting, zero = builder.settings_of(method, acting=True), []
+        for end, change in builder.controls(name).items():
+            control = builder.build(f"{name}_{end}")
+            assert takes_away(acting, builder.settings_of(control, acting=True)) == change.zero, control.name
+            zero += [control] if change.zero else []
+            if end == "plain":
+                assert builder.settings_of(control) == plain
+        assert zero, name
+        assert all(name in project.methods["vanilla"].config.zero_for for one in zero if one.name == f"{name}_plain")
+
+
+def has_an_ingredient(method: Method) -> bool:
+    """Whether a method, which is no control itself, does more than set the protocol, and takes steps."""
+    more = any(phase.regularisers for phase in method.phases) or len(method.phases) > 1
+    return more and any(phase.training.epochs for phase in method.phases) and not method.config.control_for
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -80,12 +80,12 @@ def _points(axis: Any, places: Sequence[tuple[float, float]], **looks: Any) -> N
 
 
 def differences(block: Block) -> str:
-    """Forest plot: each method minus its controls and minus the reference, one panel per set."""
+    """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
     found = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
-    pairs = sorted(dict.fromkeys(key[:3] for key in found), key=lambda pair: pair[2] != "control")
+    pairs = sorted(dict.fromkeys(key[:3] for key in found), key=lambda pair: pair[2])  # controls come first
     sets = [name for name in block.sets if any(key[3] == name for key in found)]
     shown = {name: [found[(*pair, name)] for pair in pairs] for name in sets}
-    labels = [f"{a} − {b}{' (control)' * (role == 'control')}" for a, b, role in pairs]
+    labels = [f"{a} − {b}{f' ({role})' * (role != 'reference')}" for a, b, role in pairs]
     title, x, scale = (
         f"Paired differences on {block.title}",
         f"difference in {unit(block.primary)}",

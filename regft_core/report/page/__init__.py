@@ -142,7 +142,7 @@ def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
     """Rows of the table of differences: a method's controls first, then the reference and the best frozen encoder."""
     opposed = [c for c in block.opposed() if c.method == row.method]
     groups: dict[tuple[str, str], dict[str, Comparison]] = {}
-    for c in sorted([*row.comparisons, *opposed], key=lambda c: c.role != "control"):
+    for c in sorted([*row.comparisons, *opposed], key=lambda c: c.role not in ("control", "replacement")):
         groups.setdefault((c.role, c.other), {})[c.set] = c
     return [
         {"row": row, "role": role, "other": other, "by_set": by_set, "first": next(iter(by_set.values()))}

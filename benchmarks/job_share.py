@@ -1,7 +1,6 @@
 """How much of the main job is training: CPU seconds of what ``make repro`` does on an installed tree.
 
-    python benchmarks/job_share.py
-
+    python benchmarks/job_share.py > benchmarks/results/job_share.txt
     python benchmarks/job_share.py --set execution.workers=1 execution.threads=2   # one worker with two threads
 
 The job is that of params.yaml as committed, in a clone of this repository under TMPDIR, with its executor and workers.
@@ -15,11 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import date
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -83,10 +85,10 @@ def counted_job(job: Any, *, device: str) -> str:
     return line
 
 
-def measure(changes: list[str]) -> tuple[dict[str, float], float, float]:
+def measure(changes: list[str], project: Path) -> tuple[dict[str, float], float, float]:
     """CPU seconds of each command, of all, of what is training and what answers; seconds of all; GB of the store."""
     with tempfile.TemporaryDirectory(prefix="regft-job-share-") as folder:
-        project, counts = Path(folder) / "project", Path(folder) / "counts"
+        counts = Path(folder) / "counts"
         counts.mkdir()
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(project)], check=True)
         # The code of the clone, which is that of the commit, in all of the commands.
@@ -122,6 +124,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="change the job, as grid.seeds=[0]")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the finished job there")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.stage:
@@ -129,7 +132,8 @@ def main() -> None:
 
         stage_with(given.stage, job_share.counted_job)
         return
-    found, seconds, stored = measure(given.set)
+    with tempfile.TemporaryDirectory(prefix="regft-job-share-") as folder:
+        found, seconds, stored = measure(given.set, given.keep or Path(folder) / "project")
     whole = found["together"]
     for name, value in found.items():
         print(f"{name}: {value:.1f} CPU-s, {100 * value / whole:.0f}%")
@@ -137,6 +141,10 @@ def main() -> None:
     print(f"all else: {rest:.1f} CPU-s, {100 * rest / whole:.0f}%")
     print(f"training, of all but the answers: {100 * found['training'] / (whole - found['answers']):.0f}%")
     print(f"on the clock: {seconds:.0f} s; the store takes {stored:.2f} GB")
+    model = (
+        re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc/cpuinfo").exists() else None
+    )
+    print(f"on {model[1] if model else platform.machine()}, {os.cpu_count()} cores, {date.today()}")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,43 @@
-"""The pictures of the README: the first screens of a project's report and leaderboard.
+"""All pictures of the documents: the first screens of a finished project's report, leaderboard and MLflow page.
 
-    python docs/pictures.py PROJECT [--browser chromium]
+    python benchmarks/table.py keep PROJECT main_job --about "..."   # the scores that the pictures show
+    cd PROJECT && python DOCS/pictures.py [--browser chromium]
 
-Reads ``reports/report.html`` and ``reports/leaderboard.txt`` of a finished project and writes ``docs/report.png`` and
-``docs/terminal.png``. Needs Chromium or Chrome.
+Reads ``reports/`` and the MLflow database of the project. Writes ``docs/*.png``, beside this file, and the hashes of
+the stored scores and of each picture in ``pictures.json``, which a test compares. Needs Chromium or Chrome.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
+SCORES = HERE.parent / "benchmarks" / "results" / "main_job.json"
 LINES = 32
+PORT = 5077
 
 
-def photograph(browser: str, page: Path, picture: Path, width: int, height: int) -> None:
-    """Take the first screen of ``page``, in pixels."""
-    with tempfile.TemporaryDirectory() as profile:
-        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        command += [f"--user-data-dir={profile}", f"--window-size={width},{height}", f"--screenshot={picture}"]
-        subprocess.run([*command, page.resolve().as_uri()], check=True, capture_output=True, timeout=120)
-    if not picture.is_file():
-        raise SystemExit(f"{browser} made no {picture}")
+def photograph(
+    browser: Browser, page: str, picture: Path, width: int, height: int, ready: Callable[[Page], None] | None = None
+) -> None:
+    """Take the first screen of the address ``page``, in pixels, once ``ready`` has returned."""
+    with browser.new_page(viewport={"width": width, "height": height}) as tab:
+        tab.goto(page, wait_until="networkidle")
+        if ready is not None:
+            ready(tab)
+        tab.screenshot(path=picture)
 
 
 def terminal(text: str, page: Path) -> tuple[int, int]:
@@ -45,17 +55,44 @@ PAGE = """<!doctype html><meta charset="utf-8"><body style="margin: 0; backgroun
 <pre style="margin: 16px; font: 13px/18px 'DejaVu Sans Mono', monospace">{code}</pre></body>"""
 
 
+def runs_alone(tab: Page) -> None:
+    """Close MLflow's assistant, and wait for the table of runs."""
+    tab.locator('[data-component-id="mlflow.assistant.chat_panel.close"]').click()
+    tab.get_by_role("link", name="report", exact=True).wait_for()
+
+
+def mlflow(browser: Browser, picture: Path) -> None:
+    """Take the saved view of the project's runs, as ``regft ui`` serves it."""
+    command = [sys.executable, "-m", "regft_core", "ui", "--port", str(PORT)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            lines = iter(server.stdout.readline, "")
+            address = next(word for line in lines for word in line.split() if f":{PORT}/" in word)
+            photograph(browser, address, picture, 1440, 700, runs_alone)
+        finally:
+            server.terminate()
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("project", type=Path)
     parser.add_argument("--browser", default="chromium")
     given = parser.parse_args()
-    reports = given.project / "reports"
-    photograph(given.browser, reports / "report.html", HERE / "report.png", 1280, 900)
-    with tempfile.TemporaryDirectory() as scratch:
+    reports = Path("reports").resolve()
+    with sync_playwright() as started, tempfile.TemporaryDirectory() as scratch:
+        browser = started.chromium.launch(executable_path=shutil.which(given.browser), args=["--no-sandbox"])
+        photograph(browser, (reports / "report.html").as_uri(), HERE / "report.png", 1280, 900)
         page = Path(scratch) / "terminal.html"
         size = terminal((reports / "leaderboard.txt").read_text(encoding="utf-8"), page)
-        photograph(given.browser, page, HERE / "terminal.png", *size)
+        photograph(browser, page.as_uri(), HERE / "terminal.png", *size)
+        mlflow(browser, HERE / "mlflow.png")
+    pictures = {path.name: digest(path) for path in sorted(HERE.glob("*.png"))}
+    record = {"scores": digest(SCORES), "pictures": pictures}
+    (HERE / "pictures.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

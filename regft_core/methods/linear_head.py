@@ -15,7 +15,7 @@ Decisions:
   development set; here inside the training rows, as no other rows are given).
 - a pooled encoder has one linear, so the fit is exact; in a family's own head everything before the last
   linear keeps the weights that it was drawn or pretrained with.
-- cross_validated: the best decade of strength, then half decades about it (benchmarks/README.md, "Strength").
+- cross_validated: the best decade of strength, then half decades about it (benchmarks/README.md, "Measured earlier").
   Features are centred and scaled by one number for the fit, each of the four parts of a pair's features by its own;
   both are folded into the weights: the exported model is plain. Standardised one by one, features that hardly vary
   would get weights from which fine-tuning diverges.

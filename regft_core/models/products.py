@@ -1,8 +1,8 @@
 """Matrix products in fp32 through oneDNN on AMD's Zen 5, where torch's own choice, MKL, takes AVX2 only.
 
-A training step takes 0.63 of its time (benchmarks/README.md, "Products"). torch has no switch for it in fp32, so
-``mm`` and ``addmm`` are registered anew for the CPU through torch's own interface. Sums are added up in another order,
-so last bits differ; the environment of a result names it. Only processes that regft starts do it (they set
+A training step takes 0.63 of its time (benchmarks/README.md, "Measured earlier"). torch has no switch for it in fp32,
+so ``mm`` and ``addmm`` are registered anew for the CPU through torch's own interface. Sums are added up in another
+order, so last bits differ; the environment of a result names it. Only processes that regft starts do it (they set
 ``SWITCH``): an import of regft changes nothing.
 """
 

@@ -167,7 +167,7 @@ def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) ->
     """The strength of the smallest ``loss``; of equal ones the stronger.
 
     Half a decade on either side of the best of ``strengths`` is tried, too, where that is within their range. Decades
-    alone cost a probe 0.2 points of accuracy (benchmarks/README.md, "Strength").
+    alone cost a probe 0.2 points of accuracy (benchmarks/README.md, "Measured earlier").
     """
     losses = {strength: loss(strength) for strength in strengths}
 

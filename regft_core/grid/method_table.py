@@ -179,12 +179,12 @@ _METHODS_PAGE = """\
 - **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
   count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
   passes.
-- **Controls** are the method at strength 0: without its ingredient and with nothing in its place, or plain
+- **Controls** here are the method at strength 0: without its ingredient and with nothing in its place, or plain
   fine-tuning. The report calls the difference to them the gain. `_plain` is plain fine-tuning under the settings
   that `params.yaml` has for the method. Where there are none this is `vanilla`, which is not trained a second time.
   `_matched_compute` is plain fine-tuning with the method's own compute.
-- **Replacements** have something else, or less, in the ingredient's place. A difference to them is no gain, since what
-  stands there may do harm: it shows whether this ingredient matters.
+- **Replacements** are controls with something else, or less, in the ingredient's place. A difference to them is no
+  gain, since what stands there may do harm: it shows whether this ingredient matters.
 - Both follow the method where tuning, a preset or a task changes it. Names that start with `_` need no file. List
   `tdt_random_confidence` for `_random_confidence` of `tdt`. The report names the difference.
 - **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of

@@ -65,10 +65,11 @@ class Controls:
         """Return one warning for all missing controls; none where none is missing."""
         if not self.missing:
             return []
+        zero = any(control.zero for control in self.missing)
         return [
             f"{listing(dict.fromkeys(control.control_for for control in self.missing))}: not every control is in the "
-            f"grid, so a gain cannot be traced to one ingredient. `regft controls` lists "
-            f"{plural(len(self.missing), 'control')}; `regft controls --write` adds them."
+            f"grid, so {'not every gain is shown' if zero else 'nothing shows whether their ingredients matter'}. "
+            f"`regft controls` lists {plural(len(self.missing), 'control')}; `regft controls --write` adds them."
         ]
 
 

@@ -215,14 +215,15 @@ def _without_family(file: Document, base: str) -> Document:
 
 
 def _with_own_sources(document: Document, file: Document) -> Document:
-    """Return ``document`` with the source of each value that a layer sets; the file's speak of the file's values."""
+    """Return ``document`` with the source of each value that a layer sets, without those of values that it replaces."""
     sources = document.data.get("sources", {})
     if not isinstance(sources, dict):  # wrong, and told as that
         return document
-    own = {}
+    replaced = set(paths(file.data)) - set(paths(document.data))
+    sources, own = {path: text for path, text in sources.items() if path not in replaced}, {}
     for path in paths(document.data):
         at = tuple(path.split("."))
         place = document.place(at)
         if place.file != file.file and at in document.places:
             own[path] = f"ours: {place}"
-    return replace(document, data={**document.data, "sources": sources | own}) if own else document
+    return replace(document, data={**document.data, "sources": sources | own}) if own or replaced else document

@@ -25,8 +25,6 @@ from regft_core.schema.sources import paths
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
 from regft_core.settings.layers import lay
 
-#: Settings that plain fine-tuning does not have.
-_METHOD = ("phases", "regularisers", "start")
 #: Settings of the length of a training: plain fine-tuning with the same compute has its own.
 _LENGTHS = ("epochs", "max_steps", "steps_factor", "checkpoint", "checkpoint_share")
 
@@ -50,10 +48,9 @@ class Change:
     @property
     def settings(self) -> tuple[str, ...]:
         """Dotted settings, or beginnings of settings, that are the control's own: they are not tuned with the arm's."""
-        if self.plain == "shared":
-            return (*_METHOD, "training", "model")
-        if self.plain == "matched":
-            return (*_METHOD, *(f"training.{name}" for name in _LENGTHS))
+        if self.plain is not None:
+            lengths = _LENGTHS if self.plain == "matched" else ()
+            return ("phases", "regularisers", "start", *(f"training.{name}" for name in lengths))
         return tuple(dotted(path) for path, _ in leaves(self.values))
 
 
@@ -98,8 +95,9 @@ def flipped(document: Document, arm: str, change: Change) -> Document:
     if change.plain is not None:
         data, inherited = _plain(document, arm, change.plain), {}
     head: dict[str, Any] = {"description": f"Control of {arm}: {change.why}", "control_for": [arm]}
-    still = change.plain and FINETUNE not in _stepping(document.data)  # without steps the arm's own protocol is idle
-    protocol = ["training"] if still else ["training.optimizer"] if change.zero else []
+    # Without its method's file, and beside a last phase without steps, the protocol is another one.
+    other = change.plain == "shared" or (change.plain and FINETUNE not in _stepping(document.data))
+    protocol = ["training", "model"] if other else ["training.optimizer"] if change.zero else []
     head["differs_in"] = [*_declared(change, document.data), *protocol]
     base = Document(head | data, document.places, document.file)
     layered = lay(base, Document(dict(change.values), {}, document.file))

@@ -95,6 +95,28 @@ def test_a_control_is_tuned_as_its_arm_but_for_what_it_flips(build: Any, flips: 
     assert {key for trial in trials for key in trial} == {"training.learning_rate", "regularisers.noise.scale"}
 
 
+def test_plain_fine_tuning_has_the_arms_own_settings_without_its_methods(build: Any, flips: dict[str, Any]) -> None:
+    more = """\
+method_settings:
+  noise: {training: {epochs: 7}}
+tuning:
+  selection: dev_as_published
+  methods:
+    noise: {regularisers.noise.scale: [0.1, 0.2], training.weight_decay: [0.0, 0.1]}
+"""
+    files = {NOISE: f"{FLAT}training: {{learning_rate: 1.0e-3}}\n", "params.yaml": listing("noise_plain", more=more)}
+    project = load_project(build(files), flips)
+    control = project.methods["noise_plain"]
+    assert (control.training.epochs, control.training.learning_rate) == (7, 2e-5)
+    assert control.finetune.regularisers == ()
+    assert control.config.zero_for == ("noise",)
+    assert [*trials_of(project.params.tuning, control)] == [
+        {"training.weight_decay": 0.0},
+        {"training.weight_decay": 0.1},
+    ]
+    assert not [text for text in project.warnings if "in more than" in text]
+
+
 def test_a_method_may_declare_controls_in_its_yaml(build: Any, flips: dict[str, Any]) -> None:
     text = """\
 controls:

@@ -20,6 +20,8 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.training import TrainingConfig
+from tests.evaluate.test_layers import words
+from tests.evaluate.tiny_run import TinyModel, finished, found
 from tests.methods.chain import Runner, run_phase
 from tests.methods.harness import TRAINING, same
 from tests.papers.resolved import has_no_effect
@@ -211,3 +213,54 @@ def test_declared_settings_of_training_act(path: str) -> None:
     others = {"betas": (0.5, 0.9), "optimizer": "adamax", "schedule": "constant", "precision": "bf16"}
     other: TrainingConfig = SHORT.model_copy(update={field: others.get(field) or getattr(SHORT, field) * 2})
     assert not same(run_phase(training=SHORT).weights, run_phase(training=other).weights)
+
+
+#: Evaluation -> options at which another value of each can be seen on a few rows.
+SMALL: dict[str, dict[str, Any]] = {
+    "views": {"rows": 6},
+    "confidence": {"rows": 6},
+    "robustness": {"rates": [0.5], "noise": ["mixed"], "copies": 2, "rows": 6},
+    "deletion": {"confidence_of": "tdt", "drop": "mask", "shares": [0.3], "rows": 6},
+    "sensitivity": {"decay": 0.75, "between": [1e-9, 1e9], "batches": 3, "batch_size": 4},
+    "token_similarity": {"rows": 6},
+    "layer_probes": {
+        "tasks": ["cue_a"],
+        "rows": 8,
+        "test_rows": 8,
+        "learning_rate": 0.03,
+        "epochs": 2,
+        "batch_size": 4,
+    },
+}
+#: Option -> another value.
+OTHER = {
+    **{"rows": 12, "test_rows": 12, "copies": 3, "epochs": 4, "batch_size": 2, "learning_rate": 0.3, "decay": 0.1},
+    **{"rates": [0.2], "shares": [0.6], "between": [1e-6, 1e9], "noise": ["mask"], "drop": "remove"},
+    **{"confidence_of": None, "tasks": ["cue_b"]},
+}
+
+
+def declared_evaluations() -> list[str]:
+    paths = {
+        path
+        for declared in DECLARED
+        for values in (declared.of_paper, declared.of_item)
+        for path, said in values.items()
+        if path.startswith("evaluations.") and said.origin != "not_stated"
+    }
+    return sorted(path.removeprefix("evaluations.") for path in paths)
+
+
+@pytest.mark.parametrize("path", declared_evaluations())
+def test_declared_options_of_evaluations_act(path: str) -> None:
+    name, option = path.split(".")
+    model, other = (TinyModel(kind="regression", seed=seed) for seed in (0, 1))  # its scores are no counts
+    model.said, other.said = (lambda x: x.sum(-1).sigmoid()), (lambda x: 1 - x.sum(-1).sigmoid())
+    judged = finished(model, 16)
+    model.learned = judged.examples
+    tasks = {task: words(task, "regression") for task in ("cue_a", "cue_b")}
+    one, two = (
+        found(name, model, judged, primary="pearson", others=tasks, models={"tdt": other}, **options)
+        for options in (SMALL[name], SMALL[name] | {option: OTHER[option]})
+    )
+    assert one != two

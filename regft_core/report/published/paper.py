@@ -274,11 +274,8 @@ class Paper:
         parts: list[dict[int, float]] = []
         for place, weight in places:
             finding = self._blocks[place.block].cells[place.arm].evaluations.get(evaluation)
-            scalars = (
-                {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in finding.runs}
-                if finding
-                else {}
-            )
+            runs = finding.runs if finding is not None else ()
+            scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
             parts.append({seed: weight * own[name] for seed, own in scalars.items() if name in own})
         return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
 

@@ -265,22 +265,13 @@ def _of_evaluation(
     sign = -1 if numbers.lower else 1
     gains = [sign * (one[seed] - two[seed]) for seed in one if seed in two]
     if not gains:
-        why = f"evaluation {numbers.evaluation} did not run here"
-        return Tested("", "", "not tested here", None, why=why)
+        return Tested("", "", "not tested here", None, why=f"evaluation {numbers.evaluation} did not run here")
     ours = Bounds(sum(gains) / len(gains), *seed_interval(gains, level))
     deviation = stdev(gains) if len(gains) > 1 else math.nan
     smallest = detectable_gain(len(gains), deviation, 0.0, confidence=level)
     than = [f"of {other}"] * (other != name) + [f"at {numbers.than_size} rows"] * (numbers.than_size is not None)
-    return Tested(
-        "",
-        "",
-        "not shown",
-        None,
-        ours,
-        len(gains),
-        smallest,
-        notes=tuple([f"compared with that {' '.join(than)}"] * bool(than)),
-    )
+    notes = (f"compared with that {' '.join(than)}",) if than else ()
+    return Tested("", "", "not shown", None, ours, len(gains), smallest, notes=notes)
 
 
 def _spread(paper: Paper, mine: Places, theirs: Places, level: float) -> Tested:

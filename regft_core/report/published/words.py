@@ -135,7 +135,8 @@ def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
     """For how many claims the verdicts of one table are corrected."""
     count = sum(test.word != "not tested here" for test in verdicts)
     shared = "" if count == 1 else f"; corrected for {count} claims (Holm)"
-    return f"Intervals over seeds and rows at {confidence:.0%}{shared}".replace("-", MINUS) + "." if count else ""
+    over = "seeds" if all(verdict.claim.numbers for verdict in verdicts) else "seeds and rows"
+    return f"Intervals over {over} at {confidence:.0%}{shared}".replace("-", MINUS) + "." if count else ""
 
 
 def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:

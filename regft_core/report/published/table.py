@@ -269,8 +269,8 @@ def _of_evaluation(
     ours = Bounds(sum(gains) / len(gains), *seed_interval(gains, level))
     deviation = stdev(gains) if len(gains) > 1 else math.nan
     smallest = detectable_gain(len(gains), deviation, 0.0, confidence=level)
-    than = [f"of {other}"] * (other != name) + [f"at {numbers.than_size} rows"] * (numbers.than_size is not None)
-    notes = (f"compared with that {' '.join(than)}",) if than else ()
+    than = f"{other} at {numbers.than_size} rows" if numbers.than_size else other
+    notes = (f"compared with {than}",) if than != name else ()
     return Tested("", "", "not shown", None, ours, len(gains), smallest, notes=notes)
 
 

@@ -1,11 +1,12 @@
-"""Regret of rules that choose a method: the report's, the best mean, and always the frozen encoder.
+"""Bias, coverage and regret of the report's decision, in simulated grids and on real sets.
 
-    python benchmarks/decisions.py simulate
+    nice python benchmarks/decisions.py simulate [--worlds 300]                # writes results/decisions.json
     python benchmarks/decisions.py split --out PROJECT --rows 100 sst2 mrpc    # after real_tasks.py
     python benchmarks/decisions.py regret PROJECT                              # after `dvc repro` there
 
-Regret is the true score of the best method minus that of the chosen one, in points. ``split`` keeps ``--rows`` rows of
-each development set to judge by and makes the rest the set ``held_out``. ``regret`` divides the answers on both anew.
+Regret is the true score of the best method minus that of the chosen one, in points; bias is the expected score of the
+chosen one minus its true score. ``split`` keeps ``--rows`` rows of each development set to judge by and makes the rest
+the set ``held_out``. ``regret`` divides the answers on both anew.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,53 +22,73 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import yaml
-from scipy.stats import norm
+from verdicts import BASE, RESULTS, Seeds, answers, read, write
 
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.bootstrap import example_weights, two_level
 from regft_core.statistics.decision import beliefs, taken
 
-POINT = 0.01
-TOLERANCE = 0.5
-#: Judging rows, seeds and methods of the simulated grids.
-GRIDS = ((70, 3, 6), (70, 6, 6), (270, 5, 6), (488, 3, 6), (488, 6, 6), (1000, 6, 20))
-#: Shares of methods whose runs scatter by this many points.
-SPREADS, SHARES = (0.0, 2.5, 5.0, 10.0), (0.15, 0.4, 0.3, 0.15)
+POINT, TOLERANCE, RESAMPLES = 0.01, 0.5, 300
+#: Methods, seeds, judging rows of the simulated grids.
+GRIDS = ((2, 3, 100), (6, 3, 100), (6, 6, 300), (20, 6, 300), (34, 3, 300))
+#: Of these also with every fifth method far off.
+WITH_FAR = ((6, 3, 100), (20, 6, 300))
+#: Deviation of true scores, in points; deviations over seeds (``mixed``: drawn for each method, by these shares).
+DIFFERENCES, SPREADS = (0.0, 1.0, 3.0, 5.0), ("mixed", "4")
+MIXED, SHARES = (0.0, 2.5, 5.0, 10.0), (0.15, 0.4, 0.3, 0.15)
 Array = npt.NDArray[np.float64]
 
 
-def world(rng: np.random.Generator, rows: int, seeds: int, methods: int, gain: float) -> tuple[Array, Array]:
-    """Return ([k, S, n] right answers, [k] true scores); method 0 is a frozen encoder, rows differ in difficulty."""
-    skill = np.clip(0.8 + np.concatenate([[0.0], rng.normal(0, gain, methods - 1)]) / 100, 0.02, 0.98)
-    spread = rng.choice(SPREADS, methods, p=SHARES) / 100
-    spread[0] = 0
-    grid = norm.ppf((np.arange(200) + 0.5) / 200)
-    true = np.clip(skill[:, None] + spread[:, None] * grid, 0.02, 0.98).mean(axis=1)
-    of_runs = np.clip(skill[:, None] + spread[:, None] * rng.standard_normal((methods, seeds)), 0.02, 0.98)
-    latent = np.sqrt(0.5) * rng.standard_normal(rows) + np.sqrt(0.25) * rng.standard_normal((methods, 1, rows))
-    latent = latent + np.sqrt(0.25) * rng.standard_normal((methods, seeds, rows))
-    latent[0] = latent[0, :1]
-    return (latent < norm.ppf(of_runs)[:, :, None]).astype(float), true
+def world(rng: np.random.Generator, grid: tuple[int, int, int], differ: float, spread: str, far: bool) -> list[Array]:
+    """Return [[k, S, n] right answers, [k] true scores]; with ``far`` every fifth method is 25 points worse."""
+    methods, seeds, rows = grid
+    true = BASE + rng.normal(0, differ / 100, methods) - 0.25 * far * (np.arange(methods) % 5 == 1)
+    true = np.round(200 * np.clip(true, 0.3, 0.93)) / 200  # few values: each spread of seeds is solved for
+    spreads = rng.choice(MIXED, methods, p=SHARES) if spread == "mixed" else np.full(methods, float(spread))
+    return [answers(rng, [Seeds(float(one)) for one in spreads], true.tolist(), seeds, rows), true]
 
 
-def simulate(worlds: int) -> None:
-    """Print mean regret by grid and by how much methods differ."""
-    print("| gains (deviation) | rows, seeds, methods | report | expected score alone | best mean | frozen encoder |")
-    print("|---|---|---|---|---|---|")
-    for gain in (3.0, 1.0):
-        for rows, seeds, methods in GRIDS:
-            rng, regrets = np.random.default_rng(0), []
-            for _ in range(worlds):
-                right, true = world(rng, rows, seeds, methods, gain)
-                observed = right.mean(axis=2)
-                weights = rng.multinomial(rows, np.full(rows, 1 / rows), 300) / rows
-                held = beliefs(observed, np.einsum("bn,isn->bis", weights, right), point=POINT)
-                losses = np.array([b.loss for b in held])
-                # Costs rise with the number of the method.
-                chosen = (taken(list(losses), range(methods), TOLERANCE * POINT), int(losses.argmin()))
-                picks = (*chosen, int(observed.mean(axis=1).argmax()), 0)
-                regrets.append([100 * (true.max() - true[pick]) for pick in picks])
-            means = " | ".join(f"{value:.2f}" for value in np.mean(regrets, axis=0))
-            print(f"| {gain:g} | {rows}, {seeds}, {methods} | {means} |", flush=True)
+def simulated(grid: tuple[int, int, int], differ: float, spread: str, far: bool, worlds: int) -> dict[str, float]:
+    """Return the means of a cell, in points or as shares."""
+    rng, found = np.random.default_rng([*grid, int(differ), len(spread), far]), []
+    counts = example_weights(grid[2], RESAMPLES, 0) / grid[2]
+    for _ in range(worlds):
+        right, true = world(rng, grid, differ, spread, far)
+        observed, resampled = right.mean(axis=2), np.einsum("bn,isn->bis", counts, right, optimize=True)
+        alone = [two_level([*range(grid[1])], [], one, resampled[:, i], 0.95, 0) for i, one in enumerate(observed)]
+        held, means = beliefs(observed, resampled, point=POINT), observed.mean(axis=1)
+        # The mean error of all methods has the expectation 0: without it fewer worlds show a bias.
+        pick, best, off = int(np.argmin([one.loss for one in held])), int(means.argmax()), float((means - true).mean())
+        first = true > true.max() - 1e-9
+        found.append(
+            {
+                "regret": 100 * (true.max() - true[pick]),
+                "regret_best_mean": 100 * (true.max() - true[best]),
+                "bias": 100 * (held[pick].expected - true[pick] - off),
+                "bias_best_mean": 100 * (means[best] - true[best] - off),
+                "coverage": held[pick].low <= true[pick] <= held[pick].high,
+                "coverage_pointwise": alone[pick].low <= true[pick] <= alone[pick].high,
+                "width": 100 * (held[pick].high - held[pick].low),
+                "width_pointwise": 100 * (alone[pick].high - alone[pick].low),
+                "said_best": held[pick].best,
+                "is_best": first[pick] / first.sum(),
+            }
+        )
+    return {key: round(float(np.mean([one[key] for one in found])), 4) for key in found[0]}
+
+
+def simulate(worlds: int, out: Path) -> None:
+    """Write bias, coverage, regret and calibration of every cell that the file does not have."""
+    rows = read(out)
+    for far, grid, spread, differ in product((False, True), GRIDS, SPREADS, DIFFERENCES):
+        place = dict(zip(("methods", "seeds", "rows"), grid, strict=True))
+        place |= {"differ": differ, "spread": spread, "far": far}
+        if any(place.items() <= row.items() for row in rows) or (far and (spread == "4" or grid not in WITH_FAR)):
+            continue
+        count = worlds if grid[0] <= 6 else worlds // 2
+        rows.append(place | {"worlds": count} | simulated(grid, differ, spread, far, count))
+        write(out, rows)
+        print(rows[-1], flush=True)
 
 
 def split(project: Path, tasks: list[str], rows: int) -> None:
@@ -129,8 +151,7 @@ def regret(project: Path, splits: int, rows: int) -> None:
             losses = [one.loss for one in held]
             pick = taken(losses, costs, TOLERANCE * POINT)
             picks = (pick, int(np.argmin(losses)), int(observed.mean(axis=1).argmax()), names.index(rules[-1]))
-            interval = near.one(names[pick])
-            inside = 100 * interval.low <= true[pick] <= 100 * interval.high
+            inside = 100 * held[pick].low <= true[pick] <= 100 * held[pick].high
             found.append([*(true.max() - true[list(picks)]), 100 * held[pick].expected - true[pick], 100 * inside])
         every.append(np.mean(found, axis=0))
         print(f"| {block} | " + " | ".join(f"{value:.2f}" for value in every[-1][:-1]) + f" | {every[-1][-1]:.0f}% |")
@@ -156,6 +177,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("simulate")
     one.add_argument("--worlds", type=int, default=300)
+    one.add_argument("--out", type=Path, default=RESULTS / "decisions.json")
     two = commands.add_parser("split")
     two.add_argument("--out", type=Path, required=True)
     two.add_argument("--rows", type=int, default=100)
@@ -166,7 +188,7 @@ def main() -> None:
     three.add_argument("--rows", type=int, default=100)
     options = parser.parse_args()
     if options.command == "simulate":
-        simulate(options.worlds)
+        simulate(options.worlds, options.out)
     elif options.command == "split":
         split(options.out, options.tasks, options.rows)
     else:

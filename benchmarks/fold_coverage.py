@@ -1,28 +1,28 @@
 """Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known, and on real sets.
 
-    python benchmarks/fold_coverage.py [--worlds 1000] [--learners 300]
+    nice python benchmarks/fold_coverage.py [--worlds 400]     # writes results/folds.json
     python benchmarks/fold_coverage.py --data DIR --draws 12
 
-First table: n rows of accuracy 0.7 (difficulties of rows, or of groups, are Beta(7, 3)); each fold's model is better or
-worse by a normal draw. Second: models that are really trained (nearest class mean and ridge regression, 20 features) on
-the other folds, so that models share training rows; truth is the mean accuracy of many models of that many rows on many
-new rows. Prints Markdown: the share of 95% intervals that cover the truth, its standard error, and their mean width.
-With ``--data`` the probe is judged by 5 folds, 2 repeats; truth is the score of the probe of all rows on 277 to 1,200
-test rows. DIR is that of ``real_tasks.py``.
+*drawn*: n rows of accuracy 0.7 (difficulties of rows, or of groups, are Beta(7, 3)); each fold's model is better or
+worse by a normal draw. *trained*: learners (nearest class mean or ridge regression) that are really trained on the
+other folds, so that models share training rows. Each reads 8 features of its own, so all have the same true accuracy:
+their differences are 0, and a "better" or "worse" is false. With ``--data`` the probe is evaluated by 5 folds, 2
+repeats; truth is the score of the probe of all rows on 277 to 1,200 test rows. DIR is that of ``real_tasks.py``.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from verdicts import RESULTS, write
 
 from regft_core import metrics
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.verdict import judge
 from regft_core.training import logistic
 from regft_core.training.linear_solution import classify_linearly
 
@@ -43,8 +43,16 @@ WORLDS = [
     (270, 5, 1, 0.02, 15),
     (270, 5, 2, 0.05, 15),
 ]
-#: Rows, folds, repeats, shift between the classes in standard deviations.
-LEARNERS = [(100, 5, 1, 1.0), (270, 5, 1, 1.0), (270, 5, 2, 1.0), (270, 10, 1, 0.6)]
+#: Learners, rows, folds, repeats, how they learn.
+LEARNERS = [
+    (2, 60, 5, 2, "nearest mean"),
+    (2, 120, 5, 2, "nearest mean"),
+    (6, 60, 5, 2, "nearest mean"),
+    (6, 120, 5, 2, "nearest mean"),
+    (6, 120, 5, 2, "ridge"),
+    (6, 120, 5, 1, "nearest mean"),
+    (6, 270, 5, 1, "nearest mean"),
+]
 
 
 def fold_rows(rng: np.random.Generator, folds: int, repeats: int, unit: Rows) -> dict[int, Rows]:
@@ -84,43 +92,29 @@ def ridge(x: Array, y: Rows) -> tuple[Array, float]:
     return weight, float(y.mean() - 0.5 - centre @ weight)
 
 
-def trained_world(n: int, folds: int, repeats: int, shift: float, worlds: int) -> dict[str, tuple[float, float]]:
-    """What is estimated -> (coverage, mean width), of trained models and of their difference."""
-    rng, size = np.random.default_rng(2), 20
-    learners: dict[str, Callable[[Array, Rows], tuple[Array, float]]] = {"nearest mean": nearest_mean, "ridge": ridge}
-
-    def draw(count: int) -> tuple[Array, Rows]:
-        y = np.arange(count) % 2
-        x = rng.normal(size=(count, size)) * np.linspace(0.5, 2, size)
-        x[:, :3] += shift * (y[:, None] - 0.5)
-        return x, y
-
-    test_x, test_y = draw(20_000)
-    scores: dict[str, list[float]] = {name: [] for name in learners}
-    for _ in range(600):
-        x, y = draw(n - n // folds)
-        for name, fit in learners.items():
-            weight, bias = fit(x, y)
-            scores[name].append(float((((test_x @ weight + bias) > 0) == test_y).mean()))
-    truth = {name: float(np.mean(found)) for name, found in scores.items()}
-    covered, width = dict.fromkeys([*truth, "difference"], 0), dict.fromkeys([*truth, "difference"], 0.0)
+def trained_world(k: int, n: int, folds: int, repeats: int, how: str, worlds: int) -> tuple[float, float, float]:
+    """(share of tables with a false verdict, coverage of differences, their mean width) of k equal learners."""
+    rng, size = np.random.default_rng([k, n, folds, repeats, len(how)]), 8
+    fit, found = {"nearest mean": nearest_mean, "ridge": ridge}[how], []
     for _ in range(worlds):
-        x, y = draw(n)
+        y = np.arange(n) % 2
+        x = rng.normal(size=(k, n, size))
+        x[:, :, :3] += 0.7 * (y[:, None] - 0.5)
         parts = fold_rows(rng, folds, repeats, np.arange(n))
-        arms: dict[str, dict[int, Rows]] = {name: {} for name in learners}
+        arms: dict[str, dict[int, Rows]] = {str(j): {} for j in range(k)}
         for seed, at in parts.items():
             others = np.setdiff1d(np.arange(n), at)
-            for name, fit in learners.items():
-                weight, bias = fit(x[others], y[others])
-                arms[name][seed] = (x[at] @ weight + bias > 0).astype(int)
+            for j in range(k):
+                weight, bias = fit(x[j, others], y[others])
+                arms[str(j)][seed] = (x[j, at] @ weight + bias > 0).astype(int)
         judged = Arms(arms, y, "accuracy", samples=SAMPLES, judged=parts)
-        estimates = {name: (judged.one(name), truth[name]) for name in learners}
-        difference = truth["nearest mean"] - truth["ridge"]
-        estimates["difference"] = judged.difference("nearest mean", "ridge"), difference
-        for name, (found, true) in estimates.items():
-            covered[name] += found.low <= true <= found.high
-            width[name] += found.high - found.low
-    return {name: (covered[name] / worlds, width[name] / worlds) for name in covered}
+        samples = [judged.sample(str(j), "0") for j in range(1, k)]
+        words = {verdict.word for verdict in judge(samples, "reference", confidence=0.95, point=0.01)}
+        ends = np.array([sample.pointwise for sample in samples])
+        covered = (ends[:, 0] <= 0) & (ends[:, 1] >= 0)
+        found.append((bool(words & {"better", "worse"}), covered.mean(), (ends[:, 1] - ends[:, 0]).mean()))
+    false, covered, width = np.mean(found, axis=0)
+    return float(false), float(covered), float(width)
 
 
 def real_sets(data: Path, rows: list[int], draws: int) -> None:
@@ -166,20 +160,10 @@ def probe(x: Array, y: Rows, asked: Array, parts: int) -> Rows:
     return answers
 
 
-def line(cells: list[object], share: float, width: float, worlds: int) -> str:
-    error = math.sqrt(share * (1 - share) / worlds)
-    return f"| {' | '.join(map(str, cells))} | {share:.3f} ± {error:.3f} | {100 * width:.1f} |"
-
-
-def heading(*names: str) -> None:
-    columns = ["rows", "folds", "repeats", *names, "covered", "width, points"]
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=1_000)
-    parser.add_argument("--learners", type=int, default=300)
+    parser.add_argument("--worlds", type=int, default=400)
+    parser.add_argument("--out", type=Path, default=RESULTS / "folds.json")
     parser.add_argument("--data", type=Path, help="folder of the local sets; absent: simulated worlds")
     parser.add_argument("--draws", type=int, default=12)
     parser.add_argument("--rows", nargs="+", type=int, default=[50, 200])
@@ -187,16 +171,18 @@ def main() -> None:
     if options.data:
         real_sets(options.data, options.rows, options.draws)
         return
-    heading("models differ by", "groups")
-    for world in WORLDS:
-        n, folds, repeats, models, groups = world
-        found = drawn_world(*world, options.worlds)
-        print(line([n, folds, repeats, models, groups or "none"], *found, options.worlds), flush=True)
-    print()
-    heading("class shift", "estimated")
-    for n, folds, repeats, shift in LEARNERS:
-        for name, found in trained_world(n, folds, repeats, shift, options.learners).items():
-            print(line([n, folds, repeats, shift, name], *found, options.learners), flush=True)
+    rows: list[dict[str, Any]] = []
+    for n, folds, repeats, models, groups in WORLDS:
+        covered, width = drawn_world(n, folds, repeats, models, groups, options.worlds)
+        of = {"models": "drawn", "rows": n, "folds": folds, "repeats": repeats, "differ": models, "groups": groups}
+        rows.append(of | {"worlds": options.worlds, "coverage": round(covered, 4), "width": round(100 * width, 2)})
+        write(options.out, rows)
+    for k, n, folds, repeats, how in LEARNERS:
+        false, covered, width = trained_world(k, n, folds, repeats, how, options.worlds)
+        of = {"models": how, "learners": k, "rows": n, "folds": folds, "repeats": repeats, "worlds": options.worlds}
+        rows.append(of | {"false": round(false, 4), "coverage": round(covered, 4), "width": round(100 * width, 2)})
+        write(options.out, rows)
+        print(rows[-1], flush=True)
 
 
 if __name__ == "__main__":

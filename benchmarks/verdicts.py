@@ -1,184 +1,158 @@
-"""False words and power of five rules that compare the methods of one table with a reference.
+"""False positives, coverage and power of the report's verdicts, in simulated tables whose truth is known.
 
-    nice python benchmarks/verdicts.py [--worlds 300] [--power 60]
+    nice python benchmarks/verdicts.py [--worlds 1000]    # writes benchmarks/results/verdicts.json
 
-A world has methods that are right on rows of unlike difficulty. Seeds spread a method's skill by 0 (15% of them, which
-then answer alike under every seed), 2.5, 5 or 10 points (15%); a tenth collapses to 50% in 15% of their runs; a tenth
-answers as another method does; in half of the worlds the reference spreads too. *False*: share of tables with a
-"better" where the true expected score is not higher, or a "worse" where it is not lower. *Power*: share of methods with
-a true gain of 7 points (a third of them) that get the word.
-
-Rules: the report's (``statistics.verdict``); pointwise, the seed part stretched by Student's t; that with Bonferroni;
-seed variances moderated (Smyth 2004), stretched, with Bonferroni. ``--paid`` gives methods that collapse better runs
-otherwise, so that their expected score is that of the others.
+A table compares methods with one reference. Rows differ in difficulty, methods in the rows that they get right; the
+chance of a run to be right is a probit of a normal (or t3) draw whose deviation is the spread of seeds, in points. All
+methods have the same expected accuracy of 75%, exactly; for the power a third of them has 82%. *False*: share of
+tables with a "better" or a "worse". *Coverage*: share of tables whose intervals all contain the true difference, 0.
+*Power*: share of methods with a gain that are found better.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import digamma, polygamma
+from scipy.optimize import brentq
+from scipy.special import ndtr
 from scipy.stats import norm, t
 
+from regft_core.statistics.bootstrap import example_weights
 from regft_core.statistics.verdict import Sample, judge
 
 Array = npt.NDArray[np.float64]
-POINT, BASE, GAIN = 0.01, 0.8, 7.0
-SPREADS, SHARES = (0.0, 0.025, 0.05, 0.10), (0.15, 0.4, 0.3, 0.15)
-COLLAPSING, TIED, RATE = 0.1, 0.1, 0.15
-RESAMPLES = 600
-_GRID = norm.ppf((np.arange(200) + 0.5) / 200)
+POINT, BASE, GAIN, RESAMPLES = 0.01, 0.75, 0.07, 600
+RESULTS = Path(__file__).parent / "results"
+_EVEN = (np.arange(1000) + 0.5) / 1000
 
 
-def skill(target: float, spread: float) -> float:
-    """The typical skill of runs whose mean is ``target``; skills are cut at 2% and 98%."""
-    low, high = target - 0.1, target + 0.1
-    for _ in range(30):
-        middle = (low + high) / 2
-        below = np.clip(middle + spread * _GRID, 0.02, 0.98).mean() < target
-        low, high = (middle, high) if below else (low, middle)
-    return (low + high) / 2
+class Seeds(NamedTuple):
+    """How the accuracy of a method's runs varies over seeds."""
+
+    #: Standard deviation, in points; share of runs that collapse to 50%; whether draws are of Student's t3.
+    spread: float
+    collapse: float = 0.0
+    heavy: bool = False
 
 
-def world(rng: np.random.Generator, k: int, n: int, seeds: int, gain: float, paid: bool) -> tuple[Array, Array]:
-    """Return ([k - 1, S, n] differences to the reference, [k - 1] true ones), both in points."""
-    spread = rng.choice(SPREADS, k, p=SHARES)
-    spread[0] = 0.0 if rng.random() < 0.5 else rng.choice(SPREADS[1:3])
-    collapses = rng.random(k) < COLLAPSING
-    collapses[0] = False
-    gains = np.where(rng.random(k) < 1 / 3, gain / 100, 0.0) if gain else np.zeros(k)
-    gains[0] = 0.0
-    of_runs = np.empty((k, seeds))
-    for i in range(k):
-        target = BASE + gains[i]
-        if collapses[i] and paid:
-            target = min((target - 0.5 * RATE) / (1 - RATE), 0.97)
-        of_runs[i] = np.clip(skill(target, spread[i]) + spread[i] * rng.standard_normal(seeds), 0.02, 0.98)
-        if collapses[i]:
-            of_runs[i] = np.where(rng.random(seeds) < RATE, 0.5, of_runs[i])
-            gains[i] -= 0.0 if paid else RATE * (target - 0.5)
-    own = rng.standard_normal((k, seeds, n))
-    still = (spread == 0) & ~collapses
-    own[still] = own[still][:, :1]
-    latent = np.sqrt(0.5) * rng.standard_normal(n) + 0.5 * rng.standard_normal((k, 1, n)) + 0.5 * own
-    right = latent < norm.ppf(of_runs)[:, :, None]
-    for i in range(2, k):
-        if rng.random() < TIED:
-            j = int(rng.integers(1, i))
-            right[i], gains[i] = right[j], gains[j]
-    return 100 * (right[1:].astype(float) - right[:1]), 100 * gains[1:]
+#: Name -> (the reference, the other methods).
+KINDS: dict[str, tuple[Seeds, Seeds]] = {
+    "1.3 points": (Seeds(1.3), Seeds(1.3)),
+    "4 points": (Seeds(4), Seeds(4)),
+    "9 points": (Seeds(9), Seeds(9)),
+    "19 points": (Seeds(19), Seeds(19)),
+    "9 points, t3": (Seeds(9, heavy=True), Seeds(9, heavy=True)),
+    "15% collapse": (Seeds(4, 0.15), Seeds(4, 0.15)),
+    "30% collapse": (Seeds(4, 0.3), Seeds(4, 0.3)),
+    "9 points, frozen reference": (Seeds(0), Seeds(9)),
+    "1.3 points, reference 9": (Seeds(9), Seeds(1.3)),
+}
+#: Methods (with the reference), seeds, rows.
+SIZES = ((2, 3, 300), (6, 2, 60), (6, 3, 60), (6, 3, 300), (6, 6, 300), (6, 10, 60), (34, 3, 300), (34, 6, 300))
 
 
-class Table:
-    """What the rules see of one world."""
+@cache
+def probit(seeds: Seeds, mean: float) -> tuple[float, float]:
+    """Return (a, b): runs whose chance is Phi(a + b z) have this ``mean`` (with collapses) and spread (without)."""
+    target = (mean - 0.5 * seeds.collapse) / (1 - seeds.collapse)
+    z = t.ppf(_EVEN, 3) / math.sqrt(3) if seeds.heavy else norm.ppf(_EVEN)
 
-    def __init__(self, differences: Array, rng: np.random.Generator) -> None:
-        self.m, self.seeds, self.n = differences.shape
-        self.values, means = differences.mean(axis=2), differences.mean(axis=1)
-        counts = rng.multinomial(self.n, np.full(self.n, 1 / self.n), RESAMPLES) / self.n
-        self.rows = (counts - 1 / self.n) @ means.T
-        self.inner = (differences - means[:, None]).var(axis=2).sum(axis=1) / (self.seeds - 1) / self.n
-        self.shared = np.maximum(0.0, means.var(axis=1) / self.n - self.inner / self.seeds)
-        self.same = (differences == 0).all(axis=(1, 2))
+    def centre(b: float) -> float:
+        return float(brentq(lambda a: float(ndtr(a + b * z).mean()) - target, -100, 100))
 
-    def half(self, variances: Array, freedom: float, confidence: float) -> Array:
-        """Half widths: the seed part stretched by Student's t."""
-        upper = (1 + confidence) / 2
-        stretch = float(t.ppf(upper, freedom) / norm.ppf(upper)) ** 2
-        return np.asarray(norm.ppf(upper) * np.sqrt(stretch * variances / self.seeds + self.shared))
+    def excess(b: float) -> float:
+        return float(ndtr(centre(b) + b * z).std()) - seeds.spread / 100
 
-    def words(self, half: Array) -> Array:
-        mean = self.values.mean(axis=1)
-        return np.where(np.abs(mean) > half, np.sign(mean), 0)
+    slope = float(brentq(excess, 1e-6, 5)) if seeds.spread else 0.0
+    return centre(slope), slope
 
 
-def pointwise(table: Table, confidence: float = 0.95) -> Array:
-    return table.words(table.half(table.values.var(axis=1, ddof=1), table.seeds - 1, confidence))
+def answers(rng: np.random.Generator, kinds: list[Seeds], means: list[float], seeds: int, rows: int) -> Array:
+    """Return [k, S, n], 1 where a run is right. Methods without any spread answer alike under every seed."""
+    k = len(kinds)
+    draws, heavy = rng.standard_normal((k, seeds)), rng.standard_t(3, (k, seeds)) / math.sqrt(3)
+    level, slope = np.array([probit(kind, mean) for kind, mean in zip(kinds, means, strict=True)]).T
+    skill = level[:, None] + slope[:, None] * np.where([[kind.heavy] for kind in kinds], heavy, draws)
+    skill = np.where(rng.random((k, seeds)) < np.array([[kind.collapse] for kind in kinds]), 0.0, skill)
+    own = rng.standard_normal((k, seeds, rows))
+    still = [i for i, kind in enumerate(kinds) if kind.spread == kind.collapse == 0]
+    own[still] = own[still, :1]
+    latent = math.sqrt(0.5) * rng.standard_normal(rows) + 0.5 * rng.standard_normal((k, 1, rows)) + 0.5 * own
+    return (latent < skill[:, :, None]).astype(np.float64)
 
 
-def bonferroni(table: Table) -> Array:
-    return pointwise(table, 1 - 0.05 / table.m)
+def samples_of(right: Array) -> list[Sample]:
+    """Every method minus the first one, as ``Arms.sample`` describes it."""
+    differences = right[1:] - right[:1]
+    _, seeds, rows = differences.shape
+    values, means = differences.mean(axis=2), differences.mean(axis=1)
+    moved = (example_weights(rows, RESAMPLES, 0) - 1.0) @ means.T / rows
+    inner = (differences - means[:, None]).var(axis=2).sum(axis=1) / (seeds - 1) / rows
+    shared = np.maximum(0.0, means.var(axis=1) / rows - inner / seeds)
+    stretched = (t.ppf(0.975, seeds - 1) / norm.ppf(0.975)) ** 2 * values.var(axis=1, ddof=1) / seeds
+    half, mean = norm.ppf(0.975) * np.sqrt(stretched + shared), values.mean(axis=1)
+    same = (differences == 0).all(axis=(1, 2))
+    return [
+        Sample(values[i], moved[:, i], inner[i], rows, 1.0, (mean[i] - half[i], mean[i] + half[i]), bool(same[i]))
+        for i in range(len(differences))
+    ]
 
 
-def moderated(table: Table) -> Array:
-    """Smyth's moderated variances; the prior's freedom by his equation 10."""
-    own, freedom = table.values.var(axis=1, ddof=1), table.seeds - 1
-    logs = np.log(own[own > 0])
-    if len(logs) < 2:
-        return bonferroni(table)
-    shifted = logs - digamma(freedom / 2) + np.log(freedom / 2)
-    excess = shifted.var(ddof=1) - polygamma(1, freedom / 2)
-    if excess <= 0:
-        return table.words(table.half(np.full(table.m, np.exp(shifted.mean())), 1e6, 1 - 0.05 / table.m))
-    y = 0.5 + 1 / excess
-    for _ in range(50):  # Newton, for trigamma(y) = excess
-        y += polygamma(1, y) * (1 - polygamma(1, y) / excess) / polygamma(2, y)
-    prior = np.exp(shifted.mean() + digamma(y) - np.log(y))
-    variances = (2 * y * prior + freedom * own) / (2 * y + freedom)
-    return table.words(table.half(variances, 2 * y + freedom, 1 - 0.05 / table.m))
-
-
-def report(table: Table) -> Array:
-    """The rule of ``statistics.verdict``."""
-    half, mean = table.half(table.values.var(axis=1, ddof=1), table.seeds - 1, 0.95), table.values.mean(axis=1)
-    samples = [
-        Sample(
-            table.values[i] * POINT, table.rows[:, i] * POINT, table.inner[i] * POINT**2, table.n, 1.0,
-            ((mean[i] - half[i]) * POINT, (mean[i] + half[i]) * POINT), bool(table.same[i]),
-        )
-        for i in range(table.m)
-    ]  # fmt: skip
-    signs = {"better": 1, "worse": -1}
-    return np.array([signs.get(found.word, 0) for found in judge(samples, "reference", confidence=0.95, point=POINT)])
-
-
-RULES: dict[str, Callable[[Table], Array]] = {
-    "pointwise": pointwise, "Bonferroni": bonferroni, "moderated": moderated, "report": report,
-}  # fmt: skip
-
-
-def measured(k: int, n: int, seeds: int, worlds: int, gain: float, paid: bool) -> Iterator[float]:
-    """Rule by rule: the share of tables with a false word, or with a ``gain`` the power."""
-    rng, found = np.random.default_rng([k, n, seeds, int(gain)]), []
+def cell(name: str, size: tuple[int, int, int], worlds: int, gain: float) -> tuple[float, float]:
+    """Return (share of tables with a false verdict, coverage), or with a ``gain`` (power, NaN)."""
+    methods, seeds, rows = size
+    rng, found = np.random.default_rng([*name.encode(), *size, round(100 * gain)]), []
+    gaining = np.arange(methods) % 3 == 1
+    reference, other = KINDS[name]
     for _ in range(worlds):
-        differences, true = world(rng, k, n, seeds, gain, paid)
-        table = Table(differences, rng)
-        words = [rule(table) for rule in RULES.values()]
-        gaining = true > GAIN - 1
-        if gain and not gaining.any():
-            continue
+        means = [BASE + gain * bool(own) for own in gaining]
+        right = answers(rng, [reference] + [other] * (methods - 1), means, seeds, rows)
+        verdicts = judge(samples_of(right), "reference", confidence=0.95, point=POINT)
+        words = np.array([verdict.word for verdict in verdicts])
         if gain:
-            found.append([float((word[gaining] > 0).mean()) for word in words])
+            found.append((float((words[gaining[1:]] == "better").mean()), math.nan))
         else:
-            found.append([bool(((word > 0) & (true <= 1e-9) | (word < 0) & (true >= -1e-9)).any()) for word in words])
-    yield from np.mean(found, axis=0)
+            found.append((bool(np.isin(words, ("better", "worse")).any()), all(v.low <= 0 <= v.high for v in verdicts)))
+    false, covered = np.mean(found, axis=0)
+    return float(false), float(covered)
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table; none where there is no file."""
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["cells"] if file.is_file() else []
+    return rows
+
+
+def write(out: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows of a table as JSON, one a line."""
+    out.parent.mkdir(exist_ok=True)
+    out.write_text('{"cells": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]}\n", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=300)
-    parser.add_argument("--power", type=int, default=60, help="worlds for the power; 0: none")
-    parser.add_argument("--paid", action="store_true")
-    parser.add_argument("--methods", type=int, nargs="+", default=[6, 34, 62])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 6, 10])
-    parser.add_argument("--rows", type=int, nargs="+", default=[60, 300, 1000])
+    parser.add_argument("--worlds", type=int, default=1000, help="34 methods: a third, power: a fifth of them")
+    parser.add_argument("--spreads", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--methods", type=int, nargs="+", default=[2, 6, 34])
+    parser.add_argument("--out", type=Path, default=RESULTS / "verdicts.json", help="cells that it has are replaced")
     options = parser.parse_args()
-    print("| methods, rows, seeds | " + " | ".join(RULES) + " |\n|---|" + "---|" * len(RULES))
-    begun = time.time()
-    for k in options.methods:
-        for n in options.rows:
-            for seeds in options.seeds:
-                false = measured(k, n, seeds, options.worlds, 0.0, options.paid)
-                cells = [f"{value:.3f}" for value in false]
-                if options.power:
-                    power = measured(k, n, seeds, options.power, GAIN, options.paid)
-                    cells = [f"{one}; {value:.2f}" for one, value in zip(cells, power, strict=True)]
-                print(f"| {k}, {n}, {seeds} | " + " | ".join(cells) + " |", flush=True)
-    print(f"\n{time.time() - begun:.0f} s")
+    cells = {(row["spread"], row["methods"], row["seeds"], row["rows"]): row for row in read(options.out)}
+    for name in options.spreads:
+        for size in (size for size in SIZES if size[0] in options.methods):
+            worlds = options.worlds // 3 if size[0] > 6 else options.worlds
+            false, covered = cell(name, size, worlds, 0.0)
+            row = {"spread": name} | dict(zip(("methods", "seeds", "rows"), size, strict=True)) | {"worlds": worlds}
+            row |= {"false": round(false, 4), "coverage": round(covered, 4)}
+            cells[name, *size] = row | {"power": round(cell(name, size, options.worlds // 5, GAIN)[0], 4)}
+            print(cells[name, *size], flush=True)
+            write(options.out, list(cells.values()))
 
 
 if __name__ == "__main__":

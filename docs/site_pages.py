@@ -180,6 +180,7 @@ OTHERS = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/statistics.md": "statistics.md",
     "data/README.md": "data.md",
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from regft_core.report.formatting import interval, listed, number, points, ratio
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import ASSUMED_SPREAD, beliefs, taken
-from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, overall
+from regft_core.statistics.decision import beliefs, taken
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
 SAME_SCORES = 1e-4
@@ -61,7 +62,10 @@ def decide(
     draws = [draws[:, leaders] for _, draws in tables]
     resampled = np.mean([draws[0], *(rng.permutation(values) for values in draws[1:])], axis=0)
     observed = np.mean([scores[leaders] for scores, _ in tables], axis=0)
-    held = beliefs(observed, resampled, point=point, higher_is_better=metrics.higher_is_better(metric))
+    upwards = metrics.higher_is_better(metric)
+    held = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
+    lowest, highest = metrics.find(metric).range
+    held = [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in held]
     choices = [
         Choice(row.method, row.scores["dev"][metric].estimate, belief, row.cost.declared, tuple(names[i] for i in same))
         for (row, same), belief in zip(((entered[first], same) for first, *same in groups), held, strict=True)
@@ -138,22 +142,23 @@ def _taken(
     block: Block, pick: Choice, choices: Sequence[Choice], judges: Sequence[str], config: ReportConfig, failed: bool
 ) -> Iterator[str]:
     metric, k, leader = block.primary, len(choices), choices[0]
-    bounds = f" {interval(pick.score.interval, metric)}" if pick.score.interval else ""
-    mean = f"{metric} {score(pick.score.mean, metric)}{bounds}, mean of {plural(pick.score.n, 'seed')}"
+    mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
     yield f"On {block.title}, take {pick.method}: {mean}."
-    if k == 1:
-        if not pick.same:
-            yield "No other method finished every seed." if failed else "The grid has no other method."
-        return
+    if k == 1 and not pick.same:
+        yield "No other method finished every seed." if failed else "The grid has no other method."
+    bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
     basis = "" if tuple(judges) == ("dev",) else f", by {some(list(judges))}"
-    yield (
-        f"Expect about {score(pick.belief.expected, metric)} on new data{basis}: the best of several is "
-        f"usually a little lucky. With a probability of {number(100 * pick.belief.best, 0)}% it is the best of {k}."
-    )
+    expected = f"Expect {score(pick.belief.expected, metric)}{bounds} on new data{basis}"
+    if k > 1:
+        best = number(100 * pick.belief.best, 0)
+        expected += (
+            f": the best of several is usually a little lucky. With a probability of {best}% it is the best of {k}"
+        )
+    yield f"{expected}."
     if pick.score.n == 1:
-        assumed = number(ASSUMED_SPREAD, 0)
+        assumed = number(USUAL_SPREAD, 1)
         yield (
-            f"One seed shows no spread; a standard deviation of {assumed} points is assumed. "
+            f"One seed shows no spread; a standard deviation of about {assumed} points is assumed. "
             "Add seeds before you rely on it."
         )
     if leader.method != pick.method:

@@ -155,6 +155,11 @@ class Choice:
     #: Other methods with the same scores under every seed: one choice, of which this is the simplest.
     same: tuple[str, ...] = ()
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the expected score, allowing for the choice; None below two seeds."""
+        return (self.belief.low, self.belief.high) if self.score.n > 1 else None
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -172,6 +177,10 @@ class Decision:
     beating: tuple[str, ...] = ()
     #: What exports the pick.
     commands: tuple[str, ...] = ()
+
+    def choice(self, method: str) -> Choice | None:
+        """The choice that ``method`` is, or has the scores of."""
+        return next((c for c in self.choices if method in (c.method, *c.same)), None)
 
 
 @dataclass(frozen=True, kw_only=True)

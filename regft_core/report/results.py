@@ -86,14 +86,14 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     numbers["same_answers_under_every_seed"] = row.still
     ratios = ("declared", "measured", "per_step", "memory")
     numbers["cost_ratio"] = {name: _plain(getattr(row.cost, name)) for name in ratios}
-    choices, pick = (block.decision.choices, block.decision.pick) if block.decision is not None else ((), None)
-    for choice in (c for c in choices if row.method in (c.method, *c.same)):
+    if block.decision is not None and (choice := block.decision.choice(row.method)) is not None:
         leads = choice.method == row.method
         numbers["decision"] = {
             "expected": choice.belief.expected,
+            **dict(zip(("low", "high"), choice.interval or (None, None), strict=True)),
             "probability_best": choice.belief.best,
             "expected_loss": choice.belief.loss,
-            "taken": choice is pick and leads,
+            "taken": choice is block.decision.pick and leads,
         } | ({} if leads else {"same_as": choice.method})
     for role, word in words(row).items():
         numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.plays(role))
@@ -183,7 +183,9 @@ def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
         shown["decision"] = {"method": method, "dev": dev[1]["mean"]}
         if details:
             ood = {name: numbers["mean"] for name, numbers in others}
-            shown["decision"] |= {"low": dev[1]["low"], "high": dev[1]["high"]} | ({"ood": ood} if ood else {})
+            bounds = block.decision.pick.interval or (None, None)
+            shown["decision"] |= {"expected": block.decision.pick.belief.expected, "low": bounds[0], "high": bounds[1]}
+            shown["decision"] |= {"ood": ood} if ood else {}
     if means:
         shown["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
     verdicts = {row.method: words(row) for row in block.rows}

@@ -88,6 +88,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
 
     Columns:
         mean: over the ``seeds`` that finished. low, high: its interval (``report.confidence``); NaN below two seeds.
+        expected: score on new data that the decision goes by, on the validation set; NaN elsewhere.
         primary: whether it is the task's main metric. Verdicts are about it; other metrics have none.
         vs_reference, vs_control, vs_replacement: the verdict; against several of a role that against all of them.
             A difference to a control, the method at strength 0, is a gain.
@@ -108,11 +109,15 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         for block, row in ((b, row) for b in report.blocks for row in b.rows):
             for score in (score for metrics in row.scores.values() for score in metrics.values()):
                 low, high = score.estimate.interval or (math.nan, math.nan)
+                choice = block.decision.choice(row.method) if block.decision is not None else None
+                if (score.set, score.metric) != ("dev", block.primary):
+                    choice = None
                 compared = [c for c in row.comparisons if (c.set, c.metric) == (score.set, score.metric)]
                 lines.append(
                     {"method": row.method, "task": block.task, "size": block.size}
                     | {"set": score.set, "metric": score.metric, "primary": score.metric == block.primary}
                     | {"mean": score.estimate.mean, "low": low, "high": high}
+                    | {"expected": choice.belief.expected if choice is not None else math.nan}
                     | {"seeds": score.estimate.n, "failed": len(row.failed)}
                     | {f"vs_{role}": overall(c.verdict.word for c in compared if c.plays(role)) for role in ROLES}
                     | {"no_better_than_constant": score.no_better and not row.constant}

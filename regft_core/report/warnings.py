@@ -19,7 +19,7 @@ from regft_core.report.model import Block
 from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.sentences import looked_at
 
-#: Fewer show little (``benchmarks/verdicts.py``).
+#: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6
 UNKNOWN = "unknown (the records do not say)"
 _NUMBER = re.compile(r"-?\d+\.\d+")

@@ -90,9 +90,9 @@ def model_card(
         fold=fold_line(task, job.seed),
         tuned=described(job.values) if job.values else None,
         scores=_judged_scores(context, judged) if judged else _scores(context, evaluated),
-        reported=bool(_reported(context)),
+        reported=bool(reported(context)),
         confidence=f"{context.params.report.confidence:.0%}",
-        compared=_reported(context).get("findings") or (),
+        compared=reported(context).get("findings") or (),
         limits=[
             *([sentence(served.abstain)] if served.abstain else []),
             *dict.fromkeys(f"Degraded: {text}" for run in weakened for text in run.degraded),
@@ -146,15 +146,15 @@ def _evaluated(context: Context) -> RunRecord | None:
     return next((run for run in result.runs if run.seed == context.job.seed), None) if result else None
 
 
-def _reported(context: Context) -> dict[str, Any]:
+def reported(context: Context) -> dict[str, Any]:
     """The report's entry of the run's cell; empty before there is one."""
-    reported = _written(read_json, context.root / RESULTS) or {}
-    return (reported.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
+    results = _written(read_json, context.root / RESULTS) or {}
+    return (results.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
 
 
 def _scores(context: Context, evaluated: RunRecord | None) -> list[list[str]]:
     """Set, metric, this run's score; mean, interval and seeds as the report has them."""
-    cell, rows = _reported(context), []
+    cell, rows = reported(context), []
     for name, scores in (evaluated.sets if evaluated else {}).items():
         for metric, value in scores.metrics.items():
             own = "failed" if value is None else f"{value:.4f}"

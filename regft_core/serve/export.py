@@ -24,7 +24,7 @@ from regft_core.runs.run import look_up
 from regft_core.runs.shared_weights import take_shared
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FilesSource
-from regft_core.serve.card import model_card
+from regft_core.serve.card import model_card, reported
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
 from regft_core.settings.project import Project
 
@@ -67,7 +67,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     beside: dict[str, Any] = {}
     data = context.data(context.phase("finetune"))
     if judged is not None and job.refit:
-        refit = judged.expected(data.summary.length, context.params.report)
+        refit = judged.expected(data.summary.length, context.params.report, reported(context))
         beside = {"temperature": refit.temperature, "refit": refit}
     if judged is not None and accuracy is not None:
         beside["abstain"] = abstain_for(context, accuracy, judged, beside.get("temperature") or 1.0)

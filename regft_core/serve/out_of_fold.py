@@ -6,7 +6,8 @@ folds each row has one answer per repeat; with a development set apart it has on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,19 +122,27 @@ class OutOfFold:
         )
         return bounded(arms.one(""), *metrics.find(metric).range)
 
-    def expected(self, rows: int, report: ReportConfig) -> Refit:
-        """Expected score of a model with the same settings that was trained on all ``rows``."""
-        score = self.score("dev", self.task.primary, report)
+    def expected(self, rows: int, report: ReportConfig, reported: Mapping[str, Any]) -> Refit:
+        """Expected score of a model with the same settings that was trained on all ``rows``.
+
+        The decision's, where the report has one of these runs (``reported``: its entry of the cell): it allows for the
+        choice among methods. Else nothing was chosen, and it is their mean.
+        """
+        score, primary = self.score("dev", self.task.primary, report), self.task.primary
+        expected: dict[str, Any] = {"expected": score.mean, "low": score.low, "high": score.high}
+        shown = reported.get("dev", {}).get(primary, {}).get("mean")
+        if shown is not None and math.isclose(shown, score.mean, abs_tol=1e-9):
+            expected |= {key: reported["decision"][key] for key in expected if "decision" in reported}
+        if score.n < 2:
+            expected |= {"low": None, "high": None}
         return Refit(
             rows=rows,
             judged_rows=self.train_rows,
             judged_seeds=tuple(self.seeds),
             temperature=self.temperature(),
-            metric=self.task.primary,
-            expected=score.mean,
-            low=score.low if score.n > 1 else None,
-            high=score.high if score.n > 1 else None,
+            metric=primary,
             confidence=report.confidence,
+            **expected,
         )
 
     def once(self, seed: int) -> Answers:

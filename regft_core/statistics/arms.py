@@ -16,7 +16,9 @@ The score of a method is the mean over seeds of the score on the seed's rows, as
   in ``bootstrap``. It does not shrink with repeats, whose models come from the same rows as those of the first.
 
 Models of one repeat share most training rows. The covariance that this brings cannot be estimated (Bengio and
-Grandvalet, JMLR 2004), and is left out; ``benchmarks/fold_coverage.py`` shows what that costs.
+Grandvalet, JMLR 2004). With several repeats of the folds, whose intervals would be too short, the part of the rows is
+therefore as large as Nadeau and Bengio have it (Machine Learning 2003): (1 / J + test rows / training rows) s2 for J
+runs, in place of s2 / folds. ``benchmarks/statistics.md`` has the coverage.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ class Arms:
         if self._apart is not None:
             # As in ``over_folds``, a run counts by the share of its rows that were drawn.
             drawn = self._apart.shares[:, columns]
-            values = observed + np.where(drawn > 0, drawn * (values - observed), 0.0)
+            wider = self._overlap(seeds) * stretch(self._apart.clusters, self._confidence)
+            values = observed + wider * np.where(drawn > 0, drawn * (values - observed), 0.0)
         return observed, values
 
     def _pair(self, a: str, b: str) -> tuple[list[int], list[int], Array, Array]:
@@ -140,7 +143,7 @@ class Arms:
             repeats = self._repeats(seeds)
             shares = self._apart.shares[:, left]
             moved = np.where(shares > 0, shares * (values - observed.mean()), 0.0)
-            rows, inner = moved.mean(axis=1), float(np.var(moved, axis=0).mean())
+            rows, inner = self._overlap(seeds) * moved.mean(axis=1), float(np.var(moved, axis=0).mean())
         else:
             rows = values.mean(axis=1) if seeds else np.zeros(len(values))
             inner = float(np.var(values - observed, axis=1, ddof=1).mean()) if len(seeds) > 1 else 0.0
@@ -152,6 +155,14 @@ class Arms:
         assert self._judged is not None
         places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
         return len(places) / max(1, len(np.unique(places)))
+
+    def _overlap(self, seeds: Sequence[int]) -> float:
+        """How much larger the deviation by rows is where repeats of folds share training rows (Nadeau and Bengio)."""
+        repeats = self._repeats(seeds) if self._judged is not None else 1.0
+        if repeats <= 1:
+            return 1.0
+        folds = max(2.0, len(seeds) / repeats)
+        return math.sqrt(folds * (1 / (folds * repeats) + 1 / (folds - 1)))
 
     def still(self, name: str) -> bool:
         """Whether several seeds of an arm, judged on the same rows, gave the same predictions."""
@@ -174,8 +185,8 @@ class Arms:
             values = observed + stretch(self._apart.clusters, level) * (values - observed)
         elif self._apart is not None:
             shares, clusters = self._apart.shares[:, columns], self._apart.clusters
-            repeats = self._repeats(seeds)
-            return over_folds(seeds, excluded, observed, values, shares, clusters, repeats, level, self._rng_seed)
+            repeated = self._repeats(seeds), self._overlap(seeds)
+            return over_folds(seeds, excluded, observed, values, shares, clusters, *repeated, level, self._rng_seed)
         return two_level(seeds, excluded, observed, values, level, self._rng_seed)
 
 
@@ -246,12 +257,13 @@ def over_folds(
     shares: Array,
     clusters: float,
     repeats: float,
+    wider: float,
     confidence: float,
     rng_seed: int,
 ) -> Estimate:
     """The mean of ``observed`` [S] over seeds with its interval; arrays as in ``Apart``, of these seeds.
 
-    ``repeats``: how often each row was judged.
+    ``repeats``: how often each row was judged; ``wider``: factor of the deviation by rows.
     """
     common: dict[str, Any] = {"confidence": confidence, "seeds": tuple(seeds), "excluded": tuple(excluded)}
     n, samples = len(seeds), len(values)
@@ -260,7 +272,7 @@ def over_folds(
     mean = float(observed.mean())
     moved = np.where(shares > 0, shares * (values - mean), 0.0)
     by_rows = moved.mean(axis=1)
-    by_rows = stretch(clusters, confidence) * (by_rows - by_rows.mean())
+    by_rows = wider * stretch(clusters, confidence) * (by_rows - by_rows.mean())
     replicates = mean + by_rows
     if n > 1:
         spread, rows = float(np.var(observed, ddof=1)), float(np.var(moved, axis=0).mean())

@@ -1,17 +1,18 @@
-"""Which method to take: expected scores, shrunken a little, and what a wrong choice is expected to cost.
+"""Which method to take: expected scores of all methods, and what a wrong choice is expected to cost.
 
-Significance answers another question. A rule that keeps the baseline until something beats it "significantly" loses
-1.6 to 3.6 points to the best method at 70 to 500 rows (``benchmarks/decisions.py``). The rule here is Bayesian:
+The best of several means is too high, the more so the more alike the methods are. So means are pulled together by as
+much as the data ask for (empirical Bayes; Efron and Morris, JASA 1975):
 
-- The mean scores have an error with covariance E. Its part over examples is what the bootstrap shows for pairs of
-  runs of different seeds, so it is what all seeds share. Its part over seeds is each method's variance around the
-  seeds' common effect, divided by S; few seeds say little of it, so it is moderated towards the methods' median
-  variance with ``PRIOR_SEEDS`` seeds of weight (Smyth, Statistical Applications in Genetics 2004).
-- The true scores scatter around their median by Student's t with ``FREEDOM`` degrees of freedom: a method far off says
-  nothing about the others. Its scale is the median absolute deviation, less the noise, and never below ``FLOOR``
-  points: with few methods an estimate near zero would make all methods equal. The t is a normal whose variance is
-  different for each method; those variances and the scores are found in turn (expectation maximisation).
-- Posterior draws give the expected score, the probability of being the best and the expected loss of each method.
+- A mean score has an error of its own, beside what rows and seeds do to all methods alike. Its variance is that of the
+  rows, which the bootstrap shows for pairs of runs of different seeds and which counts as the same for all methods,
+  plus the variance of the method's seeds divided by S, of which each method has a posterior (``verdict.spreads_of``).
+- True scores scatter normally around a centre, with a deviation that the data choose (``SPREADS``, integrated over its
+  posterior). A share ``FAR`` of the methods is of another kind, off by ``FAR_SPREAD`` points: a constant answer says
+  nothing of how much the others differ.
+- Draws from the posterior give the expected score with its interval, the probability of being the best and the
+  expected loss. They allow for the choice: the interval is also that of the method which is picked.
+
+``benchmarks/statistics.md`` has bias, coverage, regret and calibration in simulated grids.
 """
 
 from __future__ import annotations
@@ -23,30 +24,31 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.rng import derive
+from regft_core.statistics.verdict import scale_of, spreads_of
 
 Array = npt.NDArray[np.float64]
 
-#: Seeds' worth of evidence for the methods' common variance over seeds.
-PRIOR_SEEDS = 4
-#: Degrees of freedom of the prior, and how often it is adapted.
-FREEDOM, ROUNDS = 3, 30
-#: Smallest deviation, in points, with which true scores are taken to differ.
-FLOOR = 4.0
-#: Deviation over seeds, in points, that a single seed is taken to have.
-ASSUMED_SPREAD = 2.0
+#: Deviations, in points, with which true scores may scatter, and what is believed of each before the data.
+SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
+_BEFORE = np.concatenate([[0.25], np.full(22, 0.75 / 22)])
+#: Methods of another kind: their share, and by how many points they are off.
+FAR, FAR_SPREAD = 0.05, 20.0
 DRAWS = 20_000
 #: A method is called cheaper when it costs less than this share of another; less is not worth a point.
 CHEAPER = 0.95
-#: Consistent with a normal deviation.
-_MAD = 1.4826
+_ROUNDS = 20
+#: Least variance of an error, in points squared.
+_TINY = 1e-6
 
 
 @dataclass(frozen=True)
 class Belief:
     """The expected score of one method, in the metric's own unit."""
 
-    #: Its shrunken mean.
+    #: Its mean, pulled towards the others', with the interval that holds also for the method that is picked.
     expected: float
+    low: float
+    high: float
     #: Probability that no other method is better.
     best: float
     #: Expected score of the leading method minus its own.
@@ -54,7 +56,13 @@ class Belief:
 
 
 def beliefs(
-    observed: Array, resampled: Array, *, point: float, higher_is_better: bool = True, rng_seed: int = 0
+    observed: Array,
+    resampled: Array,
+    *,
+    point: float,
+    confidence: float = 0.95,
+    higher_is_better: bool = True,
+    rng_seed: int = 0,
 ) -> list[Belief]:
     """Return one belief per method.
 
@@ -63,28 +71,39 @@ def beliefs(
         resampled: [samples, k, S] the same over resampled examples.
         point: what one point is in the metric's unit.
     """
-    k = len(observed)
-    sign = (1.0 if higher_is_better else -1.0) / point
+    k, sign = len(observed), (1.0 if higher_is_better else -1.0) / point
     means = sign * observed.mean(axis=1)
-    centre = float(np.median(means))
-    error = _error(sign * observed, sign * resampled)
-    # What examples do to all methods alike moves no deviation from the centre.
-    noise = float(np.median(np.diag(error)) - np.median(error))
-    scatter = (_MAD * float(np.median(np.abs(means - centre)))) ** 2 - noise
-    prior = max(FLOOR**2, scatter)
-    variances = np.full(k, prior)
-    for _ in range(ROUNDS):
-        weights = variances[:, None] * np.linalg.inv(np.diag(variances) + error)
-        deviations = weights @ (means - centre)
-        covariance = np.diag(variances) - weights * variances
-        variances = (FREEDOM * prior + deviations**2 + np.diag(covariance)) / (FREEDOM + 1)
-    expected = centre + deviations
+    level, own, likely = _errors(observed / point, resampled / point)
+    # Components [C] of a method's distance from the centre: its variance over seeds, and whether it is of another kind.
+    own, likely = np.tile(own, 2), np.concatenate([(1 - FAR) * likely, FAR * likely], axis=1)
+    kind = np.repeat([0.0, FAR_SPREAD**2], len(own) // 2)
+    variance = SPREADS[:, None, None] ** 2 + kind + own  # [G, 1, C]
+    centre = np.full((len(SPREADS), 1), np.median(means))
+    for _ in range(_ROUNDS):  # expectation maximisation
+        density = likely * np.exp(-0.5 * (means - centre)[:, :, None] ** 2 / variance) / np.sqrt(variance)
+        total = np.maximum(density.sum(axis=2), 1e-300)
+        share = density / total[:, :, None]  # [G, k, C]
+        precision = (share / variance).sum(axis=2)
+        centre = ((precision @ means) / precision.sum(axis=1))[:, None]
+    logs = np.log(total).sum(axis=1) - 0.5 * np.log(precision.sum(axis=1))
+    weights = _BEFORE * np.exp(logs - logs.max())
+    weights /= weights.sum()
+    pulls = own / variance
+    pull = (share * pulls).sum(axis=2)
+    pulled = means + pull * (centre - means)
+    doubt = (share * (1 - pulls) * own).sum(axis=2) + ((share * pulls**2).sum(axis=2) - pull**2) * (centre - means) ** 2
+    expected = weights @ pulled
     rng = np.random.default_rng(derive(rng_seed, "statistics.decision"))
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    draws = expected + (rng.standard_normal((DRAWS, k)) * np.sqrt(np.clip(values, 0, None))) @ vectors.T
-    best = _shares(draws)
-    top = float(expected.max())
-    return [Belief(float(e / sign), float(p), float((top - e) * point)) for e, p in zip(expected, best, strict=True)]
+    drawn = rng.choice(len(SPREADS), DRAWS, p=weights)
+    middle = rng.standard_normal(DRAWS) / np.sqrt(precision.sum(axis=1))[drawn]
+    draws = pulled[drawn] + pull[drawn] * middle[:, None]
+    draws += np.sqrt(np.maximum(doubt, 0.0))[drawn] * rng.standard_normal((DRAWS, k))
+    best = np.bincount(draws.argmax(axis=1), minlength=k) / DRAWS
+    # What rows and seeds do to all methods alike moves no method past another.
+    draws += np.sqrt(level) * rng.standard_normal((DRAWS, 1))
+    ends = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0) / sign
+    rows = zip(expected / sign, *np.sort(ends, axis=0), best, (expected.max() - expected) * point, strict=True)
+    return [Belief(*map(float, row)) for row in rows]
 
 
 def taken(losses: Sequence[float], costs: Sequence[float], allowed: float) -> int:
@@ -100,26 +119,22 @@ def taken(losses: Sequence[float], costs: Sequence[float], allowed: float) -> in
     return min(within, key=lambda i: costs[i], default=best)
 
 
-def _error(observed: Array, resampled: Array) -> Array:
-    """Covariance [k, k] of the means, without the effect that a seed has on all methods."""
+def _errors(observed: Array, resampled: Array) -> tuple[float, Array, Array]:
+    """Return variances of errors: (what all methods share, [H] what a method has of its own, [k, H] how likely)."""
     k, n = observed.shape
-    flat = resampled.reshape(len(resampled), k * n)
-    runs = np.atleast_2d(np.cov(flat, rowvar=False)).reshape(k, n, k, n)
+    runs = np.atleast_2d(np.cov(resampled.reshape(len(resampled), k * n), rowvar=False)).reshape(k, n, k, n)
+    single = float(np.einsum("isis->", runs)) / (k * n)
+    common = np.median(observed, axis=0)
+    shared, variances = runs[:, 0, :, 0], np.zeros(k)
     if n > 1:
         # Runs of one seed share more than examples; that part is in the spread over seeds already.
         shared = (runs.sum(axis=(1, 3)) - np.einsum("isjs->ij", runs)) / (n * (n - 1))
-        own = observed - np.median(observed, axis=0)
-        spread = own.var(axis=1, ddof=1)
-        # The median: one method whose runs collapse must not cast doubt on all others. Its own spread stays as it is.
-        common = (PRIOR_SEEDS * float(np.median(spread)) + (n - 1) * spread) / (PRIOR_SEEDS + n - 1)
-        spread = np.maximum(common, spread)
-    else:
-        shared, spread = runs[:, 0, :, 0], np.full(k, ASSUMED_SPREAD**2)
-    error = shared + np.diag(spread / n)
-    values, vectors = np.linalg.eigh((error + error.T) / 2)
-    return np.asarray((vectors * np.clip(values, 0, None)) @ vectors.T)
-
-
-def _shares(draws: Array) -> Array:
-    """How often each column is the largest."""
-    return np.bincount(draws.argmax(axis=1), minlength=draws.shape[1]) / len(draws)
+        variances = (observed - common).var(axis=1, ddof=1)
+    alike = float(shared.sum() - np.trace(shared)) / (k * (k - 1)) if k > 1 else float(shared[0, 0])
+    rows = max(0.0, float(np.trace(shared)) / k - alike)
+    inner = max(0.0, single - float(np.trace(shared)) / k) if n > 1 else 0.0
+    scale = scale_of(max(0.0, float(np.median(variances)) - inner), 1.0)
+    posteriors = [spreads_of(variance, inner, n, 1.0, scale) for variance in variances]
+    own = rows + (posteriors[0][0] + inner) / n
+    level = max(0.0, alike) + (float(common.var(ddof=1)) / n if n > 1 else 0.0)
+    return level, np.maximum(own, _TINY), np.stack([weights for _, weights in posteriors])

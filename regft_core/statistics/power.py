@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from regft_core.statistics.verdict import POWER, Error, Sample
+from regft_core.statistics.verdict import POWER, Error, Sample, scale_of
 
 #: Most seeds that a plan asks for.
 LIMIT = 200
@@ -108,7 +108,8 @@ def detectable_with(
     pilot = len(sample.values)
     skill = factor**2 * max(0.0, float(np.var(sample.values, ddof=1)) - sample.inner)
     shared = max(0.0, float(np.var(sample.rows)) - sample.inner / pilot)
-    spread = Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point)
+    scale = scale_of(skill, point)
+    spread = Error.known(skill + sample.inner, shared + sample.inner / seeds, seeds, sample, point, scale)
     truth = math.sqrt(spread.rows**2 + sample.repeats * skill / seeds)
     return spread.half_width(math.log(error / max(1, comparisons))) + truth * NormalDist().inv_cdf(POWER)
 

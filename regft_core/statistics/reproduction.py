@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from regft_core.statistics.verdict import POWER
+import numpy as np
 
 Outcome = Literal["reproduced", "smaller", "not shown", "contradicted", "not tested here"]
 
@@ -108,30 +108,25 @@ def welch_interval(value: float, parts: Sequence[tuple[float, int]], confidence:
     return value - half, value + half
 
 
-def log_ratio(
-    first: float, second: float, n_first: int, n_second: int, confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Return ln(first / second) of two standard deviations over seeds with its interval (Fisher's F).
+def log_ratio(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return ln of how many times more the scores of ``first`` scatter over seeds than ``second``'s, with its interval.
 
-    NaN bounds below two seeds. The seeds' scores count as normal and independent; heavy tails, such as those of
-    runs that collapse, make the interval too short. Both deviations are positive.
+    Scatter is the mean distance from the median. The interval holds the ratios that the test of Brown and Forsythe
+    (JASA 1974) does not reject, by Fieller's theorem; a bound is infinite where it rejects none on that side. It keeps
+    its level where tails are heavy or runs collapse, as the F interval of variances does not
+    (``benchmarks/statistics.md``). NaN below two seeds, and where one side does not scatter.
     """
-    value = math.log(first / second)
-    if min(n_first, n_second) < 2:
-        return value, math.nan, math.nan
-    from scipy.stats import f
+    away = [np.abs(np.asarray(side) - np.median(side)) for side in (first, second)]
+    (a, b), counts = (float(part.mean()) for part in away), [len(part) for part in away]
+    if min(counts) < 2 or not a or not b:
+        return math.nan, math.nan, math.nan
+    from scipy.stats import t
 
-    upper = (1 + confidence) / 2
-    low = value - 0.5 * math.log(float(f.ppf(upper, n_first - 1, n_second - 1)))
-    high = value + 0.5 * math.log(float(f.ppf(upper, n_second - 1, n_first - 1)))
-    return value, low, high
-
-
-def detectable_log_ratio(n_first: int, n_second: int, *, confidence: float = 0.95) -> float:
-    """Return the smallest true ln(first / second) that the interval finds with ``POWER``; infinite below two seeds."""
-    if min(n_first, n_second) < 2:
-        return math.inf
-    from scipy.stats import f
-
-    critical = float(f.ppf((1 + confidence) / 2, n_first - 1, n_second - 1))
-    return 0.5 * math.log(critical / float(f.ppf(1 - POWER, n_first - 1, n_second - 1)))
+    critical = float(t.ppf((1 + confidence) / 2, sum(counts) - 2)) ** 2
+    errors = [critical * float(part.var(ddof=1)) / len(part) for part in away]
+    # Ratios r with (a - r b)^2 <= errors[0] + r^2 errors[1].
+    left, right = a * a - errors[0], b * b - errors[1]
+    root = a * b + math.sqrt(max(0.0, a * a * b * b - left * right))
+    low = math.log(left / root) if left > 0 else -math.inf
+    high = math.log(root / right) if right > 0 else math.inf
+    return math.log(a / b), low, high

@@ -11,17 +11,17 @@ The mean difference D of S seeds varies with the rows and with the seeds:
   seeds differ, a row counts by part, so the added ones have the mean square of a row's mean over the seeds, which is
   at least 1/S.
 - *Seeds.* Each seed's skill deviates by t, which adds t^2 / S. The sample variance of the S values estimates t^2 plus
-  what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid of
-  points (``SPREADS``) from a fixed prior, a log-normal around 4.5 points mixed with heavy tails up to 32 (seed
-  variances moderated as in Smyth, Statistical Applications in Genetics 2004, with a prior that also has methods that
-  collapse).
-  The prior is no estimate from the other methods of the table: a noisy reference is in all their differences, and
-  would make all of them look quiet at once.
+  what rows do to single seeds (``Sample.inner``). Few seeds tell little of t, so it gets a posterior on a grid
+  (``SPREADS``) from a prior: a log-normal mixed with heavy tails (seed variances moderated as in Smyth, Statistical
+  Applications in Genetics 2004, with a prior that also has methods that collapse). Its centre is 4.5 points, or the
+  root mean square of t over the family where that is more: methods whose seeds scatter by 9 or 19 points would look
+  quiet by chance in some of the comparisons. It is never less: a reference that is quiet by chance is in all
+  differences, and would make all of them look quiet at once.
 
 So D's error is a mixture of normals, whose tail gives a p. The family's level for p is the quantile of the smallest p
 among joint draws of all errors (max-|t|; rows are resampled for all comparisons alike), between Bonferroni's and the
 plain one. An interval also holds the pointwise one, so that no word contradicts the interval that is drawn.
-``benchmarks/verdicts.py`` has the simulation that chose this rule, with its misses.
+``benchmarks/statistics.md`` has its false positives, coverage and power in simulated tables.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ FAMILIES = {
     "opponent": "methods that train the encoder against the best that does not",
 }
 
-#: Deviations over seeds, in points, and their prior.
+#: Deviations over seeds, in points, and their prior; both are scaled where the family scatters more than usual.
 SPREADS = np.concatenate([[0.0], np.geomspace(0.25, 32.0, 22)])
-_USUAL, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
+USUAL_SPREAD, _FACTOR, _HEAVY, _STILL = 4.5, 0.8, 0.05, 0.05
 #: Rows that are added to the discordant ones.
 _ADDED = 2
 #: Power of what is called detectable.
@@ -66,7 +66,7 @@ _TINY = 1e-6
 
 def _prior() -> Array:
     logs = np.log(SPREADS[1:])
-    weights = np.exp(-0.5 * ((logs - math.log(_USUAL)) / _FACTOR) ** 2) + _HEAVY
+    weights = np.exp(-0.5 * ((logs - math.log(USUAL_SPREAD)) / _FACTOR) ** 2) + _HEAVY
     return np.concatenate([[_STILL], (1 - _STILL) * weights / weights.sum()])
 
 
@@ -152,7 +152,9 @@ def judge(
     """
     open_ = [i for i, sample in enumerate(samples) if sample.judged]
     error = (1 - confidence) / shares
-    spreads = {i: Error.of(samples[i], point) for i in open_}
+    skills = [max(0.0, float(np.var(samples[i].values, ddof=1)) - samples[i].inner) for i in open_]
+    scale = scale_of(float(np.mean(skills)), point) if open_ else 1.0
+    spreads = {i: Error.of(samples[i], point, scale) for i in open_}
     level = _level([spreads[i] for i in open_], [samples[i] for i in open_], error, rng_seed)
     verdicts = []
     for i, sample in enumerate(samples):
@@ -170,6 +172,23 @@ def judge(
             word = _word(*bounds, higher_is_better)
         verdicts.append(Verdict(word, why, FAMILIES[role], len(open_), 1 - error, *bounds, detectable))
     return verdicts
+
+
+def scale_of(skill: float, point: float) -> float:
+    """Return how many times wider than usual the seeds' deviations are, at least 1; ``skill`` is their variance."""
+    return max(1.0, math.sqrt(skill) / point / USUAL_SPREAD)
+
+
+def spreads_of(variance: float, inner: float, n: int, point: float, scale: float) -> tuple[Array, Array]:
+    """Return ([G] variances that the skill of seeds may have, [G] their posterior weights).
+
+    ``variance`` of ``n`` seeds' values, of which rows explain ``inner``; ``scale`` as ``scale_of`` their family.
+    """
+    grid = (SPREADS * point * scale) ** 2
+    total = np.maximum(inner, (_TINY * point) ** 2) + grid
+    logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
+    weights = np.exp(logs - logs.max()) * _prior()
+    return grid, weights / weights.sum()
 
 
 def _word(low: float, high: float, higher_is_better: bool) -> Word:
@@ -190,22 +209,19 @@ class Error:
     seeds: Array
 
     @classmethod
-    def of(cls, sample: Sample, point: float) -> Error:
+    def of(cls, sample: Sample, point: float, scale: float) -> Error:
         n = len(sample.values)
-        return cls.known(float(np.var(sample.values, ddof=1)), float(np.var(sample.rows)), n, sample, point)
+        return cls.known(float(np.var(sample.values, ddof=1)), float(np.var(sample.rows)), n, sample, point, scale)
 
     @classmethod
-    def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float) -> Error:
-        """From the ``variance`` over ``n`` seeds and the variance of their mean over ``rows``."""
-        grid = (SPREADS * point) ** 2
-        total = np.maximum(sample.inner, (_TINY * point) ** 2) + grid
-        logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
-        weights = np.exp(logs - logs.max()) * _prior()
+    def known(cls, variance: float, rows: float, n: int, sample: Sample, point: float, scale: float) -> Error:
+        """From the ``variance`` over ``n`` seeds, the variance of their mean over ``rows``, and ``scale_of`` seeds."""
+        grid, weights = spreads_of(variance, sample.inner, n, point, scale)
         single = rows + sample.inner * (1 - 1 / n)
         size = max(rows / single, 1 / n) if single > 0 else 1.0
         spread = rows + _ADDED * size * (100 * point / sample.n) ** 2
         seeds = sample.repeats * grid / n
-        return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights / weights.sum(), np.sqrt(seeds))
+        return cls(math.sqrt(spread), np.sqrt(spread + seeds), weights, np.sqrt(seeds))
 
     @property
     def deviation(self) -> float:

@@ -57,7 +57,7 @@ def test_one_seed_is_decided_with_an_assumed_spread_and_without_any_finished_run
     built = make({"vanilla": synthetic.Arm(0.7), "other": synthetic.Arm(0.95)}, {"sst2": synthetic.Task(n=60)}, [0])
     assert built.report.blocks[0].decision.pick.method == "other"
     assert built.report.blocks[0].decision.beating == ()
-    assert "a standard deviation of 2 points is assumed" in said(built)
+    assert "a standard deviation of about 4.5 points is assumed" in said(built)
     arms = {name: synthetic.Arm(failed={0: "NaN"}) for name in ("vanilla", "other")}
     assert make(arms, {"sst2": synthetic.Task(n=60)}, [0]).report.blocks[0].decision is None
 

@@ -12,7 +12,7 @@ import pytest
 from regft_core.api import load
 from regft_core.report import planner, project_report
 from regft_core.runs.project import open_project
-from regft_core.serve.card import _reported
+from regft_core.serve.card import reported
 from regft_core.settings.grid import cells
 from regft_core.tracking.entries import read_grid
 from tests.report.synthetic import Arm, Task, build
@@ -63,7 +63,7 @@ def test_the_model_card(seen: Any) -> None:
         context: Any = SimpleNamespace(
             root=seen.root, job=SimpleNamespace(method=method, task="reviews", size="16", seed=0)
         )
-        card = "\n".join(f"- {text}" for text in _reported(context).get("findings") or ())
+        card = "\n".join(f"- {text}" for text in reported(context).get("findings") or ())
         said |= {(one, other.rstrip(".:,")): word for one, word, other in said_of(card)}
     assert {pair: word for pair, word in WORDS.items() if pair in said} == said
     assert len(said) == 3  # a control has no sentences of its own

@@ -75,10 +75,11 @@ def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: An
     entry, everything = shown_of["sst2-300"], full["sst2-300"]
     assert entry["dev"] == {name: own["dev"]["accuracy"]["mean"] for name, own in everything.items()}
     (taken,) = [name for name, own in everything.items() if own.get("decision", {}).get("taken")]
-    score = everything[taken]["dev"]["accuracy"]
+    mean, decided = everything[taken]["dev"]["accuracy"]["mean"], everything[taken]["decision"]
+    assert decided["low"] < decided["expected"] < decided["high"]
     ood = {"contrast": everything[taken]["contrast"]["accuracy"]["mean"]}
     assert entry["decision"] == {
-        **{"method": taken, "dev": score["mean"], "low": score["low"], "high": score["high"]},
+        **{"method": taken, "dev": mean, **{key: decided[key] for key in ("expected", "low", "high")}},
         "ood": ood,
     }
     assert entry["failed"] == 1

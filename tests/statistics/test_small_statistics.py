@@ -15,9 +15,10 @@ from regft_core.statistics.arms import Arms
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
 from regft_core.statistics.over_tasks import failure_rate
 from regft_core.statistics.power import detectable_gain
-from regft_core.statistics.reproduction import detectable_log_ratio, log_ratio
+from regft_core.statistics.reproduction import log_ratio
 from regft_core.statistics.temperature import fit_temperature
 from tests.statistics.single import one_arm, paired_difference
+from tests.statistics.test_coverage import least
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
 
@@ -67,24 +68,36 @@ def test_the_temperature_that_the_labels_were_drawn_at_is_found() -> None:
     assert fit_temperature(log_probabilities, gold) == pytest.approx(3.0, rel=0.05)
 
 
-def test_the_interval_of_a_ratio_by_hand() -> None:
-    value, low, high = log_ratio(2.0, 1.0, 2, 2)
-    # F(1, 1) at 97.5% is tan(0.975 pi / 2) squared.
-    half = math.log(math.tan(0.975 * math.pi / 2))
-    assert (value, low, high) == pytest.approx((math.log(2), math.log(2) - half, math.log(2) + half), rel=1e-6)
-    assert log_ratio(1.0, 2.0, 5, 9)[0] == -log_ratio(2.0, 1.0, 9, 5)[0]
-    assert math.isnan(log_ratio(2.0, 1.0, 1, 5)[1])
-
-
-def test_the_interval_covers_and_finds_what_it_says() -> None:
+def test_the_interval_of_a_ratio_is_where_brown_and_forsythe_reject() -> None:
+    """At the ends of the interval the test of the rescaled scores has the p of the level."""
     rng = np.random.default_rng(0)
-    smallest = detectable_log_ratio(5, 4)
-    first = rng.normal(size=(4000, 5)).std(axis=1, ddof=1) * math.exp(smallest)
-    second = rng.normal(size=(4000, 4)).std(axis=1, ddof=1)
-    found = [log_ratio(a, b, 5, 4) for a, b in zip(first, second, strict=True)]
-    assert np.mean([low <= smallest <= high for _, low, high in found]) == pytest.approx(0.95, abs=0.015)
-    assert np.mean([low > 0 for _, low, _ in found]) == pytest.approx(0.8, abs=0.025)
-    assert detectable_log_ratio(1, 5) == math.inf
+    first, second = 5 * rng.normal(size=12), rng.normal(size=9)
+    value, low, high = log_ratio(first, second, 0.9)
+    assert low < value < high
+    away = [np.abs(side - np.median(side)) for side in (first, second)]
+    assert value == pytest.approx(math.log(away[0].mean() / away[1].mean()))
+    for end in (low, high):
+        a, b = away[0] / math.exp(end), away[1]
+        error = math.sqrt(a.var(ddof=1) / 12 + b.var(ddof=1) / 9)
+        assert abs(a.mean() - b.mean()) / error == pytest.approx(stats.t.ppf(0.95, 19))
+    assert log_ratio(second, first, 0.9) == pytest.approx((-value, -high, -low))
+    assert math.isnan(log_ratio(first[:1], second)[1])
+    assert math.isnan(log_ratio([1.0, 1.0], second)[0])
+    assert log_ratio(first[:3], second[:3], 0.999)[1:] == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+@pytest.mark.parametrize("kind", ["normal", "t3", "collapses"])
+def test_equal_deviations_are_rarely_told_apart(kind: str, seeds: int) -> None:
+    """Also under heavy tails and where runs collapse; a fivefold deviation is found."""
+    rng, worlds = np.random.default_rng(1), 400
+    draws = rng.standard_t(3, (2, worlds, seeds)) if kind == "t3" else rng.standard_normal((2, worlds, seeds))
+    if kind == "collapses":
+        draws = np.where(rng.random(draws.shape) < 0.1, -8.0, draws)
+    found = [log_ratio(a, b) for a, b in zip(*draws, strict=True)]
+    assert np.mean([low > 0 or high < 0 for _, low, high in found]) <= 1 - least(worlds)
+    if seeds == 10 and kind == "normal":
+        assert np.mean([log_ratio(5 * a, b)[1] > 0 for a, b in zip(*draws, strict=True)]) > 0.8
 
 
 def test_the_smallest_gain_holds_the_development_set() -> None:

@@ -258,10 +258,7 @@ class Paper:
         """Our weighted mean in points, and (variance of the mean, seeds) of every part; no parts below two seeds."""
         value, parts = 0.0, []
         for place, weight in places:
-            row = self._blocks[place.block].row(place.arm)
-            assert row is not None
-            estimate = row.scores[place.set][place.metric].estimate
-            scale = weight * metrics.find(place.metric).factor
+            estimate, scale = self._estimate(place), weight * metrics.find(place.metric).factor
             value += scale * estimate.mean
             parts.append((scale**2 * estimate.seed_deviation**2 / estimate.n, estimate.n))
         seeds = min(n for _, n in parts)
@@ -278,6 +275,19 @@ class Paper:
             scalars = {run.seed: run.scalars.get(RUN, {}) | run.scalars.get("dev", {}) for run in runs}
             parts.append({seed: weight * own[name] for seed, own in scalars.items() if name in own})
         return {seed: sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)}
+
+    def values(self, places: Places) -> list[float]:
+        """Our weighted mean of each seed that all columns have, in points."""
+        parts = []
+        for place, weight in places:
+            estimate, scale = self._estimate(place), weight * metrics.find(place.metric).factor
+            parts.append({seed: scale * value for seed, value in zip(estimate.seeds, estimate.values, strict=True)})
+        return [sum(part[seed] for part in parts) for seed in parts[0] if all(seed in part for part in parts)]
+
+    def _estimate(self, place: Place) -> Estimate:
+        row = self._blocks[place.block].row(place.arm)
+        assert row is not None
+        return row.scores[place.set][place.metric].estimate
 
     def cost_ratios(self, arm: str, over: str, size: str, quantity: str) -> dict[str, float]:
         """Task -> passes or peak memory of ``arm`` over those of ``over`` at a size, where both are known."""

@@ -36,7 +36,6 @@ from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import (
     Bounds,
     Outcome,
-    detectable_log_ratio,
     log_ratio,
     outcome,
     step_down,
@@ -275,14 +274,10 @@ def _of_evaluation(
 
 
 def _spread(paper: Paper, mine: Places, theirs: Places, level: float) -> Tested:
-    """The logarithm of how many times smaller the deviation over seeds is."""
-    one, other = paper.mean(mine)[0], paper.mean(theirs)[0]
-    counts = other.seeds or 0, one.seeds or 0
-    if not one.deviation or not other.deviation:
-        return Tested("", "", "not shown", None, None if min(counts) < 2 else Bounds(math.nan), min(counts))
-    ratio = Bounds(*log_ratio(other.deviation, one.deviation, *counts, level))
-    smallest = detectable_log_ratio(*counts, confidence=level)
-    return Tested("", "", "not shown", None, ratio, min(counts), smallest)
+    """The logarithm of how many times less the scores scatter over seeds."""
+    one, other = paper.values(mine), paper.values(theirs)
+    seeds = min(len(one), len(other))
+    return Tested("", "", "not shown", None, Bounds(*log_ratio(other, one, level)) if seeds > 1 else None, seeds)
 
 
 def _printed(claim: Claim, over: str, key: str, encoder: str, size: str, paper: Paper, level: float) -> Bounds | None:

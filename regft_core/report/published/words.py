@@ -88,7 +88,7 @@ def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str
         return NOT_AVAILABLE
     ends = (found.value, *((found.high, found.low) if ratio else (found.low, found.high)))
     shown = signed_quantity if free else lambda x: f"{math.exp(-x):.2f}×" if ratio else number(x, 2, signed=True)
-    value, low, high = map(shown, ends)
+    value, low, high = (shown(end).replace("inf", "∞") for end in ends)
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 

@@ -24,7 +24,7 @@ from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
 from regft_core.settings.validate import validate
 
-#: From so many seeds on, the simultaneous intervals of benchmarks/verdicts.py show differences of a few points.
+#: From so many seeds on, the simultaneous intervals (benchmarks/statistics.md) show differences of a few points.
 MIN_SEEDS = 6
 
 

@@ -77,7 +77,14 @@ def decisions() -> str:
 def folds() -> str:
     cells = [c for c in read(RESULTS / "folds.json") if c["models"] != "drawn"]
     shown = ([*(c[k] for k in ("models", "learners", "rows")), f"{c['folds']} x {c['repeats']}"] for c in cells)
-    numbers = ([f"{c['false']:.3f}", f"{c['coverage']:.3f}", f"{c['width']:.1f}"] for c in cells)
+    place = ("models", "learners", "rows", "folds", "repeats")
+    before = {tuple(c[key] for key in place): c for c in read(RESULTS / "folds_uncorrected.json")}
+
+    def both(c: dict[str, Any], key: str) -> str:
+        old = before.get(tuple(c[name] for name in place))
+        return f"{c[key]:.3f}" if old is None else f"{old[key]:.3f} -> {c[key]:.3f}"
+
+    numbers = ([both(c, "false"), both(c, "coverage"), f"{c['width']:.1f}"] for c in cells)
     rows = [[*a, *b] for a, b in zip(shown, numbers, strict=True)]
     return table(["learner", "learners", "rows", "folds x repeats", "false", "coverage", "width, points"], rows)
 

@@ -1,6 +1,6 @@
 """Stage evaluate: every run on dev and on every out-of-distribution set.
 
-regft evaluate --only hype_n/cue_regression
+regft evaluate --only lp_ft/film_polarity
 """
 
 from __future__ import annotations

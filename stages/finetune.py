@@ -1,6 +1,6 @@
 """Stage finetune: the last phase of every run; each is evaluated right after it was trained.
 
-regft finetune --only hype_n/cue_regression
+regft finetune --only lp_ft/film_polarity
 """
 
 from __future__ import annotations

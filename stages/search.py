@@ -1,6 +1,6 @@
 """Stage search: the trials of tuned methods, and the phases before fine-tuning.
 
-regft search --only hype_n/cue_regression
+regft search --only lp_ft/film_polarity
 """
 
 from __future__ import annotations

@@ -1,32 +1,17 @@
-"""Rows of the Hugging Face hub, brought onto this disk once: every split in a folder of its own, at one revision.
-
-``.datasets/<owner>--<name>/<config>/<revision>/<split>`` holds ``rows.parquet`` and ``source.json`` (the commit that
-answered, the number of rows, the SHA-256 of the rows). A folder appears complete or not at all, so a fetch that was
-cut off goes on with the next split. Nothing else of ``datasets``' own caches is read: offline they ignore revisions.
-"""
+"""Rows of the Hugging Face hub, brought onto this disk once (``fetched.py`` says where)."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import io
-import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from regft_core.data.file_format import Table
-from regft_core.data.table import parquet
-from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import atomic_directory, write_json
+from regft_core.data.fetched import is_fetched, store
 from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.schema.tasks import HubSource
 
-FOLDER = ".datasets"
-_ROWS, _SOURCE = "rows.parquet", "source.json"
 #: Refusals of the hub by the client's error: code, message, hint.
 _REFUSALS = {
     "GatedRepoError": ("hub-access", "access is gated", "accept its terms on the hub and log in (hf auth login)"),
@@ -34,17 +19,6 @@ _REFUSALS = {
     "DatasetNotFoundError": ("unknown-hub-id", "the hub has no such data set, or it is private", "check the id"),
     "RevisionNotFoundError": ("unknown-revision", "the hub has no such revision", "take one from its list of commits"),
 }
-
-
-def split_folder(root: Path, source: HubSource, split: str) -> Path:
-    """Where a split lies, or would lie."""
-    parts = (source.id.replace("/", "--"), source.config or "default", source.revision, split)
-    return root.joinpath(FOLDER, *(quote(part, safe="") for part in parts))
-
-
-def is_fetched(root: Path, source: HubSource, split: str) -> bool:
-    """Whether a split is on this disk."""
-    return (split_folder(root, source, split) / _SOURCE).is_file()
 
 
 def fetch_split(root: Path, source: HubSource, split: str, where: str) -> bool:
@@ -64,26 +38,8 @@ def fetch_split(root: Path, source: HubSource, split: str, where: str) -> bool:
         files = "source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/"
         instead = f"use local files: {files} (data/README.md)"
         raise hub_error(error, DataError, f"{where}, revision '{source.revision}'", instead) from error
-    with atomic_directory(split_folder(root, source, split)) as folder:
-        table.to_parquet(folder / _ROWS)
-        said = {**source.model_dump(mode="json"), "split": split, "commit": commit, "rows": len(table)}
-        write_json(folder / _SOURCE, said | {"sha256": sha256_file(folder / _ROWS)})
+    store(root, source, split, table, commit=commit)
     return True
-
-
-def read_hub(root: Path, source: HubSource, split: str, where: str) -> Table:
-    """Rows of a split, which is fetched first where it is not on this disk.
-
-    Raises as ``fetch_split``, and DataError when the rows are not those that were fetched.
-    """
-    fetch_split(root, source, split, where)
-    folder = split_folder(root, source, split)
-    said = json.loads((folder / _SOURCE).read_text(encoding="utf-8"))
-    content = (folder / _ROWS).read_bytes() if (folder / _ROWS).is_file() else b""
-    if hashlib.sha256(content).hexdigest() != said["sha256"]:
-        hint = f"delete {folder} and fetch it again (regft fetch)"
-        raise DataError("damaged-file", f"{where}: {folder / _ROWS} is not what was fetched\n    -> {hint}")
-    return replace(parquet(io.BytesIO(content)), header="the set")
 
 
 def download(source: HubSource, split: str) -> tuple[Any, str]:

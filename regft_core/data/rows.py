@@ -10,13 +10,15 @@ from typing import Any
 
 from regft_core.data import builtin
 from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.data.fetched import Fetched, stored
 from regft_core.data.file_format import Row, Table, column_problems, suffix_of
-from regft_core.data.hub import read_hub
+from regft_core.data.hub import fetch_split
+from regft_core.data.package import fetch_package
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, Source
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, PackageSource, Source
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
@@ -59,6 +61,13 @@ class Split:
         return Split([self.examples[row] for row in rows], {}, groups)
 
 
+def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
+    """Bring a split onto this disk where it is not yet, else return False. Raises DataError, StoreError."""
+    if isinstance(source, HubSource):
+        return fetch_split(root, source, split, where)
+    return fetch_package(root, source, split, where)
+
+
 def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:
     """Return the examples of one split, in source order, with the numbers of rows that the declaration drops.
 
@@ -66,9 +75,10 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
     """
     if isinstance(source, BuiltinSource):
         return Split(builtin.generate(source.generator, split, source.options))
-    if isinstance(source, HubSource):
-        where = f"task '{task_name}', {source.id}{'/' + source.config if source.config else ''} split '{split}'"
-        table = read_hub(root, source, split, where)
+    if isinstance(source, HubSource | PackageSource):
+        where = f"task '{task_name}', {source.title} split '{split}'"
+        fetch(root, source, split, where)
+        table = stored(root, source, split, where)
         check_columns(table, declaration, where)
         return to_examples(list(table.rows), declaration, where)
     where, file = f"task '{task_name}', {split}", Path(split)

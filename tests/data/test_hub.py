@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.data import hub
+from regft_core.data import fetched, hub
 from regft_core.data.examples import Example
 from regft_core.data.rows import read_split
 from regft_core.disk.reading import read_json
@@ -47,13 +47,13 @@ def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch
         return table({"text": "a", "label": 1}), COMMIT
 
     monkeypatch.setattr(hub, "download", download)
-    assert not hub.is_fetched(tmp_path, SOURCE, "train")
+    assert not fetched.is_fetched(tmp_path, SOURCE, "train")
     for _ in range(2):
         assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples == [Example("0", "a", None, 1)]
     assert asked == ["train"]
     assert read_json(next(tmp_path.rglob("source.json")))["commit"] == COMMIT
     other = SOURCE.model_copy(update={"revision": "2" * 40})
-    assert not hub.is_fetched(tmp_path, other, "train")  # another revision is another set of rows
+    assert not fetched.is_fetched(tmp_path, other, "train")  # another revision is another set of rows
     rows = next(tmp_path.rglob("rows.parquet"))
     rows.write_bytes(rows.read_bytes()[:-1])
     with raises_code(DataError, "damaged-file", "delete", "regft fetch"):
@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_what_was_fetched_and_nothing_half(tmp_path: Path, mo
     monkeypatch.setattr(hub, "download", full)
     with raises_code(StoreError, "disk-full", "what is complete stays"):
         hub.fetch_split(tmp_path, SOURCE, "validation", "mine")
-    folder = hub.split_folder(tmp_path, SOURCE, "train")
+    folder = fetched.split_folder(tmp_path, SOURCE, "train")
     assert [path.name for path in folder.parent.iterdir()] == ["train"]
     assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples
 

@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import parquet
 
 from regft_core.data import builtin
-from regft_core.data.hub import is_fetched, split_folder
+from regft_core.data.fetched import is_fetched, split_folder
 from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
 from regft_core.data.rows import Declaration
 from regft_core.disk.canonical import sha256_file

@@ -14,11 +14,11 @@ from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource, PackageSource
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.validate import validate
 
-Source = HubSource | FilesSource | BuiltinSource
+Source = HubSource | PackageSource | FilesSource | BuiltinSource
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
@@ -59,7 +59,7 @@ def check_source(
             yield document.problem("dataset-shadowed", (*path, "id"), *shadow)
         if problem := revision_problem(source.revision):
             yield document.problem("bad-revision", (*path, "revision"), problem, "give the commit (40 hex digits)")
-    else:
+    elif isinstance(source, BuiltinSource):
         yield from validate(BuiltinOptions, document, (*path, "options"))[1] if source.options else ()
         for use in uses:
             if use.split not in SPLITS:
@@ -117,6 +117,8 @@ def same_rows(root: Path, one: Source, split: str, other: Source, other_split: s
         return False
     if isinstance(one, HubSource) and isinstance(other, HubSource):
         return (one.id.lower(), one.config) == (other.id.lower(), other.config)
+    if isinstance(one, PackageSource) and isinstance(other, PackageSource):
+        return (one.name.lower(), one.reader) == (other.name.lower(), other.reader)
     return isinstance(one, BuiltinSource) and isinstance(other, BuiltinSource) and one.generator == other.generator
 
 

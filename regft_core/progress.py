@@ -23,7 +23,7 @@ from regft_core.names import duration
 from regft_core.output import console
 
 REFRESH_SECONDS = 0.5
-LOG_SECONDS = 15.0
+LOG_SECONDS = 60.0
 #: Share of the work below which the time left would be a guess.
 ENOUGH = 0.02
 
@@ -152,12 +152,9 @@ class ProgressBoard:
     def _print_lines(self) -> None:
         shown, last = "", time.monotonic()
         while not self._stop.wait(min(REFRESH_SECONDS, LOG_SECONDS)):
-            states = self.states()
-            summary = self.summary(states)  # the pace counts from the first position
+            line = f"  {self.title}: {self.summary(self.states())}"  # the pace counts from the first position
             if time.monotonic() - last < LOG_SECONDS:
                 continue
-            runs = "; ".join(f"{run}: {position(state)}" for run, state in states.items())
-            line = f"  {self.title}: {summary}" + (f" ({runs})" if runs else "")
             if line != shown:
                 print(line, file=sys.stderr, flush=True)
             shown, last = line, time.monotonic()

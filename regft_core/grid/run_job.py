@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regft_core import metrics
 from regft_core.models.devices import take_device
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
@@ -36,7 +37,7 @@ def run_job(job: Job, *, device: str) -> str:
         record = records.get("evaluate") or records.get("finetune") or {"status": "ok"}
         if tuned := records["search"].get("tuned"):
             name += f" (chosen: {described(tuned['values'])})"
-    return f"  {name}: {describe(record)}"
+    return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
 
 
 def settle_kernels(project: Project, device: str) -> None:
@@ -52,16 +53,14 @@ def settle_kernels(project: Project, device: str) -> None:
         training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 
-def describe(record: Mapping[str, Any]) -> str:
-    """Return what became of a phase, a trial or a run, for its line on the terminal."""
+def describe(record: Mapping[str, Any], primary: str) -> str:
+    """Return what became of a phase, a trial or a run, for its line on the terminal: the score as tables show it."""
     if record["status"] != "ok":
         return f"FAILED: {record['error']}"
     if "sets" in record:
-        sets = ", ".join(
-            f"{name} " + " ".join(f"{metric} {value:.3f}" for metric, value in scores["metrics"].items())
-            for name, scores in record["sets"].items()
-        )
-        return sets + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
+        place = next((name for name in record["sets"] if name == "dev"), next(iter(record["sets"])))
+        score = f"{primary} {metrics.find(primary).factor * record['sets'][place]['metrics'][primary]:.1f}"
+        return score + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
     if "score" in record:
         return f"{record['steps']} steps, score {record['score']:.4f}"
     return f"{record['steps']} steps in {record['seconds']:.0f} s" if "steps" in record else "phases before fine-tuning"

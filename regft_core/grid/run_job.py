@@ -58,8 +58,8 @@ def describe(record: Mapping[str, Any], primary: str) -> str:
     if record["status"] != "ok":
         return f"FAILED: {record['error']}"
     if "sets" in record:
-        place = next((name for name in record["sets"] if name == "dev"), next(iter(record["sets"])))
-        score = f"{primary} {metrics.find(primary).factor * record['sets'][place]['metrics'][primary]:.1f}"
+        judged = record["sets"].get("dev")  # a model of all rows has none
+        score = f"{primary} {metrics.find(primary).factor * judged['metrics'][primary]:.1f}" if judged else "done"
         return score + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
     if "score" in record:
         return f"{record['steps']} steps, score {record['score']:.4f}"

@@ -37,7 +37,8 @@ def experiment_tags(cells: Sequence[Entry]) -> dict[str, str]:
 def view_state(cells: Sequence[Entry]) -> dict[str, Any]:
     """Columns and order of the page: the main score with its interval, scores out of distribution, verdicts, cost."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.scores))
-    others = [n for n in names if n.count(".") == 1 and not n.startswith(("cost.", "primary.", "dev."))]
+    primaries = {cell.tags["primary"] for cell in cells if cell.tags.get("primary")}
+    others = [n for n in names if n.count(".") == 1 and n.split(".")[1] in primaries and not n.startswith("dev.")]
     verdicts = [f"verdict_{role}" for role in ("reference", "control", "replacement")]
     columns = [
         *(f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high") if name in names),
@@ -45,7 +46,6 @@ def view_state(cells: Sequence[Entry]) -> dict[str, Any]:
         *(f"tags.`{name}`" for name in verdicts if any(cell.tags.get(name) for cell in cells)),
         "tags.`status`",
     ]
-    primaries = {cell.tags["primary"] for cell in cells if cell.tags.get("primary")}
     return {
         "searchFilter": CURRENT,
         "orderByKey": "metrics.`primary`",

@@ -21,29 +21,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens, longest_first
-from regft_core.data.encode import chosen, encode
+from regft_core.data.batches import collate, evaluation_batches, evaluation_tokens
+from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.table import open_table
 from regft_core.errors import ModelError
-from regft_core.evaluate.predict import predict
 from regft_core.models.onnx import FILE
 from regft_core.serve.answers import columns_of_requests, example_of
 from regft_core.serve.model import ServedModel, load_served
 
 Way = Callable[[], Any]
-
-
-def before(model: ServedModel, examples: list[Example]) -> Any:
-    """Probabilities by batches of 64 rows, whatever their length."""
-    encoded = encode(examples, model.tokenizer, model.served.max_length, rows_per_example=model.rows_per_example)
-    order, parts = longest_first(encoded), []
-    for start in range(0, len(order), 64):
-        part = chosen(encoded, order[start : start + 64])
-        parts.append(predict(model.model, part, batch_tokens=1 << 30, padding=model.padding))
-    logits: Any = np.empty((len(order), len(model.labels)))
-    logits[order] = np.concatenate(parts)
-    return softmax(logits / (model.served.temperature or 1.0))
 
 
 def by_onnx(model: ServedModel, directory: Path) -> Callable[[list[Example]], Any]:
@@ -105,22 +92,21 @@ def main() -> None:
         columns = columns_of_requests(plain, given.text, None)
         found = [example_of(row, columns) for row in islice(table.rows, given.rows)]
     examples = [example for example in found if example is not None]
-    ways: dict[str, Way] = {"fp32, 64 rows a batch (before)": lambda: before(plain, examples)}
-    ways["fp32"] = lambda: plain.scores(examples)
+    ways: dict[str, Way] = {"fp32": lambda: plain.scores(examples)}
     for precision in ("bf16", "int8"):
         try:
             other = load_served(given.model, "cpu", precision)
             ways[precision] = partial(other.scores, examples)
         except ModelError as error:
-            print(error)
+            print(str(error).splitlines()[0])
     if (given.model / FILE).is_file():
         run = by_onnx(plain, given.model)
         ways["onnxruntime, fp32"] = lambda: run(examples)
     if all(example.text_pair is None for example in examples):
         texts = [example.text for example in examples]
-        for rows, by_length in ((1, False), (32, False), (32, True)):
-            name = f"transformers.pipeline, {rows} rows a batch{', longest first' if by_length else ''}"
-            ways[name] = by_pipeline(plain, texts, rows, by_length)
+        for by_length in (False, True):
+            name = f"transformers.pipeline, 32 rows a batch{', longest first' if by_length else ''}"
+            ways[name] = by_pipeline(plain, texts, 32, by_length)
     spent: dict[str, list[float]] = {name: [] for name in ways}
     scores: dict[str, Any] = {}
     for _ in range(given.rounds + 1):  # the first round warms up

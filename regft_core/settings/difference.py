@@ -76,7 +76,8 @@ def takes_away(method: Mapping[str, Any], control: Mapping[str, Any]) -> bool:
 
     Both are settings that act; see :func:`settings_of`.
     """
-    plain = not any(path.startswith(("regularisers.", "phases.")) for path in control) and not control["repeat"]
+    plain = control.get("repeat", True) is None  # a repeat has settings of its own in its place
+    plain = plain and not any(path.startswith(("regularisers.", "phases.")) for path in control)
     return plain or all(d.other is MISSING or d.path == "start" for d in differences(method, control))
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.errors import ModelError
-from regft_core.models.devices import ASKED, multiplies_bf16
+from regft_core.models.devices import ASKED, multiplies_bf16, multiplies_int8
 
 #: Largest magnitude of a weight or an input as an integer.
 _MOST = 127
@@ -65,12 +65,16 @@ def in_precision(model: Any, precision: str, device: str, where: str) -> Any:
     if precision == "bf16":
         if not multiplies_bf16(kind):
             message = f"this {kind} has no bf16 products{ASKED.get(kind, '')}, so it would be slower than fp32"
-            raise _refused("bf16", message, "leave --precision out" + (", or int8" if kind == "cpu" else ""))
+            int8 = kind == "cpu" and multiplies_int8()
+            raise _refused("bf16", message, "leave --precision out" + (", or int8" if int8 else ""))
         for _, linear in _linears(model):
             linear.to(torch.bfloat16)
         return model
     if kind != "cpu":
         raise _refused("int8", f"only on a CPU, not on {device}", "bf16, or --device cpu")
+    if not multiplies_int8():
+        message = "this cpu has no int8 products (neither vnni nor amx_tile), so it would be slower than fp32"
+        raise _refused("int8", message, "leave --precision out")
     of, linears = f"{where} is of the family {model.config.model_type}:", _linears(model)
     inside = sum(linear.weight.numel() for _, linear in linears)
     embeddings = {id(module.weight) for module in model.base_model.modules() if isinstance(module, nn.Embedding)}

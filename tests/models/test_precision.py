@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regft_core.errors import ModelError
+from regft_core.models import precision
 from regft_core.models.load import load_classifier
 from regft_core.models.precision import Int8Linear, in_precision
 from regft_core.models.source import resolve_model
@@ -38,7 +39,10 @@ def test_a_layer_is_as_near_as_eight_bits_allow() -> None:
 
 
 @pytest.mark.parametrize("architecture", sorted({*MAKES, *REFUSED}))
-def test_every_family_answers_in_int8_or_is_refused_by_name(tmp_path: Path, architecture: str) -> None:
+def test_every_family_answers_in_int8_or_is_refused_by_name(
+    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
     source = resolve_model(EncoderConfig(name=str(tiny_model_dir(tmp_path, architecture))), tmp_path)
     model = load_classifier(source, kind="classification", labels=("a", "b"), dropout=DropoutConfig(), head_seed=0)
     ids = torch.randint(5, 40, (4, 12), generator=torch.Generator().manual_seed(0))

@@ -264,11 +264,17 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
 
 
 @pytest.mark.parametrize(("method", "task"), [("vanilla", "reviews"), ("pooled", "pairs"), ("vanilla", "scores")])
-def test_int8_answers_nearly_as_fp32(exported: dict[tuple[str, str], Path], method: str, task: str) -> None:
+def test_int8_answers_nearly_as_fp32_or_is_refused(
+    exported: dict[tuple[str, str], Path], method: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
     examples = [Example(str(n), review(n, n % 9 + 1), review(n + 1) if task == "pairs" else None, 0) for n in range(20)]
     plain, small = (load_served(exported[method, task], "cpu", one).scores(examples) for one in ("fp32", "int8"))
     assert abs(plain - small).max() < 0.05 * max(1.0, abs(plain).max())
     assert abs(plain - small).max() > 0
+    monkeypatch.setattr(precision, "multiplies_int8", lambda: False)
+    with raises_code(ModelError, "precision-not-possible", "int8", "vnni"):
+        load_served(exported[method, task], "cpu", "int8")
 
 
 def test_bf16_answers_nearly_as_fp32_or_is_refused(
@@ -280,5 +286,6 @@ def test_bf16_answers_nearly_as_fp32_or_is_refused(
     plain, half = (load_served(directory, "cpu", one).scores(examples) for one in ("fp32", "bf16"))
     assert 0 < abs(plain - half).max() < 0.05
     monkeypatch.setattr(precision, "multiplies_bf16", lambda kind: False)
+    monkeypatch.setattr(precision, "multiplies_int8", lambda: True)
     with raises_code(ModelError, "precision-not-possible", "bf16", "avx512_bf16", "int8"):
         load_served(directory, "cpu", "bf16")

@@ -29,7 +29,7 @@ from regft_core.statistics.bootstrap import example_weights, two_level
 from regft_core.statistics.decision import beliefs, taken
 
 POINT, TOLERANCE, RESAMPLES = 0.01, 0.5, 300
-#: Methods, seeds, judging rows of the simulated grids.
+#: Methods, seeds and validation rows of the simulated grids.
 GRIDS = ((2, 3, 100), (6, 3, 100), (6, 6, 300), (20, 6, 300), (34, 3, 300))
 #: Of these also with every fifth method far off.
 WITH_FAR = ((6, 3, 100), (20, 6, 300))

@@ -2,7 +2,7 @@
 
 Hutto and Gilbert, VADER (ICWSM 2014); the source distribution of vaderSentiment 3.3.2 (MIT) carries them. Splits:
 ``train`` and ``dev`` are film reviews, ``products``, ``editorials`` and ``tweets`` are sets of other texts. A text is
-kept once, in the first set that has it. What is judged on is chosen by a hash of the text, so it never moves.
+kept once, in the first set that has it. A hash of the text chooses the rows that evaluate, so they never move.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _rows(name: str, text: str, seen: set[str]) -> list[dict[str, Any]]:
 
 
 def _judging(rows: list[dict[str, Any]], number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return (rows left, rows that judge): of smallest hash, until ``number`` are polar, in the order of the file."""
+    """Divide rows into those left and those that evaluate: the smallest hashes, until ``number`` of them are polar."""
     by_hash = sorted(rows, key=lambda row: hashlib.sha256(row["text"].encode()).digest())
     polar = 0
     judging = set()

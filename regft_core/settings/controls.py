@@ -39,7 +39,7 @@ class Control:
 
     @property
     def kind(self) -> str:
-        """What it is: the method at strength 0, or with something else in its ingredient's place."""
+        """Say whether it takes the ingredient away or puts something in its place."""
         return "control" if self.zero else "replacement"
 
     def __str__(self) -> str:

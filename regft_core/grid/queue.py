@@ -12,6 +12,9 @@ from typing import Any
 
 from regft_core.errors import OutOfMemory, RegftError, RunFailed, StoreError
 
+#: The part of the longest chain of jobs up to which a chain is short.
+SHORT = 0.25
+
 
 @dataclass(frozen=True)
 class JobFailure:
@@ -44,8 +47,9 @@ class JobQueue:
     Args:
         jobs: sent to workers one by one.
         after: index of a job -> indices of those that must have succeeded before it starts.
-        costs: how long each job takes, in any unit. The job with the longest chain of jobs behind it
-            starts first, so that no long one is left over at the end; without costs they start in order.
+        costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
+            scores are there while the others run. Then the longest, so that no long one is left over at the end;
+            without costs in order.
         on_result: called with (index, result) as each job succeeds.
 
     Raises ``ValueError`` when jobs wait for each other in a circle.
@@ -69,6 +73,7 @@ class JobQueue:
         for index in reversed([*TopologicalSorter(self._open).static_order()]):
             for before in self._open[index]:
                 self._chains[before] = max(self._chains[before], costs[before] + self._chains[index])
+        self._short = SHORT * max(self._chains, default=0.0)
 
     def __len__(self) -> int:
         """How many jobs there are in all."""
@@ -82,10 +87,14 @@ class JobQueue:
     def take(self) -> int | None:
         """The index of the job to start next; None when none can start now (others may later)."""
         startable = (index for index, before in self._open.items() if not before)
-        index = min(startable, key=lambda index: (-self._chains[index], index), default=None)
+        _, index = min(((self._order(index), index) for index in startable), default=(None, None))
         if index is not None:
             del self._open[index]
         return index
+
+    def _order(self, index: int) -> tuple[bool, float]:
+        chain = self._chains[index]
+        return chain > self._short, chain if chain <= self._short else -chain
 
     def succeeded(self, index: int, result: Any) -> None:
         """Take note of a job's result; jobs that waited for it may start."""

@@ -57,10 +57,14 @@ def describe(record: Mapping[str, Any], primary: str) -> str:
     """Return what became of a phase, a trial or a run, for its line on the terminal: the score as tables show it."""
     if record["status"] != "ok":
         return f"FAILED: {record['error']}"
+    factor = metrics.find(primary).factor
     if "sets" in record:
         judged = record["sets"].get("dev")  # a model of all rows has none
-        score = f"{primary} {metrics.find(primary).factor * judged['metrics'][primary]:.1f}" if judged else "done"
+        score = f"{primary} {factor * judged['metrics'][primary]:.1f}" if judged else "done"
         return score + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
     if "score" in record:
-        return f"{record['steps']} steps, score {record['score']:.4f}"
-    return f"{record['steps']} steps in {record['seconds']:.0f} s" if "steps" in record else "phases before fine-tuning"
+        return f"{primary} {factor * record['score']:.1f} ({record['steps']} steps)"
+    if "steps" not in record:
+        return "phases before fine-tuning"
+    done = f"{record['steps']} steps" if record["steps"] else "solved"
+    return f"{done} in {record['seconds']:.0f} s"

@@ -5,7 +5,7 @@ much as the data ask for (empirical Bayes; Efron and Morris, JASA 1975):
 
 - A mean score has an error of its own, beside what rows and seeds do to all methods alike. Its variance is that of the
   rows, which the bootstrap shows for pairs of runs of different seeds and which counts as the same for all methods,
-  plus the variance of the method's seeds divided by S, of which each method has a posterior (``verdict.spreads_of``).
+  plus the variance of the method's seeds divided by S, of which each method has a posterior (``_spreads``).
 - True scores scatter normally around a centre, with a deviation that the data choose (``SPREADS``, integrated over its
   posterior). A share ``FAR`` of the methods is of another kind, off by ``FAR_SPREAD`` points: a constant answer says
   nothing of how much the others differ.
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.rng import derive
-from regft_core.statistics.verdict import scale_of, spreads_of
+from regft_core.statistics import verdict
 
 Array = npt.NDArray[np.float64]
 
@@ -34,6 +34,8 @@ _BEFORE = np.concatenate([[0.25], np.full(22, 0.75 / 22)])
 #: Methods of another kind: their share, and by how many points they are off.
 FAR, FAR_SPREAD = 0.05, 20.0
 DRAWS = 20_000
+#: Centres that deviations over seeds may have in common, in points; each as likely as the others before the data.
+_PRIORS = np.stack([verdict.spread_prior(centre) for centre in np.geomspace(1.0, 18.0, 8)])
 #: A method is called cheaper when it costs less than this share of another; less is not worth a point.
 CHEAPER = 0.95
 _ROUNDS = 20
@@ -133,8 +135,23 @@ def _errors(observed: Array, resampled: Array) -> tuple[float, Array, Array]:
     alike = float(shared.sum() - np.trace(shared)) / (k * (k - 1)) if k > 1 else float(shared[0, 0])
     rows = max(0.0, float(np.trace(shared)) / k - alike)
     inner = max(0.0, single - float(np.trace(shared)) / k) if n > 1 else 0.0
-    scale = scale_of(max(0.0, float(np.median(variances)) - inner), 1.0)
-    posteriors = [spreads_of(variance, inner, n, 1.0, scale) for variance in variances]
-    own = rows + (posteriors[0][0] + inner) / n
+    own = rows + (verdict.SPREADS**2 + inner) / n
     level = max(0.0, alike) + (float(common.var(ddof=1)) / n if n > 1 else 0.0)
-    return level, np.maximum(own, _TINY), np.stack([weights for _, weights in posteriors])
+    return level, np.maximum(own, _TINY), _spreads(variances, inner, n)
+
+
+def _spreads(variances: Array, inner: float, n: int) -> Array:
+    """Return [k, H] how likely each deviation over seeds (``verdict.SPREADS``) is for each method.
+
+    The prior is that of the verdicts, around a centre that the methods have in common and that their [k] ``variances``
+    of ``n`` seeds tell together. Verdicts keep the usual centre where a table is quiet; here that would pull a method
+    that is clearly worse towards the others.
+    """
+    total = np.maximum(inner, _TINY) + verdict.SPREADS**2
+    logs = -0.5 * (n - 1) * (np.log(total) + variances[:, None] / total)
+    posteriors = np.exp(logs - logs.max(axis=1, keepdims=True))[:, None] * _PRIORS  # [k, centres, H]
+    evidence = posteriors.sum(axis=2)
+    centres = np.log(evidence).sum(axis=0)
+    weights = np.exp(centres - centres.max())
+    found = np.einsum("c,kch->kh", weights / weights.sum(), posteriors / evidence[:, :, None])
+    return np.asarray(found)

@@ -64,9 +64,10 @@ POWER = 0.8
 _TINY = 1e-6
 
 
-def _prior() -> Array:
+def spread_prior(centre: float = USUAL_SPREAD) -> Array:
+    """Return [G] what is believed of ``SPREADS`` before the data; ``centre`` in points."""
     logs = np.log(SPREADS[1:])
-    weights = np.exp(-0.5 * ((logs - math.log(USUAL_SPREAD)) / _FACTOR) ** 2) + _HEAVY
+    weights = np.exp(-0.5 * ((logs - math.log(centre)) / _FACTOR) ** 2) + _HEAVY
     return np.concatenate([[_STILL], (1 - _STILL) * weights / weights.sum()])
 
 
@@ -187,7 +188,7 @@ def spreads_of(variance: float, inner: float, n: int, point: float, scale: float
     grid = (SPREADS * point * scale) ** 2
     total = np.maximum(inner, (_TINY * point) ** 2) + grid
     logs = -0.5 * (n - 1) * (np.log(total) + variance / total)
-    weights = np.exp(logs - logs.max()) * _prior()
+    weights = np.exp(logs - logs.max()) * spread_prior()
     return grid, weights / weights.sum()
 
 

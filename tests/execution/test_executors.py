@@ -186,18 +186,18 @@ def test_workers_die_with_their_parent(jobs_module: Any, tmp_path: Path, number:
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_jobs_wait_for_others_and_the_longest_chain_starts_first(jobs_module: Any, executor: Any) -> None:
+def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_module: Any, executor: Any) -> None:
     order: list[int] = []
     run_all(
-        [1, 2, 3, 4, 5],
+        [1, 2, 3, 4, 5, 6],
         jobs_module.square,
         executor=executor,
         after={0: [3], 1: [0, 4]},
-        costs=[1.0, 1.0, 2.5, 1.0, 9.0],
+        costs=[1.0, 1.0, 2.5, 1.0, 9.0, 4.0],
         on_result=lambda index, result: order.append(index),
     )
-    # Behind job 3 are 0 and 1: 3 in all; with one worker every job starts as soon as it is the longest.
-    assert order == [4, 3, 2, 0, 1]
+    # Job 3 with 0 and 1 behind it is a chain of 3, job 4 with 1 of 10. Up to a quarter of that is short: 2, then 0 and 1.
+    assert order == [2, 4, 5, 3, 0, 1]
 
 
 def test_jobs_in_a_circle_are_refused(jobs_module: Any) -> None:

@@ -196,7 +196,7 @@ def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_mod
         costs=[1.0, 1.0, 2.5, 1.0, 9.0, 4.0],
         on_result=lambda index, result: order.append(index),
     )
-    # Job 3 with 0 and 1 behind it is a chain of 3, job 4 with 1 of 10. Up to a quarter of that is short: 2, then 0 and 1.
+    # Job 3 with 0 and 1 behind it is a chain of 3, job 4 with 1 of 10. Up to a quarter of that is short.
     assert order == [2, 4, 5, 3, 0, 1]
 
 

@@ -30,7 +30,7 @@ def commands() -> str:
     from regft_core.stages.cli import commands as listed
 
     def help_of(name: str) -> str:
-        environment = os.environ | {"COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        environment = os.environ | {"COLUMNS": "80", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         command = [sys.executable, "-m", "regft_core", name, "--help"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
         return f"## {name}\n\n```text\n{done.stdout.strip()}\n```\n"

@@ -19,13 +19,17 @@ from regft_core import __version__, output
 from regft_core.names import nearest
 
 FOLDER = Path(__file__).parent
-#: Files that are no command: this one, and what others share.
-NO_COMMAND = ("__init__", "cli", "common")
-#: In the order in which a project needs them; files that are not named here follow.
-ORDER = [
-    *("init", "check", "plan", "run", "report", "export", "predict", "serve", "fit", "pick"),
-    *("methods", "test-method"),
-]
+#: The commands as ``regft --help`` groups them, in the order in which a project needs them.
+GROUPS = {
+    "from labelled rows to a model": ("fit", "predict", "serve", "pick"),
+    "compare methods": ("init", "check", "plan", "run", "export", "ui"),
+    "choose and add methods": ("methods", "controls", "test-method"),
+    "papers": ("papers", "preset", "submission"),
+    "stages, which `regft run` runs": ("subsample", "search", "finetune", "evaluate", "report"),
+    "keep": ("fetch", "store", "sync", "version"),
+}
+#: Other words for a command that people type.
+MEANT = {"train": "run", "download": "fetch", "new": "init"}
 CODES = """\
 exit codes
   0  done                          6  the run store is damaged, locked or cannot be written
@@ -51,9 +55,8 @@ complete -o default -F _regft regft"""
 
 
 def commands() -> list[str]:
-    """Return the names of all subcommands, in the order of the first page."""
-    names = {path.stem.replace("_", "-") for path in FOLDER.glob("*.py") if path.stem not in NO_COMMAND}
-    return [*(name for name in ORDER if name in names), *sorted(names - set(ORDER))]
+    """Return the names of all subcommands, in the order of the first page: one for each other file of this folder."""
+    return [name for names in GROUPS.values() for name in names]
 
 
 def first_line(name: str) -> str:
@@ -64,14 +67,17 @@ def first_line(name: str) -> str:
 
 def usage() -> str:
     """Return the page of ``regft --help``."""
-    width = max(map(len, commands()))
+    lines = [
+        line
+        for group, names in GROUPS.items()
+        for line in (f"\n{group}", *(f"  {name:11}  {first_line(name)}" for name in names))
+    ]
     return "\n".join(
         (
-            f"regft {__version__}: find out which fine-tuning method works best on your few hundred labelled texts",
-            "\nusage: regft COMMAND ...        regft COMMAND --help says what a command does, with examples",
-            "\ncommands",
-            *(f"  {name:{width}}  {first_line(name)}" for name in commands()),
-            f"  {'completion':{width}}  Print the completion of these commands for bash and zsh",
+            f"regft {__version__}: find the fine-tuning method that works best on your labelled texts",
+            "\nusage: regft COMMAND ...\n       regft COMMAND --help    what a command does, with examples",
+            *lines,
+            f"  {'completion':11}  Print the completion of these commands for bash and zsh",
             "\nexamples",
             "  regft init reviews --task reviews.csv --text review --label verdict",
             "  cd reviews && regft check && regft run",
@@ -111,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif name in commands() or name == "--version":
         dispatch(name.removeprefix("--"), rest)
     else:
-        near = nearest(name, commands())
+        near = nearest(name, [*commands(), *MEANT])
+        near = MEANT.get(near or "", near)
         hint = f"did you mean '{near}'?" if near else "`regft --help` lists the commands"
         print(f"regft: unknown command '{name}' [unknown-command]\n    -> {hint}", file=sys.stderr)
         return 2

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,7 +70,7 @@ CHANGES = argument(
 #: Of the stages that compute the grid.
 GRID = (
     argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
-    flag("--keep-going", "end with 0 although cells failed: stage report lists them, and fails"),
+    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
 )
 #: How a file of rows is written, where it does not tell.
 FORMAT = (
@@ -185,15 +186,17 @@ def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> No
 def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:
     """Parse the command line and call ``main(root, arguments)``; exits with an error's code.
 
-    The project root is the working directory, where DVC runs stages. ``--help`` shows the module's
-    docstring, which says what the command does, and every argument.
+    The project root is the working directory, where DVC runs stages. ``--help`` shows the module's docstring (what the
+    command does, examples, the next step) and every argument.
     """
     module = inspect.getmodule(main)
     name = Path((module and module.__file__) or "").stem.replace("_", "-")
     parser = argparse.ArgumentParser(
         prog=f"regft {name}",
-        description="\n\n".join(filter(None, [inspect.getdoc(module), inspect.getdoc(main)])),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=inspect.getdoc(module),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+            prog, width=min(shutil.get_terminal_size().columns, 80) - 2
+        ),
     )
     for argument_name, options in arguments:
         parser.add_argument(argument_name, **options)

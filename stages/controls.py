@@ -1,7 +1,13 @@
-"""List controls and replacements of the listed methods that are missing, or add them.
+"""List the controls that the listed methods lack, or add them.
 
-regft controls
-regft controls --write
+Prints each missing control or replacement with what it differs in. With
+--write they are added to params.yaml.
+
+examples
+  regft controls
+  regft controls --write
+
+next: regft plan
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from .common import PRESET, flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Print each missing control with what it differs in; with --write they are added to the params file."""
+    """Print each missing control, or add them to the params file."""
     params_file = "params.yaml" if arguments.preset is None else preset_file(root, arguments.preset)
     found = open_project(root, params_file).controls
     if not found.missing:

@@ -1,6 +1,12 @@
-"""Stage evaluate: every run on dev and on every out-of-distribution set.
+"""Stage 4: scores on the validation and out-of-distribution sets.
 
-regft evaluate --only lp_ft/film_polarity
+Writes work/evaluate: scores, the prediction for each row, and the results of
+further analyses. `dvc repro` runs it.
+
+examples
+  regft evaluate --only lp_ft/film_polarity
+
+next: regft report
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from .common import GRID, compute_stage, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/evaluate: scores, predictions per example, and what evaluations found."""
+    """Write work/evaluate: scores, predictions per example, and results of analyses."""
     compute_stage(root, "evaluate", arguments)
 
 

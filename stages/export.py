@@ -1,8 +1,15 @@
-"""Write one fine-tuned run as a directory that predicts: Hugging Face's, where there is a model.
+"""Write one trained run as a folder that predicts.
 
-regft export --method hype_n --task sst2 --size 300 --seed 0
-regft export --method hype_n --task sst2 --size 300 --seed 0 --accuracy 0.95
-regft export --method hype_n --task sst2 --size 300 --refit
+The folder is exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer and model
+card in the format of Hugging Face. Its logits are those of the run. With
+--refit the method is first trained on all labelled rows.
+
+examples
+  regft export --method hype_n --task sst2 --size 300 --seed 0
+  regft export --method hype_n --task sst2 --size 300 --accuracy 0.95
+  regft export --method hype_n --task sst2 --size 300 --refit
+
+next: regft predict --model FOLDER --data new.csv --out predictions.csv
 """
 
 from __future__ import annotations
@@ -18,12 +25,7 @@ from .common import METHOD, SEED, SIZE, TASK, argument, flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write exports/METHOD-TASK-SIZE-seed-SEED: weights, tokenizer, model card; its logits are those of the run.
-
-    With --refit the method is trained on all labelled rows first, and the directory is
-    exports/METHOD-TASK-SIZE-refit-seed-SEED. --size is then that of the runs that judge the method.
-    With --register MLflow's model registry gets a copy of the directory.
-    """
+    """Export a run, or a final model of all rows; print the line that predicts."""
     named = arguments.method, arguments.task, arguments.size, arguments.seed
     job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
     target = export(job, accuracy=arguments.accuracy, onnx=arguments.onnx)

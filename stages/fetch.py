@@ -1,9 +1,15 @@
-"""Bring data and encoders onto this disk, at their pinned revisions.
+"""Download data and encoders at their pinned revisions.
 
-regft fetch                          what params.yaml needs
-regft fetch --preset hype_table3     what a preset needs; --set as for `regft preset`
-regft fetch --encoder mpnet          an encoder with a short name (also: make mpnet)
-regft fetch --encoder mpnet --hub    the same files from the hub
+Fetches what is missing; each file appears complete or not at all. After an
+error, run it again. Files that only you can place are listed at the end.
+
+examples
+  regft fetch                         what params.yaml needs
+  regft fetch --preset hype_table3    what a preset needs
+  regft fetch --encoder mpnet         an encoder with a short name
+  regft fetch --encoder mpnet --hub   the same files from the hub
+
+next: regft run, or `regft preset NAME`
 """
 
 from __future__ import annotations
@@ -20,11 +26,7 @@ from .common import CHANGES, PRESET, argument, flag, open_preset, refuse_contrad
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Fetch what is missing; nothing that is there is fetched again.
-
-    Every split and every encoder appears complete or not at all. After an error, run it again: it goes on with what
-    is missing. Files that only you can place are listed at the end.
-    """
+    """Fetch what is missing."""
     encoder, preset = arguments.encoder, arguments.preset
     refuse_contradictions(
         [

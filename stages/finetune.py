@@ -1,6 +1,12 @@
-"""Stage finetune: the last phase of every run; each is evaluated right after it was trained.
+"""Stage 3: train the last phase of every run, evaluate each.
 
-regft finetune --only lp_ft/film_polarity
+Writes work/finetune; the weights are in the run store. A killed run continues
+when repeated. `dvc repro` runs it.
+
+examples
+  regft finetune --only lp_ft/film_polarity
+
+next: regft evaluate
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""From one file of labelled rows to a model that predicts: compare methods, decide, train on all rows, export.
+"""From a file of labelled rows to a model that predicts.
 
-regft fit reviews.csv --text review --label verdict
-regft fit pairs.csv --text one --pair other --group product --label verdict --minutes 60
+Makes a project folder, compares methods by cross-validation within --minutes,
+chooses one, trains it on all rows and exports it. Without --text and --label
+it shows the columns of the file. An interrupted call continues when repeated.
+
+examples
+  regft fit reviews.csv --text review --label verdict
+  regft fit pairs.csv --text one --pair other --label verdict --group product
+
+next: run the line that it prints at the end, which predicts new texts
 """
 
 from __future__ import annotations
@@ -12,17 +19,20 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from regft_core.data.table import open_table
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.project import RECORD, Draft, make_folder_once, refusal
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import encoders_here, read_preset
 from regft_core.grid.refit import refit
+from regft_core.names import listing
 from regft_core.runs.code import package_root
+from regft_core.schema.file_format import FileFormat
 from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS
 
-from .common import ROWS, argument, asked_for, run
+from .common import ROWS, argument, asked_for, format_of, run
 from .run import run_and_show
 
 #: Where projects are made without ``--out``.
@@ -30,12 +40,10 @@ FOLDER = "fits"
 
 
 def main(here: Path, arguments: argparse.Namespace) -> None:
-    """Make a project folder, run it, and export the model that it decides for.
-
-    The folder is an ordinary project under DVC: edit params.yaml and call again, or `dvc repro` in it. A call that
-    was interrupted goes on.
-    """
+    """Make a project folder, run it, and export the model that it decides for."""
     file = Path(arguments.file)
+    if arguments.text is None or arguments.label is None:
+        raise ConfigError([_columns_of(file, format_of(arguments))])
     asked = asked_for(file, arguments)
     folder = Path(arguments.out or f"{FOLDER}/{file.name.split('.')[0]}")
     root = _project(here)
@@ -47,6 +55,16 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     print(f"report: {folder}/reports/report.html; to repeat: edit {folder}/params.yaml and call this again")
     print(f"model: {exported}. Predict new texts:")
     print(f"  regft predict --model {shlex.quote(exported)} --data new.csv --out predictions.csv")
+
+
+def _columns_of(file: Path, how: FileFormat) -> Problem:
+    """Return the problem of a call without --text or --label: it lists the columns. Raises DataError."""
+    with open_table(file, how) as table:
+        columns = listing(map(repr, table.names))
+    hint = (
+        f"regft fit {shlex.quote(str(file))} --text COLUMN --label COLUMN; {table.header} names the columns: {columns}"
+    )
+    return Problem("column-unnamed", str(file), 0, "", "which columns hold the text and the label?", hint)
 
 
 def _project(here: Path) -> Path:
@@ -85,12 +103,8 @@ if __name__ == "__main__":
     run(
         main,
         argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"),
-        argument("--text", "column of the text", required=True),
-        argument(
-            "--label",
-            "column of the label: a class, a number, or several labels with one of ; | , between them",
-            required=True,
-        ),
+        argument("--text", "column of the text"),
+        argument("--label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
         *ROWS,
         argument(
             "--minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, type=float

@@ -1,7 +1,14 @@
 """Make a new project: params.yaml, the pipeline, one task.
 
-regft init my-project
-regft init reviews --task reviews.csv --text review --label verdict
+Writes a folder that does not exist yet or is empty. With --task the file is
+copied into data/, and cross-validation evaluates every row once. Git is
+optional.
+
+examples
+  regft init my-project
+  regft init reviews --task reviews.csv --text review --label verdict
+
+next: cd reviews && regft run
 """
 
 from __future__ import annotations
@@ -19,10 +26,7 @@ from .common import ROWS, argument, asked_for, refuse_contradictions, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write a folder that is not there yet, or is empty; a folder in use is refused and left alone.
-
-    With --task the file is copied into data/, and all of its rows train and judge in turn. Without git it works, too.
-    """
+    """Write a new folder; a folder in use is refused and left alone."""
     model = arguments.model or ""
     if model and (root / model).is_dir():
         model = os.path.abspath(root / model)

@@ -1,10 +1,14 @@
-"""Print the catalogue of methods.
+"""Print the catalogue of methods, or copy one to edit it.
 
-regft methods               every method: phases, what it touches, cost, controls
-regft methods NAME          one method, with all its values and where each is from
-regft methods --markdown > docs/methods.md
-regft methods --sources     where every value is from, as a page
-regft methods --copy NAME   copy a shipped method into the project, where you edit it; --as NEW under another name
+examples
+  regft methods               all: phases, what they act on, cost, controls
+  regft methods NAME          one, with all values and their sources
+  regft methods --sources     the sources of all values, as a page
+  regft methods --markdown > docs/methods.md
+  regft methods --copy NAME   copy a shipped method into this project
+  regft methods --copy hype_n --as mine
+
+next: list it under methods in params.yaml, then `regft controls --write`
 """
 
 from __future__ import annotations

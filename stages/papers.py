@@ -1,8 +1,14 @@
-"""List the tables and figures of the papers, what makes each of them here, and what came out.
+"""List the tables and figures of the papers and their outcomes.
 
-regft papers                   every table and figure: what it shows, its presets, what differs from the paper
-regft papers tdt               those of one paper; hype_table1: one of them
-regft papers tdt --report      also every claim of the paper, with its verdict where a preset has run in this project
+Each item names its presets and what differs from the paper. With --report
+every claim of the paper has its verdict, where a preset has run.
+
+examples
+  regft papers                  every table and figure
+  regft papers tdt              those of one paper
+  regft papers tdt --report
+
+next: regft preset NAME --plan
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ SCALES = {"": "at the preset's scale", ".small": "at small scale, where no claim
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Print the items of every paper, or those that are named. `regft preset NAME` runs a preset."""
+    """Print the items of every paper, or those that are named."""
     papers = read_protocols(root)
     known = [name for paper in papers for name in (paper.name, *(item.name for item in paper.items))]
     if (name := arguments.item) is not None and name not in known:

@@ -1,6 +1,13 @@
-"""Pick the rows of an unlabelled file that are worth labelling next.
+r"""Pick the unlabelled rows that are worth labelling next.
 
-regft pick --model exports/hype_n-sst2-300-seed-0 --data unlabelled.csv --rows 50 --out to_label.csv
+Writes rows of which the model is unsure and that differ from each other, the
+most useful one first.
+
+examples
+  regft pick --model exports/hype_n-sst2-300-seed-0 \
+    --data unlabelled.csv --rows 50 --out to_label.csv
+
+next: label the rows, add them to your file, and run `regft fit` again
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from .common import DATA, FORMAT, MODEL, OUT, OVERWRITE, SERVING, argument, devi
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write the rows of which the model is unsure and that differ from each other, the most useful one first."""
+    """Write the picked rows."""
     from regft_core.serve.model import load_served
     from regft_core.serve.pick import pick_file
 

@@ -1,7 +1,13 @@
 """Show what would be trained, and how long it takes; train nothing.
 
-regft plan
-regft plan --detect 1   and how many seeds find a difference of 1 point, from the spread so far
+Prints a line for each cell, the time of each stage, and how many texts
+max_length cuts.
+
+examples
+  regft plan
+  regft plan --detect 1   how many seeds detect a difference of 1 point
+
+next: regft run
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from .common import PRESET, argument, flag, project_or_preset, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Print a line for each cell, the time of each stage, and how many rows max_length cuts."""
+    """Print the cells, their time, the lengths of texts and, with --detect, the seeds that a difference takes."""
     from regft_core.grid.cached import grid_rows
 
     project = project_or_preset(root, arguments.preset)

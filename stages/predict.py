@@ -1,7 +1,15 @@
-"""Predict new texts, of a file or of standard input, with an exported model.
+r"""Predict new texts, of a file or of standard input.
 
-regft predict --model exports/hype_n-sst2-300-seed-0 --data new.csv --out predictions.csv
-echo "a fine film" | regft predict --model exports/hype_n-sst2-300-seed-0 --data - --format text
+Writes one line per row, in the order of the file. With --data - it reads
+standard input and writes each answer at once, as a JSON line.
+
+examples
+  regft predict --model exports/hype_n-sst2-300-seed-0 \
+    --data new.csv --out predictions.csv
+  echo "a fine film" | regft predict --data - --format text \
+    --model exports/hype_n-sst2-300-seed-0
+
+next: regft pick, which finds the rows that are worth labelling
 """
 
 from __future__ import annotations
@@ -39,10 +47,7 @@ STANDARD = "-"
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Predict every row of a file; write one line per row, in the order of the file.
-
-    With --data - it reads standard input. It writes each answer to standard output at once, as a JSON line.
-    """
+    """Predict every row of a file, or standard input as it comes."""
     standard, other = arguments.data == STANDARD, "has no use with --data -"
     refuse_contradictions(
         [

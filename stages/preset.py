@@ -1,11 +1,19 @@
-"""Run a preset in a folder of its own: params.yaml and work/ are left alone.
+"""Run a preset in a folder of its own.
 
-regft preset                             list the presets
-regft preset hype_table3 --plan          what it needs: data, encoder, disk, hours, what is missing
-regft fetch --preset hype_table3         bring the data and the encoder
-regft preset hype_table3                 run it
-regft preset hype_table3 --scale small   try it in minutes, marked as not the paper's experiment
-regft preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]' --set ood=none
+Runs pipelines/presets/NAME.yaml in presets/NAME. params.yaml and work/ are
+left alone; runs go to the project's store. A second call runs what is stale,
+and an interrupted one continues. execution and store are those of params.yaml
+unless the preset has its own.
+
+examples
+  regft preset                             list the presets
+  regft preset hype_table3 --plan          data, encoder, disk, hours
+  regft fetch --preset hype_table3         download data and encoder
+  regft preset hype_table3                 run it
+  regft preset hype_table3 --scale small   a trial of minutes, marked as such
+  regft preset hype_table3 --set model.name=minilm --set 'grid.seeds=[0, 1]'
+
+next: open presets/hype_table3/reports/report.html
 """
 
 from __future__ import annotations
@@ -28,11 +36,7 @@ from .run import repro
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Check pipelines/presets/NAME.yaml, lay out presets/NAME and run it there, over the project's run store.
-
-    That is `dvc repro` in that folder. A second call runs what is stale; a killed one goes on. execution and
-    store are those of params.yaml unless the preset has its own.
-    """
+    """Lay out the preset and run `dvc repro` in its folder."""
     if arguments.name is None:
         print(listed(root))
         return

@@ -1,7 +1,14 @@
-"""Stage report: the grid's results as HTML, JSON, plots and a table, and into MLflow.
+"""Write the report: page, tables, JSON, plots, and MLflow.
 
-regft report
-regft report --json
+The last stage of `dvc repro`. Reads the evaluations of the grid, writes
+reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists
+them.
+
+examples
+  regft report
+  regft report --json
+
+next: open reports/report.html
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""Run what is out of date with `dvc repro`, and show the leaderboard.
+"""Train what is out of date with `dvc repro`; show the leaderboard.
 
-regft run
-regft run --config mlartifacts/RUN/artifacts/config.yaml
+Results that are up to date are reused. An interrupted run continues where it
+stopped. Exits with 1 when runs failed. With --config one run of MLflow is
+repeated in a folder of its own.
+
+examples
+  regft run
+  regft run --config mlartifacts/RUN/artifacts/config.yaml
+
+next: open reports/report.html; regft export --method METHOD --refit
 """
 
 from __future__ import annotations
@@ -31,12 +38,7 @@ PRINTED = "REGFT_PRINTED"
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Run what is stale, print the leaderboard, also when there was nothing to do.
-
-    A killed call goes on where it stopped. It ends with 1 when cells failed.
-
-    With --config one run of MLflow is reproduced: in a folder of its own, over the project's run store.
-    """
+    """Run what is out of date, or repeat one run of MLflow."""
     require_project(root)
     if arguments.config is None:
         run_and_show(root)

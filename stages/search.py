@@ -1,6 +1,11 @@
-"""Stage search: the trials of tuned methods, and the phases before fine-tuning.
+"""Stage 2: trials of tuned methods, phases before fine-tuning.
 
-regft search --only lp_ft/film_polarity
+Writes work/search for every cell that has such phases. `dvc repro` runs it.
+
+examples
+  regft search --only lp_ft/film_polarity
+
+next: regft finetune
 """
 
 from __future__ import annotations

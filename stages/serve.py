@@ -1,8 +1,14 @@
-"""Answer texts over HTTP with an exported model.
+r"""Answer texts over HTTP with an exported model.
 
-regft serve exports/hype_n-sst2-300-seed-0
-curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"rows": [{"sentence": "a fine film"}]}'
-curl localhost:8000/health
+Serves until it is interrupted. Requests that arrive together share batches;
+the answers are those of `regft predict`. It listens on this machine only;
+another --host has neither password nor encryption, and a warning says so.
+
+examples
+  regft serve exports/hype_n-sst2-300-seed-0
+
+next: curl localhost:8000/predict -H 'Content-Type: application/json' \
+        -d '{"rows": [{"sentence": "a fine film"}]}'
 """
 
 from __future__ import annotations
@@ -29,10 +35,7 @@ CONNECTIONS = 512
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Serve until it is interrupted. Requests that come together share batches; answers are those of `regft predict`.
-
-    It listens on this machine only. With another --host it says that there is no password and no encryption.
-    """
+    """Listen, load the model, answer."""
     opened = _listen(arguments.host, arguments.port)
     with opened:
         model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)

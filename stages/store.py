@@ -1,8 +1,17 @@
-"""Look after the run store.
+"""Verify, prune or share the run store.
 
-regft store verify
-regft store prune
-regft store share hype_n/sst2
+verify  hash every file again; exits with 6 when one is damaged
+prune   delete weights, checkpoints and cached vectors, least recently used
+        first, down to store.budget_gb
+share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
+        `dvc push`, and `dvc pull` in a clone, `regft export` finds them
+
+examples
+  regft store verify
+  regft store prune
+  regft store share hype_n/sst2
+
+next: dvc push, after share
 """
 
 from __future__ import annotations
@@ -23,15 +32,7 @@ from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Look after the run store: verify, prune or share.
-
-    verify hashes every file again. It ends with 6 when one is damaged.
-
-    prune deletes weights, checkpoints and kept vectors, least recently used first, down to store.budget_gb.
-
-    share METHOD/TASK copies its runs to weights/ and adds that folder to DVC: after `dvc push` and, in a clone,
-    `dvc pull`, regft export finds them and trains nothing.
-    """
+    """Verify, prune or share the runs."""
     from regft_core.runs.context import project_store
 
     project = open_project(root)

@@ -1,6 +1,12 @@
-"""Predict a benchmark's unlabelled test splits with one finished run.
+"""Predict a benchmark's unlabelled test sets with one run.
 
-regft submission --method hype_n --task sst2 --size full --seed 0
+Writes submissions/METHOD-TASK-SIZE-seed-SEED with the files that the task's
+YAML names under submission.
+
+examples
+  regft submission --method hype_n --task sst2 --size full --seed 0
+
+next: upload the files to the benchmark's site
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from .common import METHOD, SEED, SIZE, TASK, argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write submissions/METHOD-TASK-SIZE-seed-SEED: the files that the task's YAML names under submission."""
+    """Write the files of a submission."""
     job = Job(str(root), arguments.method, arguments.task, arguments.size, arguments.seed)
     for path, rows in write_submission(job, Path(arguments.out) if arguments.out else None):
         shown = path.relative_to(root) if path.is_relative_to(root) else path

@@ -1,4 +1,13 @@
-"""Stage subsample: bring the rows of every task up to date, and write the key of every run of the grid."""
+"""Stage 1: prepare the rows, plan every run.
+
+Writes work/datasets, work/subsamples, work/lengths and work/plan. `dvc repro`
+runs it first, each time; up-to-date files are left alone.
+
+examples
+  regft subsample
+
+next: regft plan
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ from .common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/datasets, work/subsamples, work/lengths and work/plan; up-to-date files are left alone."""
+    """Prepare rows and write the plan; print the time of what is stale."""
     from regft_core.grid.data import prepare
     from regft_core.grid.keys import forget_failures, stale_cells, write_plan
     from regft_core.runs.project import open_project

@@ -1,6 +1,12 @@
 """Bring MLflow's database up to date with what was run.
 
-regft sync
+Logs the runs of work/ that mlflow.db lacks. Nothing is deleted or
+overwritten.
+
+examples
+  regft sync
+
+next: regft ui
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from .common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Log the runs of work/ that mlflow.db lacks; nothing in it is deleted or overwritten."""
+    """Log the runs of work/ that mlflow.db lacks."""
     print(sync_project(root))
 
 

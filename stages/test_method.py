@@ -1,6 +1,13 @@
-"""Try the contract of one regulariser, your own or a shipped one.
+"""Test one regulariser, your own or a shipped one.
 
-regft test-method smooth_logits
+Trains it for two steps on generated rows with the encoder of params.yaml and
+prints which promises it keeps. NAME is that of the class (`name = "..."`) in
+methods/NAME.py. Exits with 1 when a promise is broken; writes nothing.
+
+examples
+  regft test-method smooth_logits
+
+next: list the method in params.yaml, then `regft check`
 """
 
 from __future__ import annotations
@@ -13,10 +20,7 @@ from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Train it for two steps on generated rows with the encoder of params.yaml; ends with 1 when a promise is broken.
-
-    The name is that of the class (`name = "..."`) in methods/NAME.py. Nothing is written into the project.
-    """
+    """Print each promise with its result."""
     from regft_core.contract import check_method
 
     broken = 0

@@ -1,7 +1,13 @@
-"""Show finished runs in MLflow's page on this machine.
+"""Show finished runs in MLflow on this machine.
 
-regft ui
-regft ui --port 5001
+Brings mlflow.db up to date, then serves http://127.0.0.1:PORT until it is
+interrupted.
+
+examples
+  regft ui
+  regft ui --port 5001
+
+next: open http://127.0.0.1:5000
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Bring mlflow.db up to date, then serve the page at http://127.0.0.1:PORT until it is interrupted."""
+    """Bring mlflow.db up to date, then serve the page."""
     require_port(arguments.port)  # before the sync, which may take a while
     print(sync_project(root), flush=True)
     serve(root, arguments.port)

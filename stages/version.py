@@ -1,7 +1,12 @@
-"""Say which version of regft, Python and the packages that compute are installed.
+"""Print the versions of regft, Python and the main packages.
 
-regft version
-regft version --json
+Include them in a report of an error.
+
+examples
+  regft version
+  regft version --json
+
+next: regft check
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def blocks(page: str, language: str) -> list[tuple[int, str]]:
 def typed(page: str) -> Iterator[Line]:
     """Lines of ``sh`` blocks, and inline commands of three words and more, in order of the page."""
     if page in HELPS:
-        lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+        lines = re.sub(r"\\\n *", "", (ROOT / page).read_text(encoding="utf-8")).splitlines()
         for number, line in enumerate(lines, 1):
             if re.match(r" *regft [a-z]", line):
                 yield Line(page, number, re.split("  +", line.strip())[0])

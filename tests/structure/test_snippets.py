@@ -41,14 +41,19 @@ def commands() -> Iterator[tuple[str, str]]:
         for line in [*inline, *typed]:
             yield f"{page.name}: {line}", line
     for file in HELPS:
-        for line in re.findall(r"^ *regft ([a-z].*)$", file.read_text(encoding="utf-8"), re.MULTILINE):
+        for line in re.findall(r"^ *regft ([a-z].*)$", unbroken(file.read_text(encoding="utf-8")), re.MULTILINE):
             for part in parts(f"regft {re.split('  +', line)[0]}"):
                 yield f"{file.name}: {part}", part
 
 
+def unbroken(text: str) -> str:
+    """The text with the continued lines of a shell joined."""
+    return re.sub(r"\\\n *", "", text)
+
+
 def lines(block: str) -> list[str]:
     """Lines of a shell, with quotes and continued lines kept whole."""
-    return [line for line in block.replace("\\\n", " ").splitlines() if "regft " in line]
+    return [line for line in unbroken(block).splitlines() if "regft " in line]
 
 
 def parts(line: str) -> list[str]:

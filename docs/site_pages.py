@@ -22,6 +22,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pydantic import BaseModel
 
+sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads this file by its path
+import method_pages
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -192,6 +195,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and documents of other folders."""
     made = {f"reference/{name}": make() for name, make in PAGES.items()}
     made |= {page: (ROOT / path).read_text(encoding="utf-8") for path, page in OTHERS.items()}
+    made |= method_pages.pages()
     for name, text in made.items():
         content = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
         files.append(File.generated(config, name, content=content))
@@ -212,4 +216,5 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             return words
         return f"[{words}]({os.path.relpath(name, os.path.dirname(page.file.src_uri))}{anchor})"
 
-    return _LINK.sub(link, markdown)
+    tables = method_pages.index() if page.file.src_uri == "methods.md" else ""
+    return _LINK.sub(link, f"{markdown}\n{tables}")

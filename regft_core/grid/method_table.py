@@ -1,6 +1,6 @@
 """The catalogue of shipped methods: what each is, where it acts, what it costs, what it is compared with.
 
-``regft methods`` prints it; docs/methods.md is made of it, and a test compares.
+``regft methods`` prints it, and the documentation site has a page for each method.
 """
 
 from __future__ import annotations
@@ -167,52 +167,6 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)
-
-
-_METHODS_PAGE = """\
-# Methods
-
-<!-- made by regft methods --markdown -->
-
-`regft methods NAME` prints more about one method: phases, values with their sources, controls.
-
-- **Cost** counts forward and backward passes of all phases at 4 epochs; plain fine-tuning is 1. Fits without steps
-  count their passes over the rows, row by row, so they take longer in seconds. Closed-form solves count as zero
-  passes.
-- **Controls** here are the method at strength 0: without its ingredient and with nothing in its place, or plain
-  fine-tuning. The report calls the difference to them the gain. `_plain` is plain fine-tuning under the settings
-  that `params.yaml` has for the method. Where there are none this is `vanilla`, which is not trained a second time.
-  `_matched_compute` is plain fine-tuning with the method's own compute.
-- **Replacements** are controls with something else, or less, in the ingredient's place. A difference to them is no
-  gain, since what stands there may do harm: it shows whether this ingredient matters.
-- Both follow the method where tuning, a preset or a task changes it. Names that start with `_` need no file. List
-  `tdt_random_confidence` for `_random_confidence` of `tdt`. The report names the difference.
-- **Variants**: where a paper and its released code disagree, a method has `variant: paper | released`. The top of
-  its file in `regft_core/methods/` lists the differences.
-- **Combinations**: name several regularisers in one YAML, as in `hype_n_weight_mixup.yaml`. Their order has no
-  meaning. A combination without a meaning is refused with the reason.
-- **Regression**: networks learn targets scaled to mean 0 and standard deviation 1 on the training rows of each phase.
-  The stored output layer holds the scale, so predictions, exports and scores are in the unit of the target. Losses in
-  curves, and the weights of penalties, refer to the scaled targets.
-- **Left out**: Bi-Drop. No public text that could be read gives its formula, and its repository holds none.
-"""
-
-
-def as_markdown(lines: Sequence[Line]) -> str:
-    """The page docs/methods.md."""
-    head = "| method | what it is | acts on | cost | controls | replacements |\n|---|---|---|---|---|---|"
-    rows = [
-        f"| `{line.name}` | {_cell(line.description)} | {_cell(line.touches)} | "
-        f"{'-' if line.cost is None else f'{line.cost:.3g}'} | {_ends(line, line.controls)} | "
-        f"{_ends(line, line.replacements)} |"
-        for line in lines
-    ]
-    return "\n".join([_METHODS_PAGE, head, *rows])
-
-
-def _ends(line: Line, controls: str) -> str:
-    """The controls; those that the method declares by the end of their name."""
-    return ", ".join(one.removeprefix(line.name) for one in controls.split(", ")) or "-"
 
 
 def sources_markdown(lines: Sequence[Line]) -> str:

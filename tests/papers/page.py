@@ -25,10 +25,8 @@ from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY
 
 PAGE = "docs/papers.md"
-COLUMNS = (
-    *("item", "what it shows", "made by", "compared"),
-    *("stated / lost / ours / differs", "what differs", "GPU hours"),
-)
+#: More settings that differ than this are counted; the protocol lists them.
+NAMED = 3
 HEAD = f"""\
 <!-- made by python -m tests.papers.page from {PROTOCOLS}; tested -->
 # Tables and figures of the five papers
@@ -36,8 +34,8 @@ HEAD = f"""\
 `regft preset NAME` runs a preset and puts the printed numbers beside ours. Each item links its protocol:
 every setting with the section that states it, or with the reason for ours. A test compares protocols with presets.
 
-- *Stated / lost / ours / differs*: settings that the paper states, that it states and the text at hand lost, that it
-  leaves open, and that run otherwise. The next column names the last, and what differs apart from settings.
+- *Settings* are counted: stated by the paper; stated, but lost in the text at hand; left open by the paper; run
+  otherwise here. *Differs* names the last, and what differs apart from settings.
 - *GPU hours*: from nothing, all presets of the item, on one A100 or H100. `regft plan --preset NAME`
   has the assumptions. Equal runs of several presets are trained once.
 
@@ -64,7 +62,9 @@ def projects_of(root: Path, item: Item) -> dict[str, Project]:
 def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project]) -> Line:
     """What the page says of an item."""
     settings = origins(Declared(paper, item), projects)
-    differs = [f"`{path}`" for path in settings["differs"]] + list(item.config.differs)
+    paths = settings["differs"]
+    named = [f"`{path}`" for path in paths] if len(paths) <= NAMED else [f"{len(paths)} settings, see the protocol"]
+    differs = named + list(item.config.differs)
     loose = [name for name, project in projects.items() if any(map(_loose, project.encoders()))]
     differs += [f"revision not pinned: {', '.join(f'`{name}`' for name in loose)}"] if loose else []
     compared = ", ".join(dict.fromkeys(filter(None, map(_compared, projects.values()))))
@@ -105,18 +105,24 @@ def page(root: Path) -> str:
     for paper in read_protocols(root):
         lines = [line_of(root, paper, item, projects_of(root, item)) for item in paper.items]
         text += ["", f"## {paper.config.title}", ""]
-        text += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        text += [f"| {' | '.join(_cells(line))} |" for line in lines]
+        text += map(_entry, lines)
     return "\n".join(text) + "\n"
 
 
-def _cells(line: Line) -> list[str]:
+def _entry(line: Line) -> str:
     config = line.item.config
     makers = [f"`{name}`" for name in config.presets] + [f"evaluation `{name}`" for name in config.evaluations]
-    counts = " / ".join(str(len(paths)) for paths in line.origins.values()) if config.presets else "-"
-    link = f"[{config.item}](../{PROTOCOLS}/{line.item.name}.yaml)"
-    made = ", ".join(makers) or "blocked"
-    return [link, config.shows, made, line.compared or "-", counts, line.differs or "-", line.cost]
+    parts = [
+        f"- [{config.item}](../{PROTOCOLS}/{line.item.name}.yaml): {config.shows}. {', '.join(makers) or 'Blocked'}."
+    ]
+    if line.compared:
+        parts.append(f"Compared: {line.compared}.")
+    if config.presets:
+        counts = ", ".join(f"{len(paths)} {kind.replace(chr(95), chr(32))}" for kind, paths in line.origins.items())
+        parts.append(f"Settings: {counts}. {line.cost} GPU hours.")
+    if line.differs:
+        parts.append(f"{'Why' if config.blocked else 'Differs'}: {line.differs}.")
+    return " ".join(parts)
 
 
 if __name__ == "__main__":

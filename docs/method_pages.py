@@ -1,0 +1,206 @@
+"""The site's page of each method: the idea, the formula, where in a step it acts, cost, controls, values, results.
+
+Facts are those of the catalogue, of the published tables and of ``benchmarks/results``; ``method_notes.yaml`` adds
+idea, formula and advice. Formulas are MathML, which browsers show without a script.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from latex2mathml.converter import convert
+
+from regft_core.grid.method_table import Line, all_methods, catalogue
+from regft_core.hooks.registry import discover
+from regft_core.settings.papers.protocols import read_protocols
+from regft_core.settings.papers.published import read_published
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTES: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "method_notes.yaml").read_text(encoding="utf-8"))
+#: The boxes of a step's picture, each with what touches it (``method_table.TOUCHES``).
+STEP = {
+    "start": ("starting weights",),
+    "input": ("batch",),
+    "embedding": (),
+    "layers": ("modules, sites or views",),
+    "head": ("fits without steps",),
+    "loss": ("loss", "step program"),
+    "gradient": ("gradient",),
+    "update": ("learning rates", "optimiser", "update"),
+    "result": ("final weights", "exported weights"),
+}
+RESULTS = {"main_job": "the main job", "sst2_papers": "SST-2, `minilm`", "public_tasks": "public tasks, `mpnet`"}
+
+
+@cache
+def catalogued() -> list[Line]:
+    """Return the catalogue of shipped methods."""
+    return catalogue(ROOT)
+
+
+def pages() -> dict[str, str]:
+    """Return the page of every shipped method, by its path on the site."""
+    return {f"methods/{line.name}.md": "\n\n".join(_page(line)) for line in catalogued()}
+
+
+def index() -> str:
+    """Return the tables of all methods, a table for each group."""
+    parts = []
+    for group in NOTES["groups"]:
+        rows = [
+            f"| [`{line.name}`](methods/{line.name}.md) | {line.description} | "
+            f"{'-' if line.cost is None else f'{line.cost:.3g}'} |"
+            for line in catalogued()
+            if group_of(line.name) == group
+        ]
+        parts.append("\n".join([f"### {group}\n", "| method | idea | cost |\n|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+@cache
+def regularisers(name: str) -> tuple[str, ...]:
+    """Return the regularisers of a method, those of its last phase first; where none acts, what it is listed by."""
+    phases = all_methods_once()[name].phases
+    acting = tuple(dict.fromkeys(key for phase in reversed(phases) for key, _ in phase.regularisers))
+    listed = next((key for key in ("head_only", "soup", "intermediate") if key in name), "vanilla")
+    return (listed,) if listed == "head_only" or not acting else acting
+
+
+@cache
+def all_methods_once() -> Mapping[str, Any]:
+    """Return every shipped method by name."""
+    return all_methods(ROOT)
+
+
+def group_of(name: str) -> str:
+    """Return the group of a method: that of its first regulariser. Raises KeyError for one without a group."""
+    return {member: group for group, members in NOTES["groups"].items() for member in members}[regularisers(name)[0]]
+
+
+def _page(line: Line) -> Iterator[str]:
+    kinds = regularisers(line.name)
+    yield f"# {line.name}\n\n{line.description}. {f'*{line.paper}*' if line.paper else ''}"
+    yield f"Group: [{group_of(line.name)}](../methods.md#all-methods)"
+    for kind in kinds:
+        note = NOTES["notes"].get(kind)
+        if len(kinds) > 1:
+            yield f"## {kind}"
+        yield note["idea"] if note else _first_paragraph(kind)
+        if note:
+            yield f'<div style="overflow-x:auto">{convert(note["formula"], display="block")}</div>'
+    yield "## Where it acts"
+    yield _step(line, kinds)
+    yield f"It changes: {line.touches}."
+    yield "## Cost and controls"
+    cost = "depends on other rows" if line.cost is None else f"{line.cost:.3g} times plain fine-tuning"
+    yield f"Declared cost: {cost} (passes, at 4 epochs). Phases: {line.phases}."
+    for what in ("controls", "replacements", "variants", "combined"):
+        if names := getattr(line, what):
+            yield f"{what.capitalize()}: {', '.join(_linked(name) for name in names.split(', '))}."
+    if advice := [NOTES["notes"][kind] for kind in kinds if kind in NOTES["notes"]]:
+        yield "## When to take it"
+        yield "\n".join(f"- **Take it:** {note['take']}\n- **Leave it:** {note['leave']}" for note in advice)
+        yield "Advice without a number follows from how the method acts; it was not measured here."
+    yield "## Results"
+    yield "\n".join(_measured(line.name)) or "No result of this method is stored in `benchmarks/results`."
+    if published := list(_published(line.name)):
+        yield "Printed in papers, with plain fine-tuning of the same table in brackets:"
+        yield "\n".join(["| table | encoder | rows | scores |\n|---|---|---|---|", *published])
+    if line.settings:
+        yield "## Options"
+        rows = [
+            f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(one.source)} |" for one in line.settings
+        ]
+        yield "\n".join(["| option | value | source |\n|---|---|---|", *rows])
+    yield f"`regft methods --copy {line.name}` copies it into your project, where you edit it."
+
+
+def _linked(name: str) -> str:
+    return f"[`{name}`]({name}.md)" if name in all_methods_once() else f"`{name}`"
+
+
+def _first_paragraph(kind: str) -> str:
+    """Return the first paragraphs of a regulariser's module, up to the differences and decisions."""
+    if kind not in discover():
+        return "It has no regulariser of its own: its settings and phases make it."
+    text = ast.get_docstring(ast.parse((ROOT / f"regft_core/methods/{kind}.py").read_text(encoding="utf-8"))) or ""
+    parts = [part for part in text.split("\n\n") if not part.startswith(("Decisions", "Differences"))]
+    return "\n\n".join(" ".join(part.split()) for part in parts[:2]).replace("``", "`")
+
+
+def _step(line: Line, kinds: tuple[str, ...]) -> str:
+    """Return the picture of a step with the boxes highlighted that the method touches."""
+    places = "" if line.touches.startswith("settings") else line.touches
+    marked = {box for box, touches in STEP.items() if any(touch in places for touch in touches)}
+    marked |= {"embedding"} if set(kinds) & set(NOTES["embedding"]) else set()
+    shapes = []
+    for i, box in enumerate(STEP):
+        fill = 'fill="var(--md-primary-fg-color)"' if box in marked else 'fill="none"'
+        ink = "var(--md-primary-bg-color)" if box in marked else "currentColor"
+        shapes.append(
+            f'<rect x="{4 + 84 * i}" y="4" width="68" height="32" rx="4" {fill} stroke="currentColor"/>'
+            f'<text x="{38 + 84 * i}" y="24" text-anchor="middle" fill="{ink}">{box}</text>'
+        )
+        if i:
+            shapes.append(f'<path d="M{84 * i - 11} 20h11m-4 -4l4 4l-4 4" fill="none" stroke="currentColor"/>')
+    label = f"Where in a step {line.name} acts: {', '.join(marked) or 'nowhere'}"
+    size = 'viewBox="0 0 752 40" width="752" style="max-width:100%" font-size="12"'
+    return f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'
+
+
+def _measured(name: str) -> Iterator[str]:
+    head = "| measured on | score [95%] | minus another method |\n|---|---|---|"
+    for file, title in RESULTS.items():
+        stored = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text(encoding="utf-8"))
+        for task, cell in stored["tasks"].items():
+            if (result := cell["methods"].get(name)) is None:
+                continue
+            if head:
+                yield head
+                head = ""
+            score, others = result["score"], result["versus"] | result["control"]
+            differences = [
+                f"{100 * other['mean']:+.1f} [{100 * other['low']:+.1f}, {100 * other['high']:+.1f}] ({against}: "
+                f"{other['verdict']})"
+                for against, other in others.items()
+            ]
+            yield (
+                f"| {title}: {task}, {cell['rows']} rows, {cell['metric']} | {100 * score['mean']:.1f} "
+                f"[{100 * score['low']:.1f}, {100 * score['high']:.1f}] | {'; '.join(differences) or '-'} |"
+            )
+
+
+@cache
+def published_tables() -> list[tuple[str, Any]]:
+    """Return (title, rows) of every published table."""
+    return [
+        (f"{paper.config.title}: {item.config.item}, {item.config.shows}", read_published(ROOT, item.name).config.rows)
+        for paper in read_protocols(ROOT)
+        for item in paper.items
+        if (ROOT / f"published/{item.name}.yaml").is_file()
+    ]
+
+
+def _published(name: str) -> Iterator[str]:
+    """Yield a row for each printed line of a method, with the line of plain fine-tuning beside it."""
+    for title, rows in published_tables():
+        plain = {(row.encoder, row.size): row.scores for row in rows if row.arm == "vanilla"}
+        for row in rows:
+            if row.arm == name:
+                beside = plain.get((row.encoder, row.size), {}) if name != "vanilla" else {}
+                scores = [
+                    f"{key} {value:g}" + (f" ({beside[key]:g})" if key in beside else "")
+                    for key, value in row.scores.items()
+                ]
+                yield f"| {title} | {row.encoder} | {row.size or '-'} | {_cell(', '.join(scores))} |"
+
+
+def _cell(text: str) -> str:
+    return html.escape(text, quote=False).replace("|", "\\|")

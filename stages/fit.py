@@ -28,9 +28,11 @@ from regft_core.fit.setup import encoders_here, read_preset
 from regft_core.grid.refit import refit
 from regft_core.names import listing
 from regft_core.runs.code import package_root
+from regft_core.runs.work import Work
 from regft_core.schema.file_format import FileFormat
 from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS
+from regft_core.settings.grid import Cell
 
 from .common import ROWS, argument, asked_for, format_of, run
 from .run import run_and_show
@@ -90,12 +92,16 @@ def _make(root: Path, folder: Path, asked: Asked, arguments: argparse.Namespace)
 
 
 def _decided(folder: Path, task: str) -> str:
-    """The method that the report takes."""
+    """Return the method that the report takes. Raises RunFailed where that is a constant answer, or there is none."""
     results: dict[str, Any] = read_json(folder / RESULTS)
     for name, one in results[f"{task}-full"].items():
         if one.get("decision", {}).get("taken"):
             print(f"taken: {name}", flush=True)
-            return name
+            if Work(folder).finetune(Cell(name, task, "full")).reads_text:
+                return name
+            message = f"no method is better than {name}, which gives every text the same answer; no model was exported"
+            hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
+            raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
     raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
 
 

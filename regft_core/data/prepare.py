@@ -97,7 +97,7 @@ def prepare_dataset(
     ood = _read_all(root, task_name, {**sets, **resolved}, rows)
     train, dev = ood.pop("train"), ood.pop("dev", None)
     require_contrast(where("train"), task.kind, task.labels or (), train)
-    parts = split_dev(where("dev"), task_name, task, train) if dev is None else [Part("dev", train, dev)]
+    parts = split_dev(where("dev"), task, train) if dev is None else [Part("dev", train, dev)]
     folded = len(parts) > 1
     with atomic_directory(out_dir) as directory:
         if dev is None:  # of folds for phases of other tasks; what a seed trains on is in theirs

@@ -1,7 +1,7 @@
 """A development set that is split off from the training rows: a share of them, or folds of cross-validation.
 
 With folds each row is evaluated once per repeat, by the model of the seed that did not train on it. The split is a
-function of the rows, the task's name and the repeat alone: all methods share it.
+function of the rows and the repeat alone, whatever their order and the task's name: all methods share it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Part:
     dev: Split
 
 
-def split_dev(where: str, name: str, task: TaskConfig, rows: Split) -> list[Part]:
+def split_dev(where: str, task: TaskConfig, rows: Split) -> list[Part]:
     """Split the rows of a task whose ``dev`` is no split of its own: one part for a share, one for each fold.
 
     Rows of one group stay together; without groups, rows of one text do.
@@ -49,10 +49,18 @@ def split_dev(where: str, name: str, task: TaskConfig, rows: Split) -> list[Part
         DataError: a class is missing in a part, there are too few groups, or one holds most rows.
     """
     units = rows.groups or [text_key(example) for example in rows.examples]
-    strata = find(task.kind).strata([example.label for example in rows.examples])
+    by_text = sorted(
+        range(len(units)), key=lambda row: (units[row], text_key(rows.examples[row]), rows.examples[row].label)
+    )
+    strata = find(task.kind).strata([rows.examples[row].label for row in by_text])
     dev = task.splits.dev
     if rows.groups is not None:
         _check_groups(f"{where}: column '{task.columns.group}'", rows.groups, getattr(dev, "folds", 2))
+
+    def divided(shares: Sequence[float], random: Random) -> list[int]:
+        numbers = divide(strata, [units[row] for row in by_text], shares, random)
+        number_of = dict(zip(by_text, numbers, strict=True))
+        return [number_of[row] for row in range(len(units))]
 
     def part(name: str, number_of: Sequence[int], dev: int) -> Part:
         sides = [[row for row, number in enumerate(number_of) if (number == dev) is held] for held in (False, True)]
@@ -61,11 +69,11 @@ def split_dev(where: str, name: str, task: TaskConfig, rows: Split) -> list[Part
     if isinstance(dev, FoldsConfig):
         parts = []
         for repeat in range(dev.repeats):
-            fold_of = divide(strata, units, [1 / dev.folds] * dev.folds, Random(derive(repeat, "folds", name)))
+            fold_of = divided([1 / dev.folds] * dev.folds, Random(derive(repeat, "folds")))
             parts += [part(f"{repeat}-{fold}", fold_of, fold) for fold in range(dev.folds)]
     else:
         assert isinstance(dev, float)
-        parts = [part("held-out", divide(strata, units, [1 - dev, dev], Random(derive(0, "held out", name))), 1)]
+        parts = [part("held-out", divided([1 - dev, dev], Random(derive(0, "held out"))), 1)]
     _check_classes(where, task, parts, rows, len(set(units)))
     return parts
 
@@ -83,7 +91,7 @@ def _check_groups(column: str, groups: Sequence[str], parts: int) -> None:
 
 
 def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Split, units: int) -> None:
-    """Raise DataError where a part lacks a class that the rows have."""
+    """Raise DataError where a part lacks a class that the rows have, or rows; it may lack one of several labels."""
 
     def counts(split: Split) -> dict[str, int]:
         return find(task.kind).label_counts([row.label for row in split.examples], task.labels or ()) or {}
@@ -92,6 +100,7 @@ def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Sp
     for side, split in ((side, getattr(part, side)) for part in parts for side in ("dev", "train")):
         present = counts(split)
         absent = next((name for name, count in every.items() if count and not present[name]), None)
+        absent = absent if find(task.kind).one_label else None
         if absent is not None or not split.examples:
             of_class = "" if absent is None else f" of class '{absent}' ({plural(every[absent], 'row')} in all)"
             together = f"groups of '{task.columns.group}'" if task.columns.group else "rows of one text"

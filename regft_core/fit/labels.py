@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from regft_core.data.examples import means_none
-from regft_core.kinds import find
+from regft_core.kinds import Kind, find
 from regft_core.kinds._reading import as_text, listed_labels, looks_like_number, to_number
 from regft_core.names import listing, plural
 
@@ -22,6 +22,8 @@ from regft_core.names import listing, plural
 MOST_LEVELS = 10
 #: Rows that a label needs: one for each of the fewest folds.
 LEAST_ROWS = 3
+#: Name of the label that stands for rarer ones.
+POOL = "other"
 #: Cells, in lower case, that stand for no label; other such words are refused among numbers only.
 MISSING = ("nan", "<na>", "#n/a")
 #: What may stand between the labels of one cell.
@@ -189,6 +191,21 @@ def _parts(cell: str, delimiter: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in cell.split(delimiter) if part.strip()))
 
 
+def rare_labels(kind: Kind, counts: Mapping[str, int]) -> list[str]:
+    """Return the labels that have too few rows to be in every fold; none where a row may have several labels."""
+    return [label for label, count in counts.items() if kind.one_label and count < LEAST_ROWS]
+
+
+def pooled(kind: Kind, counts: Mapping[str, int]) -> str | None:
+    """Return the name of the one label that stands for all rare ones; None where these are left out.
+
+    They are left out where together they have too few rows, too, or where labels have an order.
+    """
+    if kind.ordered or sum(counts[label] for label in rare_labels(kind, counts)) < LEAST_ROWS:
+        return None
+    return next(name for name in (POOL, f"{POOL} (rare)", f"{POOL} (rare labels)") if name not in counts)
+
+
 def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[str, int]) -> Wrong | None:
     """Return what makes labels useless: one class, as many labels as rows, names that do not fit, rare ones.
 
@@ -197,10 +214,10 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
         counts: rows of each label.
     """
     kind = find(labels.kind)
-    rare = [f"'{label}' has {plural(count, 'row')}" for label, count in counts.items() if count < LEAST_ROWS]
     if not kind.has_labels:
         same = len({cell[0] for cell in cells}) == 1
         return ("one-value", f"all rows have the value {cells[0][0]}", "name another column") if same else None
+    rare = [f"'{label}' has {plural(count, 'row')}" for label, count in counts.items() if count < LEAST_ROWS]
     if len(counts) < 2:
         message = f"all {len(cells)} rows have the label '{next(iter(counts), '')}'"
         return "one-class", message, "name another column, or label rows of another class"
@@ -212,7 +229,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
     if kind.ordered and (word := next((label for label in counts if labels.number(label) is None), None)):
         message = f"'{word}' is not a number, so the order of the labels is not known"
         return "order-unknown", message, "write numbers from low to high, or list the labels in the YAML of a task"
-    if rare:
-        message = f"{listing(rare)}; every label needs {LEAST_ROWS}, one for each fold"
-        return "rare-label", message, "label more of them, or remove or rename their rows"
+    if kind.one_label and len(counts) - len(rare) + (pooled(kind, counts) is not None) < 2:
+        message = f"{listing(rare)}; two labels need {LEAST_ROWS} rows at least, one for each fold"
+        return "rare-label", message, "label more of them"
     return None

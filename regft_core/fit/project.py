@@ -19,15 +19,17 @@ from typing import Any
 import yaml
 
 from regft_core import __version__
-from regft_core.data.lengths import STEP, row_lengths
+from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
+from regft_core.fit.language import BY_CHARACTERS, unread
 from regft_core.fit.rows import Asked, OwnRows
 from regft_core.fit.setup import OwnPreset, Setup, choose
 from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
+from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import longest_input, resolve_model
@@ -37,7 +39,7 @@ from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
-from regft_core.settings.files import TASKS, task_file
+from regft_core.settings.files import OVERRIDE, TASKS, ships, task_file
 from regft_core.settings.grid import Cell
 from regft_core.settings.layers import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
@@ -86,13 +88,30 @@ class Draft:
         return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores()})
 
     @cached_property
-    def tokens(self) -> dict[str, list[int]]:
-        """Encoder -> tokens of each row, sorted."""
+    def lengths(self) -> dict[str, Lengths]:
+        """Encoder -> the rows in its tokens."""
         return {
-            name: sorted(row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST).modes["jointly"].tokens)
+            name: row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST)
             for name in self.encoders
             for source in [resolve_model(EncoderConfig(name=name), self.root)]
         }
+
+    @cached_property
+    def tokens(self) -> dict[str, list[int]]:
+        """Encoder -> tokens of each row, sorted."""
+        return {name: sorted(lengths.modes["jointly"].tokens) for name, lengths in self.lengths.items()}
+
+    def unread(self, encoder: str) -> str | None:
+        """Return why an encoder does not read the texts; None where it seems to."""
+        return unread(self.rows.examples, encoder, self.lengths[encoder])
+
+    @cached_property
+    def always(self) -> list[str]:
+        """The methods that train no encoder; with one by characters where an encoder does not read the texts."""
+        always = list(self.preset.always)
+        if BY_CHARACTERS not in always and any(map(self.unread, self.encoders)):
+            always.insert(-1, BY_CHARACTERS)  # the last one is the reference
+        return always
 
     def length(self, encoder: str) -> tuple[int, float]:
         """Return the tokens of a row that are kept, and the share of the rows that this cuts."""
@@ -104,7 +123,7 @@ class Draft:
 
     def chosen(self) -> tuple[Setup, float]:
         """Return the set-up for the minutes, and its seconds. Raises ConfigError for minutes that are too few."""
-        every = *self.preset.always, *self.preset.methods
+        every = *self.always, *self.preset.methods
         with tempfile.TemporaryDirectory(prefix="regft-fit-") as name:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
@@ -122,10 +141,15 @@ class Draft:
                 # The final model, trained on all rows with settings that are known then, is counted as one more run.
                 return AROUND + sum(runs) * setup.folds * setup.repeats / workers + max(runs, default=0.0)
 
-            bounds = [*self.rows.counts.values(), *([self.rows.groups] if self.rows.groups is not None else [])]
+            several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
+            bounds = [
+                *([] if several else self.rows.counts.values()),
+                *([self.rows.groups] if self.rows.groups is not None else []),
+            ]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
-            setup = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes)
+            preset = self.preset.model_copy(update={"always": self.always})
+            setup = choose(preset, acting, self.encoders, rows, most, seconds, self.minutes)
             return setup, seconds(setup)
 
     def _run_seconds(
@@ -170,7 +194,9 @@ class Draft:
         rows, asked = self.rows, self.asked
         dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
-        return head + _yaml(rows.task(asked, asked.file.name, dev))
+        head += f"# {rows.rare_line}.\n" if rows.rare else ""
+        override = {OVERRIDE: True} if ships(TASKS, self.task) else {}  # a file may have the name of a shipped task
+        return head + _yaml(override | rows.task(asked, asked.file.name, dev))
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""
@@ -209,12 +235,16 @@ class Draft:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
         rows, (length, cut) = self.rows, self.length(setup.encoder)
         counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
-        rare = f", because '{rows.rare}' has under a fifth of the rows" if rows.rare else ""
+        rare = f", because '{rows.rarest}' has under a fifth of the rows" if rows.rarest else ""
+        unread = self.unread(setup.encoder)
         lines = [
+            *([unread] if unread else []),
             f"rows: {len(rows.examples)}" + (f" ({counts})" if counts else ""),
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
         ]
+        if rows.rare:
+            lines.append(rows.rare_line)
         if rows.without_label or rows.without_text:
             lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")
         lines += [

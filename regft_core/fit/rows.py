@@ -13,10 +13,10 @@ from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.file_format import Row, column_problems
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
-from regft_core.fit.labels import LEAST_ROWS, Labels, too_little
+from regft_core.fit.labels import LEAST_ROWS, Labels, pooled, rare_labels, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
-from regft_core.names import plural, suggestion
+from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.file_format import UNSAID, FileFormat
 
@@ -61,6 +61,8 @@ class OwnRows:
         kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
         counts: rows of each label.
+        rare: the labels of the file with fewer than ``LEAST_ROWS`` rows; ``pool`` is the label that stands for them,
+            None where their rows are left out.
         groups: how many there are; None where no column names them.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
@@ -78,6 +80,9 @@ class OwnRows:
     without_label: int
     without_text: int
     why: str
+    rare: tuple[str, ...] = ()
+    pool: str | None = None
+    rare_rows: int = 0
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -89,13 +94,25 @@ class OwnRows:
             return ("f1_micro", "f1_macro", "accuracy")
         if kind.ordered:
             return ("kappa_quadratic", "mae")
-        return ("f1_macro", "accuracy") if self.rare else ("accuracy", "f1_macro")
+        return ("f1_macro", "accuracy") if self.rarest else ("accuracy", "f1_macro")
+
+    @property
+    def rare_line(self) -> str:
+        """What is done with rare labels, as a sentence; empty where there are none."""
+        few = f"{plural(len(self.rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(list(self.rare))})"
+        if not self.rare:
+            return ""
+        if self.pool is not None:
+            return f"pooled: {few} are predicted as '{self.pool}' ({plural(self.rare_rows, 'row')})"
+        return f"left out: {few}, {plural(self.rare_rows, 'row')} in all: never predicted, and in no score"
 
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
         columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
         columns |= {"label_delimiter": self.delimiter}
         labels = list(self.labels) if self.labels is not None else None
+        names = {label: label for label in labels or () if label != self.pool}
+        spelled = names | dict.fromkeys(self.rare, self.pool) if self.pool else names
         data: dict[str, Any] = {
             "kind": self.kind,
             "source": {"kind": "files", **asked.how.told},
@@ -103,8 +120,8 @@ class OwnRows:
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
             # Digits are names of labels here, not positions in the list.
-            "label_values": {label: label for label in labels or ()} if any(map(str.isdigit, labels or ())) else None,
-            "drop_labels": list(self.unlabelled) or None,
+            "label_values": spelled if self.pool or any(map(str.isdigit, labels or ())) else None,
+            "drop_labels": [*self.unlabelled, *(self.rare if self.pool is None else ())] or None,
             "drop_empty": self.without_text > 0 or None,
             "metrics": list(self.metrics),
             "primary": self.metrics[0],
@@ -112,7 +129,7 @@ class OwnRows:
         return {key: value for key, value in data.items() if value is not None}
 
     @property
-    def rare(self) -> str:
+    def rarest(self) -> str:
         """The rarest class, where it has less than ``RARE`` of the rows; else empty."""
         kind = find(self.kind)
         if not kind.one_label or kind.ordered or not self.counts:
@@ -181,10 +198,18 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
             groups.add(group)
     has_labels = find(labels.kind).has_labels
     counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
+    useless = too_little(labels, cells, counts) if len(cells) >= 2 * LEAST_ROWS and not problems else None
+    problems += [asked.problem(useless[0], "--label", *useless[1:])] if useless else []
+    rare, pool = rare_labels(find(labels.kind), counts), pooled(find(labels.kind), counts)
+    rare_rows = sum(counts.pop(label) for label in rare)
+    if pool is not None:
+        counts[pool] = rare_rows
+    else:
+        examples = [example for example, cell in zip(examples, cells, strict=True) if not {*cell} & {*rare}]
     own = OwnRows(
         examples=tuple(examples),
         kind=labels.kind,
-        labels=tuple(sorted(counts, key=labels.order)) if has_labels else None,
+        labels=tuple(sorted(counts, key=lambda label: (label == pool, labels.order(label)))) if has_labels else None,
         counts=counts,
         groups=len(groups) if asked.group is not None else None,
         delimiter=labels.delimiter,
@@ -192,21 +217,22 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         without_label=len(unlabelled),
         without_text=without_text,
         why=labels.why,
+        rare=tuple(rare),
+        pool=pool,
+        rare_rows=rare_rows,
     )
-    return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, labels, cells))
+    return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, len(cells)))
 
 
-def _too_little(asked: Asked, own: OwnRows, labels: Labels, cells: Sequence[Sequence[str]]) -> Iterator[Problem]:
-    """Yield what makes rows useless: too few of them, labels, texts or groups that leave nothing to compare."""
+def _too_little(asked: Asked, own: OwnRows, labelled: int) -> Iterator[Problem]:
+    """Yield what makes rows useless: too few of them, texts or groups that leave nothing to compare."""
     texts = len({example.text for example in own.examples})
-    if len(cells) < 2 * LEAST_ROWS:
-        message = f"{plural(len(cells), 'row')} with text and label; {2 * LEAST_ROWS} are the least"
+    if labelled < 2 * LEAST_ROWS:
+        message = f"{plural(labelled, 'row')} with text and label; {2 * LEAST_ROWS} are the least"
         hint = f"label more rows ({own.without_label} have no label, {own.without_text} no text); 50 are a start"
         yield asked.problem("too-few-rows", "", message, hint)
-    elif (wrong := too_little(labels, cells, own.counts)) is not None:
-        yield asked.problem(wrong[0], "--label", *wrong[1:])
     elif texts < LEAST_ROWS:
-        message = f"{plural(texts, 'different text')} in {len(cells)} rows; {LEAST_ROWS} are the least"
+        message = f"{plural(texts, 'different text')} in {labelled} rows; {LEAST_ROWS} are the least"
         yield asked.problem("one-text", "--text", message, "name another column")
     elif own.groups is not None and own.groups < LEAST_ROWS:
         message = f"column '{asked.group}' has {plural(own.groups, 'group')}; {LEAST_ROWS} are the least"

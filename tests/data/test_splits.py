@@ -42,7 +42,12 @@ def rows(count: int = 60, groups: int = 12) -> list[dict[str, Any]]:
 
 
 def prepare(
-    root: Path, dev: Any, content: list[dict[str, Any]] | None = None, group: str | None = None, **changes: Any
+    root: Path,
+    dev: Any,
+    content: list[dict[str, Any]] | None = None,
+    group: str | None = None,
+    name: str = "mine",
+    **changes: Any,
 ) -> tuple[Path, dict[str, Any]]:
     content = rows() if content is None else content
     (root / "data").mkdir(parents=True, exist_ok=True)
@@ -52,7 +57,7 @@ def prepare(
         writer.writerows(content)
     declared = DECLARED | {"splits": {"train": "rows.csv", "dev": dev}, "columns": {"text": "text", "group": group}}
     declared |= changes
-    folder = prepare_dataset(root, "mine", {"mine": TaskConfig.model_validate(declared)})
+    folder = prepare_dataset(root, name, {name: TaskConfig.model_validate(declared)})
     return folder, json.loads((folder / "task.json").read_text())
 
 
@@ -91,6 +96,19 @@ def test_each_row_judges_once_per_repeat_a_model_that_has_not_seen_it(tmp_path: 
         of_seed(described, 8)
     with raises_code(DataError, "no-such-fold"):
         rows_file(described, "train")
+
+
+@pytest.mark.parametrize("dev", [{"folds": 4}, 0.25])
+@pytest.mark.parametrize("group", [None, "product"])
+def test_folds_are_those_of_the_texts_whatever_their_order_and_the_name(
+    tmp_path: Path, dev: Any, group: str | None
+) -> None:
+    def texts(folder: str, content: list[dict[str, Any]], name: str) -> set[str]:
+        made = prepare(tmp_path / folder, dev, content, group, name)
+        return {content[int(idx)]["text"] for idx in parts(*made, 1)[1]}
+
+    shuffled = Random(1).sample(rows(), 60)
+    assert texts("as-it-is", rows(), "mine") == texts("shuffled", shuffled, "renamed")
 
 
 def test_rows_of_one_text_are_in_one_fold(tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.errors import ConfigError
+from regft_core.api import load
+from regft_core.disk.files import write_json
+from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit.rows import Asked
 from regft_core.runs.project import open_project
-from stages.fit import _make, main
+from regft_core.settings.files import RESULTS
+from stages.fit import _decided, _make, main
 from tests.errors import raises_code
-from tests.small_project import REPOSITORY, review, stage, write_csv
+from tests.small_project import REPOSITORY, build, review, stage, write_csv
 from tests.tiny import tiny_model_dir
 
 #: Few methods and short trainings; one of them is tuned.
@@ -140,7 +143,7 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
     for name, lines in {
         "one-class": [head, *((review(n), "good") for n in range(12))],
         "one-row": [head, (review(1), "good")],
-        "rare": [head, *((text, label) for text, label, _ in rows(12)[:12]), ("x", "odd")],
+        "rare": [head, *((review(n), "good") for n in range(12)), ("x", "odd")],
         "ids": [head, *((review(n), f"id {n}") for n in range(12))],
         "unlabelled": [head, *((review(n), "") for n in range(8))],
         "one-text": [head, *(("the same", two[n % 2]) for n in range(12))],
@@ -158,6 +161,23 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
         main(Path(), arguments(**({"out": "other/place"} | given)))
     assert [problem.code for problem in error.value.problems] == codes
     assert files(root) == before
+
+
+def test_a_file_may_have_the_name_of_a_shipped_task(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    shutil.copy(root / "reviews.csv", root / "mrpc.csv")
+    make(root, root / "fits" / "mrpc", arguments(file="mrpc.csv", minutes=1.5))
+    assert open_project(root / "fits" / "mrpc").tasks["mrpc"].labels == ("bad", "good", "odd")
+
+
+def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
+    folder = build(
+        tmp_path, methods=["majority"], grid={"sizes": ["full"], "seeds": [1]}, report={"reference": "majority"}
+    )
+    load(folder).run("majority", "reviews")
+    write_json(folder / RESULTS, {"reviews-full": {"majority": {"decision": {"taken": True}}}})
+    with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
+        _decided(folder, "reviews")
 
 
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from regft_core import metrics
 from regft_core.evaluate.ood import positive_index
 from regft_core.kinds import find
+from regft_core.kinds._decision import Decision
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class EvaluatedSet:
         examples: [n] with texts and ids.
         labels: names of the set's labels; empty for values.
         to_set: [K] index of the set's label that each of the model's own labels counts as; empty for values.
+        decision: how the run's logits become predictions; None: the most probable label.
     """
 
     name: str
@@ -43,6 +45,7 @@ class EvaluatedSet:
     examples: Sequence[Example]
     labels: tuple[str, ...]
     to_set: npt.NDArray[Any]
+    decision: Decision | None = None
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -60,7 +63,8 @@ class EvaluatedSet:
     @cached_property
     def predictions(self) -> npt.NDArray[Any]:
         """[n] indices into ``labels``, as they were scored, or values."""
-        return find(self.kind).predictions(self.logits, self.to_set)
+        decided = self.logits if self.decision is None else self.decision.logits(self.logits)
+        return find(self.kind).predictions(decided, self.to_set)
 
     def log_probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
         """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.
@@ -196,4 +200,5 @@ class EvaluatedRun:
         labels = tuple(self.task["labels"] or ())
         gold = np.asarray([example.label for example in examples])
         logits = self.trained.predict(self.trained.encode(examples))
-        return EvaluatedSet("held-out", self.kind, logits, gold, examples, labels, np.arange(len(labels))), ""
+        to_set, decision = np.arange(len(labels)), self.trained.decision
+        return EvaluatedSet("held-out", self.kind, logits, gold, examples, labels, to_set, decision), ""

@@ -53,7 +53,9 @@ def label_indices(
     return np.array([list(set_labels).index(mapping[name]) for name in own_labels], dtype=np.int64)
 
 
-def positive_index(own_labels: Sequence[str], positive_label: str | None, to_set: npt.NDArray[np.int64]) -> int | None:
+def positive_index(
+    own_labels: Sequence[str], positive_label: str | None, to_set: Sequence[int] | npt.NDArray[np.int64]
+) -> int | None:
     """Index, among the set's labels, of what F1 counts (by default the last own label); None without labels.
 
     ``to_set [K]`` has the set's label of each own one.

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from regft_core.kinds._decision import Decision
+
 __all__ = ["Cost", "Declares", "Description", "Diagnostics", "DropoutWish", "Flip", "Handed", "MainPass", "NoOptions"]
 __all__ += ["ParameterGroup", "Phase", "Regulariser", "Setting", "StrictModel", "TaskConfig", "TrainingConfig"]
 __all__ += ["Variant", "implements"]
@@ -267,6 +269,10 @@ class Regulariser:
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """Tensors that evaluation or figures need and that a plain model cannot hold."""
         return {}
+
+    def decision(self) -> Decision | None:
+        """How answers become decisions, fitted to ``setting.metric``; None: the most probable label."""
+        return None
 
     def export(self, trainee: Trainee) -> None:
         """Fold weight views and undo what plain inference must not have."""

@@ -37,12 +37,13 @@ _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "owns_weights": (("prepare",), ("export",)),
     "freezes_encoder": (("prepare",),),
     "reads_finished": (("finish",),),
+    "fits_decision": (("decision",),),
     "edits": (("edit_weights", "prepare", "fit"),),
 }
 #: Hook -> field of ``Declares`` without which nothing calls it.
 _ASKED_FOR = {
     **{"backward": "program", "terms": "adds_terms", "predict": "owns_prediction"},
-    **{"rebuild": "keeps_for_inference", "build_optimizer": "optimizer"},
+    **{"rebuild": "keeps_for_inference", "build_optimizer": "optimizer", "decision": "fits_decision"},
 }
 
 

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 else:  # what hooks are handed, for annotations: a method's file imports neither torch nor training for them
     Batch = EmbeddingSite = Example = FitData = LayerSite = Step = Tensor = Trainee = Any
 
-__all__ = ["LOG_EVERY", "Anchor", "Batch", "ClipSide", "Declares", "Diagnostics", "DropoutWish", "EmbeddingSite"]
+__all__ = [
+    "DECISION",
+    "LOG_EVERY",
+    "Anchor",
+    "Batch",
+    "ClipSide",
+    "Declares",
+    "Diagnostics",
+    "DropoutWish",
+    "EmbeddingSite",
+]
 __all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "ParameterGroup", "Setting", "Step"]
 __all__ += ["Tensor", "Trainee", "behind", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
 
@@ -38,6 +48,11 @@ Anchor = Literal["checkpoint", "start"]
 ClipSide = Literal["before_clip", "after_clip"]
 #: Steps between two in which values are read from the device to be logged.
 LOG_EVERY = 10
+#: The option ``decision`` of heads that are solved.
+DECISION = (
+    "metric: offsets of the logits from out-of-fold answers to the training rows, where the task's metric is F1 or "
+    "Matthews' correlation; largest: the most probable label (a control)"
+)
 #: What is changed before training: starting weights, or modules and views of weights.
 Edit = Literal["weights", "structure"]
 
@@ -59,6 +74,8 @@ class Setting:
         reading: the instruction before a text and the windows over it; None where there is neither.
         prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
         class_weights: those of ``Kind.balanced`` for the rows that the phase trains on, or None.
+        metric, positive: what decisions are fitted to, and the label that it counts (``Declares.fits_decision``); None
+            where the most probable label is the decision.
     """
 
     kind: str
@@ -73,6 +90,8 @@ class Setting:
     value_range: tuple[float, float] | None = None
     prompt: Prompt | None = None
     class_weights: tuple[Any, ...] | None = None
+    metric: str | None = None
+    positive: int | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +146,7 @@ class Declares:
             beside ``moves_tokens``. None: where it has a step program or needs hidden states.
         reads_finished: whether it acts on finished weights only (``finish``), so that a phase with nothing else in it
             is trained as plain fine-tuning is, under that key, and shares this training with others.
+        fits_decision: whether its ``decision`` fits offsets of the logits to the metric, in a phase without steps.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
         keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
         owns_prediction: whether ``predict`` answers in place of the model (a bag of words, a similarity).
@@ -163,6 +183,7 @@ class Declares:
     moves_tokens: bool = False
     reads_positions: bool | None = None
     reads_finished: bool = False
+    fits_decision: bool = False
     validation_share: bool = False
     keeps_for_inference: bool = False
     owns_prediction: bool = False

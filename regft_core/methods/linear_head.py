@@ -19,7 +19,9 @@ Decisions:
   Features are centred and scaled by one number for the fit, each of the four parts of a pair's features by its own;
   both are folded into the weights: the exported model is plain. Standardised one by one, features that hardly vary
   would get weights from which fine-tuning diverges.
-- a class without a row is never predicted; a class with one row forbids cross-validation. Both are marked.
+- a class without a row is never predicted; the row of a class that has no other is in every fit. Both are marked.
+- ``decision: metric`` fits offsets of the logits (``training/decision.py``). They are stored beside the weights, so
+  probabilities stay as they are, and count where no step follows.
 - features are computed in fp32 whatever the precision of training is.
 - steps of the phase, if there are any, train this linear alone. ``training: {epochs: 0}`` takes the solution.
 - ``labels: permuted`` (a control) fits the head to the rows' labels in random order.
@@ -35,13 +37,16 @@ from pydantic import Field
 
 from regft_core.errors import ModelError
 from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import FitData, Tensor, Trainee
+from regft_core.hooks.declare import DECISION, FitData, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import np, torch
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch import nn
+
+    from regft_core.kinds._decision import Decision
 
 #: Rows per forward pass; nothing but speed depends on it.
 FEATURE_BATCH = 64
@@ -55,6 +60,7 @@ class LinearHeadConfig(StrictModel):
         description="how it is fitted; package: as the setfit package does, by logistic regression with C = 1 on the "
         "features as they are",
     )
+    decision: Literal["metric", "largest"] = Field("metric", description=DECISION)
     labels: Literal["own", "permuted"] = Field("own", description="permuted: in random order (a control)")
 
 
@@ -66,6 +72,7 @@ class LinearHead(Regulariser):
     off: ClassVar[dict[str, Any] | None] = None
     sources: ClassVar[dict[str, str]] = {
         "head": "ours: a strength chosen on the rows suits any encoder; package reproduces SetFit",
+        "decision": "ours: what is judged is what is optimised",
         "labels": "ours: own is the method, permuted its control",
     }
 
@@ -75,6 +82,7 @@ class LinearHead(Regulariser):
             edits=("weights",),
             edit_order=100,  # the features are those of the encoder as every other edit has left it
             freezes_encoder=True,
+            fits_decision=options.decision == "metric" and options.head == "cross_validated",
             description=Description(
                 fit_cost=Cost(1, 0),  # the features; the solver reads nothing else
                 refused_at_mask="it solves for the last linear of a head, and words at a mask have none of their own",
@@ -98,6 +106,7 @@ class LinearHead(Regulariser):
 
         self._name = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
         self._notes: list[str] = []
+        self._left_out: npt.NDArray[np.float64] | None = None
         trainee.model.requires_grad_(False)
         for parameter in self._linear().parameters():
             parameter.requires_grad_(True)
@@ -133,8 +142,13 @@ class LinearHead(Regulariser):
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(solution.weight))
             linear.bias.copy_(torch.from_numpy(solution.bias))
-        self._notes = solution.notes
+        self._notes, self._left_out, self._labels = solution.notes, solution.left_out, rows.targets
         self.diagnostics.log("linear_head.strength", 0, solution.strength)
+
+    def decision(self) -> Decision | None:
+        from regft_core.training.decision import decision_of
+
+        return decision_of(self.setting, self._left_out, self._labels)
 
     def marks(self) -> list[str]:
         return list(self._notes)

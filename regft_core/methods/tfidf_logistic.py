@@ -10,7 +10,8 @@ Decisions:
   cosine), so that a linear model can see agreement.
 - terms and document frequencies are those of all training rows, also within the folds: they know no labels.
 - languages without spaces need ``characters``; a run of letters is one word.
-- a class without a row is never predicted, and a class of one row forbids cross-validation; both are marked.
+- a class without a row is never predicted; the row of a class that has no other is in every fit. Both are marked.
+- ``decision: metric`` fits offsets of the logits (``training/decision.py``); probabilities stay as they are.
 - where an example has several labels, one regression separates each label from the rest.
 - answers are log-probabilities; of several labels the log odds of each.
 """
@@ -18,12 +19,13 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from regft_core.hooks.base import Declares, Handed, Phase, Regulariser, StrictModel
 from regft_core.hooks.declare import (
+    DECISION,
     Example,
     FitData,
     Tensor,
@@ -41,12 +43,15 @@ from regft_core.rng import derive
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from regft_core.kinds._decision import Decision
+
 
 class TfidfLogisticConfig(StrictModel):
     """Options of the bag of words."""
 
     words: int = Field(2, ge=0, le=5, description="longest word n-gram; 0: no words")
     characters: int = Field(0, ge=0, le=8, description="longest character n-gram, inside words; 0: none")
+    decision: Literal["metric", "largest"] = Field("metric", description=DECISION)
     limit: int = Field(200_000, ge=1, description="terms of each kind that are kept, the most frequent ones")
 
 
@@ -59,12 +64,15 @@ class TfidfLogistic(Regulariser):
     sources: ClassVar[dict[str, str]] = {
         "words": "ours: words and their pairs, the usual baseline",
         "characters": "ours: off; for languages without spaces",
+        "decision": "ours: what is judged is what is optimised",
         "limit": "ours: far above what a few thousand rows hold; a bound on memory",
     }
 
     @classmethod
     def declare(cls, options: TfidfLogisticConfig) -> Declares:
-        return Declares(owns_prediction=True, reads_encoder=False, freezes_encoder=True)
+        return Declares(
+            owns_prediction=True, reads_encoder=False, freezes_encoder=True, fits_decision=options.decision == "metric"
+        )
 
     @classmethod
     def check_options(cls, options: TfidfLogisticConfig, phase: Phase) -> list[str]:
@@ -92,12 +100,18 @@ class TfidfLogistic(Regulariser):
             groups=data.training_groups,
             what="tfidf",
         )
+        self._labels = rows.targets
         self._model = solve(kind, rows, classify_words) if kind.has_labels else regress_words(rows)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 
     def marks(self) -> list[str]:
         return list(self._model.notes)
+
+    def decision(self) -> Decision | None:
+        from regft_core.training.decision import decision_of
+
+        return decision_of(self.setting, self._model.left_out, self._labels)
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """All that was fitted: the terms as JSON in bytes, and numbers."""

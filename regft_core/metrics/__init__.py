@@ -18,7 +18,8 @@ and defines one of
 
 What is undefined because a side is constant is 0.0: no evidence of skill. All metrics are fractions or correlations,
 never percentages. Optional: ``LOWER_IS_BETTER``; ``NEEDS_POSITIVE_LABEL`` of metrics that count one class (F1);
-``FACTOR``, ``DIGITS`` and ``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples.
+``FACTOR``, ``DIGITS`` and ``UNIT`` for how values are shown; ``COUNTS_EXAMPLES`` for a mean over examples;
+``BY_OFFSETS`` where the most probable label is not the best decision, so that offsets of the logits raise the metric.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Metric:
     unit: str = "points"
     #: Whether a value is the share of examples that are right, so that a difference is a number of them.
     counts_examples: bool = False
+    #: Whether decisions by offset logits can be better than the most probable label; needs ``weighted``.
+    by_offsets: bool = False
 
     @property
     def largest_difference(self) -> float:

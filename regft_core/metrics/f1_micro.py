@@ -10,6 +10,7 @@ from regft_core.metrics._sums import Array, ratio
 
 KINDS = ("multi_label",)
 RANGE = (0.0, 1.0)
+BY_OFFSETS = True
 
 
 def score(gold: Array, predicted: Array, positive: int | None) -> float:

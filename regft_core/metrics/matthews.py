@@ -7,6 +7,7 @@ from regft_core.metrics._sums import Array, class_counts, ratio
 
 KINDS = ("classification",)
 RANGE = (-1.0, 1.0)
+BY_OFFSETS = True
 
 
 def weighted(gold: Array, predicted: Array, weights: Array, positive: int | None) -> Array:

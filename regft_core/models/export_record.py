@@ -14,6 +14,7 @@ from regft_core.catalogue import KINDS
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
+from regft_core.kinds._decision import Decision
 from regft_core.schema import named_in
 
 FILE = "regft.json"
@@ -102,6 +103,9 @@ class Served(BaseModel):
         answered_by: what answers where there is no model (evaluate/answers.py).
         abstain: below which confidence it does not answer; None: it always does.
         temperature: what ``regft predict`` divides logits by, where a temperature could not go into a head's weights.
+        offsets: added to the logarithms of its probabilities (of several labels to their log odds) before the decision;
+            empty where the most probable label is the decision.
+        at_least_one: of several labels, whether the most probable one is given where none is above 0.5.
         file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).
         refit: None for the model of a run that was judged itself.
     """
@@ -123,9 +127,16 @@ class Served(BaseModel):
     answered_by: AnsweredBy | None = None
     abstain: Abstain | None = None
     temperature: float | None = Field(None, gt=0)
+    offsets: tuple[float, ...] = ()
+    at_least_one: bool = False
     refit: Refit | None = None
     file_format: dict[Literal["delimiter", "encoding", "quoted", "sheet"], Any] = {}
     prompt: ServedPrompt | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """How its probabilities become decisions; None: the most probable label, or each above 0.5."""
+        return Decision(self.offsets, self.at_least_one) if self.offsets else None
 
 
 def refuse_foreign(directory: Path, file: str) -> None:

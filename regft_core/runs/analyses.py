@@ -262,6 +262,7 @@ class _Judged:
                 examples=examples,
                 labels=tuple(labels),
                 to_set=label_indices(labels_of_task, labels, declared.get("label_map"), name),
+                decision=self.model.decision,
             )
         return sets
 

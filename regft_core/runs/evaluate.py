@@ -136,7 +136,7 @@ def _evaluate(
             label_names=declared.get("labels"),
             reversed=declared.get("reversed", False),
         )
-    scores = evaluate_run(logits, sets, context.task, reads_text=reads_text(context))
+    scores = evaluate_run(logits, sets, context.task, reads_text=reads_text(context), decision=model.decision)
     files: dict[str, str | bytes] = {
         f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in scores.rows.items()
     }

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from regft_core import metrics
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
+from regft_core.kinds._decision import Decision
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import Need, handed, produce
@@ -84,7 +86,7 @@ class FinishedModel:
 
         def load(run: StoredRun) -> dict[str, dict[str, Tensor]]:
             left_out(self._context, run)  # refuses another encoder
-            return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept")}
+            return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept", "decision")}
 
         need: Need = "weights" if self._has_model else "state"
         return self._context.store.read_intact(lambda: produce(self._context, self._phase, need), load)
@@ -93,6 +95,33 @@ class FinishedModel:
     def kept(self) -> Mapping[str, Tensor]:
         """Tensors that the regularisers kept for inference and figures; mostly none."""
         return self._stored.get("kept", {})
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """How its answers become decisions; None: the most probable label, or each above 0.5.
+
+        Offsets are those that training fitted. Where an example has several labels and every training row has one, so
+        has every answer, if the task's metric is by offsets.
+        """
+        context, phase = self._context, self._phase
+        while phase.start != "checkpoint" and phase.training.epochs == 0 and not context.acting(phase):
+            phase = context.phase(phase.start)  # whose weights are those of the run
+        fitted = self._stored.get("decision") if phase is self._phase else self._fitted_in(phase)
+        if fitted:
+            return Decision.of(fitted)
+        kind, task = find(context.task["kind"]), context.task
+        several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets
+        if not several or not all(row.label for row in context.data(self._phase).examples):
+            return None
+        return Decision((0.0,) * len(task["labels"]), at_least_one=True)
+
+    def _fitted_in(self, phase: Phase) -> Mapping[str, Tensor] | None:
+        """The tensors of the decision that an earlier phase fitted."""
+
+        def load(run: StoredRun) -> Mapping[str, Tensor] | None:
+            return run.load_tensors("decision") if "decision" in run.tensor_names else None
+
+        return self._context.store.read_intact(lambda: produce(self._context, phase, "state"), load)
 
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:

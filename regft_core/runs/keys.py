@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from regft_core import metrics
 from regft_core.catalogue import OPTIMISERS
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
@@ -108,6 +109,7 @@ class Keys:
             "prompt": prompt and {"template": prompt.template, "words": prompt.words},
             "rows_alone": (context.rows_alone and self.fits_to_checkpoint(phase)) or None,
             **self._judging_rows(phase, member),
+            "decision": self.decision_metric(phase) or None,
         }
         return {
             "format": RUN_FORMAT,
@@ -159,6 +161,15 @@ class Keys:
         what = "shared identity", *self._context.settled_from, phase.name, bool(phase.regularisers)
         return self._context.project.once(what, settled)
 
+    def decision_metric(self, phase: Phase) -> dict[str, Any]:
+        """The metric, by name, to which a phase fits its decisions, and what it counts; empty where it fits none."""
+        context, task = self._context, self._context.task
+        fits = any(entry.declares.fits_decision for entry in context.acting(phase))
+        own = phase.data.task in (None, context.job.task) and phase.training.epochs == 0
+        if not fits or not own or not metrics.find(task["primary"]).by_offsets:
+            return {}
+        return {name: task.get(name) for name in ("primary", "positive_label")}
+
     def _options(self, phase: Phase) -> dict[str, Any]:
         return {cls.name: options.model_dump(mode="json") for cls, options in self._context.acting(phase)}
 
@@ -203,7 +214,7 @@ class Keys:
         epochs are judged, what judges them counts too.
         """
         context = self._context
-        own, kinds, metrics = (
+        own, kinds, judging = (
             {entry_of(cls) for cls, _ in context.acting(phase)},
             {context.data(phase).kind},
             list[str](),
@@ -213,8 +224,10 @@ class Keys:
         if phase.training.judges_epochs:
             own |= {CHECKPOINT_RULE, JUDGING}
             kinds.add(context.task["kind"])
-            metrics.append(context.task["primary"])
-        return scope_of("training", own, kinds=kinds, metrics=metrics, source=context.source)
+            judging.append(context.task["primary"])
+        if decided := self.decision_metric(phase):
+            judging.append(decided["primary"])
+        return scope_of("training", own, kinds=kinds, metrics=judging, source=context.source)
 
     # ---------------------------------------------------------------------------------------------------- keys
 

@@ -234,9 +234,11 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     Raises RunFailed when a phase before it failed.
     """
     from regft_core.data.reading import Reading
+    from regft_core.evaluate.ood import positive_index
     from regft_core.runs.training_run import PhaseInputs
 
     data = context.data(phase)
+    decided, labels = context.keys.decision_metric(phase), list(data.labels or ())
     train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
     return PhaseInputs(
         phase=phase,
@@ -260,6 +262,8 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         start_head=context.keys.start_head(phase),
         handed=handed(context, phase),
         final=phase.name == context.method.finetune.name,
+        metric=decided.get("primary"),
+        positive=positive_index(labels, decided["positive_label"], list(range(len(labels)))) if decided else None,
         examples=data.examples,
         groups=data.groups,
         max_length=context.encoder.max_length,

@@ -59,6 +59,7 @@ class PhaseInputs:
         start: weights to start from, or None for the checkpoint's; ``start_head``: with their head.
         handed: what the phases that regularisers need have left.
         final: whether this is the last phase.
+        metric, positive: as ``Setting`` has them.
         features: kept vectors of the frozen encoder; None where it is not that of the checkpoint, as it is.
     """
 
@@ -83,6 +84,8 @@ class PhaseInputs:
     start_head: bool = True
     handed: Mapping[str, Handed] = field(default_factory=dict)
     final: bool = True
+    metric: str | None = None
+    positive: int | None = None
     examples: Sequence[Example] = ()
     groups: Sequence[str] | None = None
     max_length: int | None = None
@@ -115,6 +118,8 @@ class PhaseInputs:
             value_range=self.value_range,
             prompt=self.prompt,
             class_weights=weights,
+            metric=self.metric,
+            positive=self.positive,
         )
 
     def target_scale(self) -> Scale | None:
@@ -301,6 +306,7 @@ def outcome_tensors(inputs: PhaseInputs, trained: TrainedPhase, *, weights: bool
     """
     stack, trainee = trained.stack, trained.trainee
     tensors = {"state": stack.hand(trainee), "kept": stack.keep(trainee) if inputs.final else {}}
+    tensors["decision"] = stack.decision()
     stack.export(trainee)
     if weights:
         tensors["weights"] = trainee.plain_weights() if inputs.final else trainee.trained_weights()

@@ -156,8 +156,9 @@ def _judge(context: Context, key: str) -> Record:
     examples = judging_rows(context)
 
     def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
-        logits, labels = FinishedModel(context).answer(examples), [example.label for example in examples]
-        return {"status": "ok", "error": None, "score": primary_score(logits, labels, context.task)}, {}
+        model, labels = FinishedModel(context), [example.label for example in examples]
+        value = primary_score(model.answer(examples), labels, context.task, model.decision)
+        return {"status": "ok", "error": None, "score": value}, {}
 
     identity = score_identity(context, key, examples)
     result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result

@@ -73,7 +73,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         beside["abstain"] = abstain_for(context, accuracy, judged, beside.get("temperature") or 1.0)
     take_shared(context.root, context.store, record.key)
     trained = FinishedModel(context)
-    served = _served(context, record.key, trained).model_copy(update=beside)
+    served = _served(context, record.key, trained, beside.get("temperature")).model_copy(update=beside)
     examples = data.examples[:CHECKED_EXAMPLES]
     answering = answers_without_encoder(entries)
     by_name = answering[0].name if answering else ""
@@ -154,9 +154,10 @@ def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
             raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
 
 
-def _served(context: Context, key: str, trained: FinishedModel) -> Served:
+def _served(context: Context, key: str, trained: FinishedModel, temperature: float | None) -> Served:
     columns, source = context.task_config.columns, context.task_config.source
     examples = context.data(context.phase("finetune")).examples
+    decision = trained.decision and trained.decision.at(temperature or 1.0)
     told = source.told if isinstance(source, FilesSource) else {}
     return Served(
         text=columns.text,
@@ -164,6 +165,8 @@ def _served(context: Context, key: str, trained: FinishedModel) -> Served:
         kind=context.task["kind"],
         labels=context.task["labels"],
         max_length=context.encoder.max_length,
+        offsets=decision.offsets if decision else (),
+        at_least_one=bool(decision and decision.at_least_one),
         rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
         instruction=context.encoder.prompt or "",
         windows=context.encoder.windows,

@@ -48,7 +48,9 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     written = []
     for file, split in wanted.files.items():
         examples = unlabelled(context, split)
-        lines = submission_lines(wanted, examples, model.answer(examples), context.task)
+        logits = model.answer(examples)
+        decided = logits if model.decision is None else model.decision.logits(logits)
+        lines = submission_lines(wanted, examples, decided, context.task)
         write_text(folder / file, "".join(f"{line}\n" for line in lines))
         written.append((folder / file, len(examples)))
     return written
@@ -70,7 +72,7 @@ def submission_lines(
     digits). CLUE: one JSON object for each row with its ``id`` and ``label``.
 
     Args:
-        logits: ``[n, K]`` in the order of the examples.
+        logits: ``[n, K]`` by which the model decides, in the order of the examples.
         task: content of ``task.json``.
     """
     answers = find(task["kind"]).submitted(logits, task["labels"], wanted.labels, task.get("range"))

@@ -48,22 +48,39 @@ class Rows:
     groups: Sequence[str] | None = None
     what: str = "linear_head"
 
-    def folds(self, count: int) -> tuple[list[tuple[Any, Any]] | None, list[str]]:
-        """(training rows, left-out rows) of ``count`` folds; None with a note where groups leave too few."""
-        strata = self.targets.tolist() if self.classes > 1 else None
-        splits = folds_of(len(self.targets), strata, self.groups, count, self.seed)
+    def folds(
+        self, count: int, divided: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[list[tuple[Any, Any]] | None, list[str]]:
+        """(training rows, left-out rows) of ``count`` folds; None with a note where groups leave too few.
+
+        ``divided``: [n] the rows that folds leave out; the others are among the training rows of each. None: all.
+        """
+        numbers = np.arange(len(self.targets)) if divided is None else np.flatnonzero(divided)
+        always = np.setdiff1d(np.arange(len(self.targets)), numbers)
+        strata = self.targets[numbers].tolist() if self.classes > 1 else None
+        groups = None if self.groups is None else [self.groups[int(row)] for row in numbers]
+        splits = folds_of(len(numbers), strata, groups, count, self.seed)
+        if splits is not None:
+            splits = [(np.concatenate([numbers[train], always]), numbers[aside]) for train, aside in splits]
         note = f"{self.what}: groups leave too few folds, so the strength was not cross-validated"
         return splits, [note] if splits is None else []
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A linear map of features: ``weight`` [K, d], ``bias`` [K]; ``notes`` on what was not as usual."""
+    """A linear map of features: ``weight`` [K, d], ``bias`` [K].
+
+    Attributes:
+        notes: on what was not as usual.
+        left_out: [n, K] logits of each row under the fit of this strength to the folds without it, NaN for rows that
+            no fold leaves out; None without folds.
+    """
 
     weight: Array
     bias: Array
     strength: float
     notes: list[str] = field(default_factory=list)
+    left_out: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -116,14 +133,19 @@ def solve(kind: Kind, rows: Rows, fit: Callable[[Rows], Solution]) -> Solution:
             f"{rows.what}: {one_sided} of {rows.classes} labels are in all rows or in none and are answered so"
         )
     strength = float(np.median([solution.strength for solution in solutions.values()]))
-    return Solution(weight, bias, strength, list(dict.fromkeys(notes)))
+    left_out = np.tile(bias, (len(rows.targets), 1))
+    for k, solution in solutions.items():
+        share = columns[k].mean()  # of a label that no fold leaves out, nothing else is known
+        logits = solution.left_out
+        left_out[:, k] = np.log(share / (1 - share)) if logits is None else logits[:, 1] - logits[:, 0]
+    return Solution(weight, bias, strength, list(dict.fromkeys(notes)), left_out)
 
 
 def classify(rows: Rows, penalty: Penalty) -> Solution:
     """Logistic regression of classes.
 
-    The strength is that of the smallest log loss over stratified folds; of equal ones the stronger. Where a class has
-    a single row there are no folds.
+    The strength is that of the smallest log loss over stratified folds; of equal ones the stronger. The row of a class
+    that has no other is in every fit, and in no fold. With fewer than two other classes there are no folds.
 
     Raises RunFailed when all rows have one label.
     """
@@ -135,24 +157,31 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
             f"{what}: all {len(labels)} rows have the same label, so there is nothing to separate\n"
             "    -> take more rows, or subsample: {stratified: true}",
         )
+    answers: dict[float, Array] = {}
 
-    def left_out(strength: float, splits: Sequence[tuple[Any, Any]]) -> float:
+    def loss(strength: float, splits: Sequence[tuple[Any, Any]]) -> float:
         """Log loss of every row under the fit to the folds without it, summed."""
-        total = 0.0
+        total, answers[strength] = 0.0, np.full((len(labels), rows.classes), np.nan)
         for train, aside in splits:
             weight, bias, _ = fit_logistic(features[train], labels[train], strength, penalty, weights)
-            logs = log_probabilities(features[aside] @ weight.T + bias)
+            logits = features[aside] @ weight.T + bias
+            logs = log_probabilities(logits)
             own = logs[np.arange(len(aside)), np.searchsorted(present, labels[aside])]
             total -= float(own.sum() if weights is None else own @ weights[labels[aside]])
+            answers[strength][aside] = logits.min() - ABSENT
+            answers[strength][aside[:, None], present] = logits
         return total
 
     notes, strength = [], penalty.usual
-    folds = min(FOLDS, int(counts.min()))
-    if penalty.strengths and folds < 2:
-        notes.append(f"{what}: a class has a single row, so the strength was not cross-validated")
+    repeated = present[counts > 1]
+    if single := len(present) - len(repeated):
+        notes.append(f"{what}: {single} of {rows.classes} classes have a single row, which no fold leaves out")
+    if penalty.strengths and len(repeated) < 2:
+        notes.append(f"{what}: fewer than two classes have several rows, so the strength was not cross-validated")
     elif penalty.strengths:
-        splits, notes = rows.folds(folds)
-        strength = strength if splits is None else smallest_loss(penalty.strengths, lambda s: left_out(s, splits))
+        splits, more = rows.folds(min(FOLDS, int(counts[counts > 1].min())), np.isin(labels, repeated))
+        notes += more
+        strength = strength if splits is None else smallest_loss(penalty.strengths, lambda s: loss(s, splits))
     weight, bias, converged = fit_logistic(features, labels, strength, penalty, weights)
     if not converged:
         notes.append(f"{what}: the logistic regression did not converge in {penalty.iterations} iterations")
@@ -160,7 +189,7 @@ def classify(rows: Rows, penalty: Penalty) -> Solution:
     every[present], biases[present] = weight, bias
     if absent := rows.classes - len(present):
         notes.append(f"{what}: {absent} of {rows.classes} classes have no row and are never predicted")
-    return Solution(every, biases, strength, notes)
+    return Solution(every, biases, strength, notes, answers.get(strength))
 
 
 def smallest_loss(strengths: Sequence[float], loss: Callable[[float], float]) -> float:

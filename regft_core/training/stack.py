@@ -232,6 +232,10 @@ class Stack:
         """Tensors for evaluation and figures, under ``<regulariser>.<name>``."""
         return _copied(_named((r, r.keep(trainee)) for r in self.regularisers))
 
+    def decision(self) -> dict[str, Tensor]:
+        """The decision that a regulariser fitted, as tensors; empty where none did."""
+        return next((fitted.tensors() for r in self.regularisers if (fitted := r.decision()) is not None), {})
+
     def export(self, trainee: Trainee) -> None:
         """Leave a plain model: undo the edits in reverse.
 

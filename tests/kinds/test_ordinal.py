@@ -90,4 +90,4 @@ def test_what_it_needs_is_said(tmp_path: Path) -> None:
         rows, problems = read_own(Asked(file, "t", "y", kind="ordinal"))
         assert [problem.code for problem in problems] == [code] * bool(code)
     assert rows is not None
-    assert (rows.labels, rows.metrics[0], rows.rare) == (("1", "2", "10"), "kappa_quadratic", "")
+    assert (rows.labels, rows.metrics[0], rows.rarest) == (("1", "2", "10"), "kappa_quadratic", "")

@@ -86,9 +86,9 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
 
 def test_the_documented_calls_run(tmp_path: Path) -> None:
     """docs/running.md, with a task and a method that this project has."""
-    root = build(tmp_path / "project", methods=["vanilla", "pats"])
+    root = build(tmp_path / "project", methods=["vanilla", "weight_mixup"])
     (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "running.md").read_text(), flags=re.DOTALL)
     done = python(root, "-c", code.replace("film_polarity", "reviews"))
     assert done.returncode == 0, done.stderr
-    assert "pats" in done.stdout
+    assert "weight_mixup" in done.stdout
     assert (root / "leaderboard.html").read_text().startswith("<pre")

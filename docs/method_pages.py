@@ -110,9 +110,12 @@ def _page(line: Line) -> Iterator[str]:
         yield "Advice without a number follows from how the method acts; it was not measured here."
     yield "## Results"
     yield "\n".join(_measured(line.name)) or "No result of this method is stored in `benchmarks/results`."
-    if published := list(_published(line.name)):
+    if published := list(_published(line)):
         yield "Printed in papers, with plain fine-tuning of the same table in brackets:"
-        yield "\n".join(["| table | encoder | rows | scores |\n|---|---|---|---|", *published])
+        yield "\n".join(["| table | method | encoder | rows | scores |\n|---|---|---|---|---|", *published])
+    if claims := [f"- {says}" for arm, says in published_claims() if arm == line.name]:
+        yield "Claimed in papers (`regft papers --report` shows what holds in your runs):"
+        yield "\n".join(claims)
     if line.settings:
         yield "## Options"
         rows = [
@@ -179,27 +182,37 @@ def _measured(name: str) -> Iterator[str]:
 
 @cache
 def published_tables() -> list[tuple[str, Any]]:
-    """Return (title, rows) of every published table."""
+    """Return (title, table) of every published table."""
     return [
-        (f"{paper.config.title}: {item.config.item}, {item.config.shows}", read_published(ROOT, item.name).config.rows)
+        (f"{paper.config.title}: {item.config.item}, {item.config.shows}", read_published(ROOT, item.name).config)
         for paper in read_protocols(ROOT)
         for item in paper.items
         if (ROOT / f"published/{item.name}.yaml").is_file()
     ]
 
 
-def _published(name: str) -> Iterator[str]:
-    """Yield a row for each printed line of a method, with the line of plain fine-tuning beside it."""
-    for title, rows in published_tables():
-        plain = {(row.encoder, row.size): row.scores for row in rows if row.arm == "vanilla"}
-        for row in rows:
-            if row.arm == name:
-                beside = plain.get((row.encoder, row.size), {}) if name != "vanilla" else {}
+def published_claims() -> list[tuple[str, str]]:
+    """Return (method, claim with its place) of every claim of the papers."""
+    return [
+        (claim.arm, f"{claim.says} ({title}; {claim.where})")
+        for title, table in published_tables()
+        for claim in table.claims
+    ]
+
+
+def _published(line: Line) -> Iterator[str]:
+    """Yield a row for each printed line of a method or a variant of it, with that of plain fine-tuning beside it."""
+    arms = {line.name, *line.variants.split(", ")}
+    for title, table in published_tables():
+        plain = {(row.encoder, row.size): row.scores for row in table.rows if row.arm == "vanilla"}
+        for row in table.rows:
+            if row.arm in arms:
+                beside = plain.get((row.encoder, row.size), {}) if line.name != "vanilla" else {}
                 scores = [
                     f"{key} {value:g}" + (f" ({beside[key]:g})" if key in beside else "")
                     for key, value in row.scores.items()
                 ]
-                yield f"| {title} | {row.encoder} | {row.size or '-'} | {_cell(', '.join(scores))} |"
+                yield f"| {title} | `{row.arm}` | {row.encoder} | {row.size or '-'} | {_cell(', '.join(scores))} |"
 
 
 def _cell(text: str) -> str:

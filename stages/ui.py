@@ -29,10 +29,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 def port_number(text: str) -> int:
     """Return a port that users may listen on."""
-    port = int(text)
-    if not 1024 <= port <= 65_535:
-        raise ValueError(text)
-    return port
+    if not text.isdecimal() or not 1024 <= int(text) <= 65_535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 1024 to 65535")
+    return int(text)
 
 
 if __name__ == "__main__":

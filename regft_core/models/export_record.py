@@ -5,6 +5,7 @@ Other programs need it for nothing; ``regft predict`` and people read it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from regft_core.catalogue import KINDS
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
+from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.schema import named_in
 
@@ -133,10 +135,11 @@ class Served(BaseModel):
     file_format: dict[Literal["delimiter", "encoding", "quoted", "sheet"], Any] = {}
     prompt: ServedPrompt | None = None
 
-    @property
-    def decision(self) -> Decision | None:
-        """How its probabilities become decisions; None: the most probable label, or each above 0.5."""
-        return Decision(self.offsets, self.at_least_one) if self.offsets else None
+    def deciding(self, scores: Sequence[float]) -> Sequence[float]:
+        """Return the scores [K] by which ``Kind.answer`` decides, of one example's probabilities ``scores`` [K]."""
+        if not self.offsets:
+            return scores
+        return Decision(self.offsets, self.at_least_one).scores(scores, one_label=find(self.kind).one_label)
 
 
 def refuse_foreign(directory: Path, file: str) -> None:

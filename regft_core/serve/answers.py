@@ -91,7 +91,7 @@ def answers(
         values: dict[str, Any] = {"row": counted.rows, **(kept[index] if kept else {})}
         if example is not None:
             row_scores = list(next(rows))
-            answer = kind.answer(model.deciding(row_scores), model.labels)
+            answer = kind.answer(model.served.deciding(row_scores), model.labels)
             if model.served.abstain is not None:
                 values["answered"] = max(row_scores) >= model.served.abstain.threshold
                 counted.abstained += not values["answered"]

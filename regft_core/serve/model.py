@@ -85,11 +85,6 @@ class ServedModel:
         count = len(self.labels)
         return find(self.served.kind).scores(logits / (self.served.temperature or 1.0), np.arange(count), count)
 
-    def deciding(self, scores: Sequence[float]) -> Sequence[float]:
-        """The scores [K] by which the answer to one example with these ``scores`` is decided."""
-        decision = self.served.decision
-        return scores if decision is None else decision.scores(scores, one_label=find(self.served.kind).one_label)
-
     def _logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         padding, most = self.padding, self.served.max_length
         assert padding is not None

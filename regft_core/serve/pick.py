@@ -112,7 +112,7 @@ def pick_file(
     kind, file = find(model.served.kind), io.StringIO()
     writer = Writer(out.suffix.lower(), file, [*names, *own])
     for index in chosen:
-        answer = kind.answer(model.deciding(scores[index].tolist()), model.labels)
+        answer = kind.answer(model.served.deciding(scores[index].tolist()), model.labels)
         writer.row({**rows[index].values, "prediction": answer, "uncertainty": round(unsure[index], DIGITS)})
     write_text(out, file.getvalue())
     return Picked(len(chosen), len(every), len(every) - len(with_text), len(with_text) - len(first))

@@ -42,6 +42,8 @@ def regression(predicted: Sequence[float], gold: Sequence[float]) -> EvaluatedSe
 class FakeModel:
     """Gives a held-out share, and predicts what it was told."""
 
+    decision = None
+
     def __init__(self, share: EvaluatedSet | None, reason: str = "") -> None:
         self.share, self.reason = share, reason
 

@@ -1,12 +1,13 @@
-"""An exported run that reads no encoder (a bag of words, a constant): what was fitted, and how to ask it.
+"""An exported run whose regulariser answers in place of a model (a bag of words, a constant, an average).
 
 ``regft.json`` names the regulariser and its options, ``kept.safetensors`` holds what it kept: terms and numbers, from
-which loading runs no code.
+which loading runs no code. Where it reads the encoder, that is an ordinary model in the folder ``encoder``, with a head
+that nothing asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +16,27 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from regft_core.data.examples import Example
+from regft_core.data.reading import Reading
 from regft_core.disk.files import atomic_directory
 from regft_core.disk.tensors import read_tensors, write_tensors
 from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
-from regft_core.hooks.phase_entries import Entry, answers_without_encoder
+from regft_core.hooks.phase_entries import Entry, answers_for_model
 from regft_core.hooks.registry import discover
 from regft_core.kinds import find
 from regft_core.models.export_record import Served, read_served, refuse_foreign, write_served
+from regft_core.schema.method import FINETUNE
 from regft_core.schema.training import TrainingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEPT = "kept.safetensors"
+    from regft_core.training.trainee import Trainee
+
+KEPT, ENCODER = "kept.safetensors", "encoder"
+#: Largest difference of answers through a loaded encoder, which may run on another device, from those of the run.
+NEAR = 1e-4
 
 
 class Answers:
@@ -37,15 +44,18 @@ class Answers:
 
     Attributes:
         served: how its inputs are read, and its labels.
+        trainee: the encoder that it reads; None where it reads none.
     """
 
-    def __init__(self, regulariser: Regulariser, kept: Mapping[str, Tensor], served: Served) -> None:
-        self.served = served
+    def __init__(
+        self, regulariser: Regulariser, kept: Mapping[str, Tensor], served: Served, trainee: Trainee | None = None
+    ) -> None:
+        self.served, self.trainee = served, trainee
         self._regulariser, self._kept = regulariser, kept
 
     def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
-        found = self._regulariser.predict(None, self._kept, examples)
+        found = self._regulariser.predict(self.trainee, self._kept, examples)
         if not np.isfinite(found).all():
             raise RunFailed(
                 "not-finite",
@@ -62,6 +72,7 @@ def write_answers(
     card: str,
     check: Sequence[Example],
     expected: npt.NDArray[Any],
+    write_encoder: Callable[[Path], object] | None = None,
 ) -> Path:
     """Write what a run's regulariser kept, and a model card; returns ``directory``.
 
@@ -71,6 +82,7 @@ def write_answers(
     Args:
         served: content of ``regft.json``, with ``answered_by``.
         kept: tensors of that regulariser, under its own names.
+        write_encoder: writes the encoder into a folder, where one is read.
 
     Raises:
         ExportMismatch: the written directory answers differently; nothing is left behind.
@@ -82,7 +94,10 @@ def write_answers(
         write_tensors(temporary / KEPT, kept)
         write_served(temporary, served)
         (temporary / "README.md").write_text(card, encoding="utf-8")
-        if not np.array_equal(load_answers(temporary).logits(check), expected):
+        if write_encoder is not None:
+            write_encoder(temporary / ENCODER)
+        logits, near = load_answers(temporary).logits(check), NEAR if write_encoder else 0.0
+        if not np.allclose(logits, expected, rtol=0.0, atol=near):
             raise ExportMismatch(
                 "export-differs",
                 f"export to {directory}: what was written answers differently; nothing was written\n"
@@ -91,8 +106,8 @@ def write_answers(
     return directory
 
 
-def load_answers(directory: Path) -> Answers:
-    """The record of ``write_answers``.
+def load_answers(directory: Path, device: str = "cpu") -> Answers:
+    """The record of ``write_answers``; its encoder, if it reads one, on ``device``.
 
     Raises ModelError when a file is missing, damaged, or of another version.
     """
@@ -108,11 +123,38 @@ def load_answers(directory: Path) -> Answers:
         kept = read_tensors(directory / KEPT)
     except (ValidationError, StoreError) as error:
         raise _wrong(directory, text_of(error)) from error
-    if answers_without_encoder([Entry(cls, options)]) is None:
+    entry = answers_for_model([Entry(cls, options)])
+    if entry is None:
         raise _wrong(directory, f"'{name}' does not answer by itself")
-    classes = len(find(served.kind).output_names(served.labels))
-    setting = Setting(kind=served.kind, num_labels=classes, seed=0, training=TrainingConfig())
-    return Answers(cls(options, setting), kept, served)
+    setting = Setting(
+        kind=served.kind,
+        num_labels=len(find(served.kind).output_names(served.labels)),
+        seed=0,
+        training=TrainingConfig(),
+        max_length=served.max_length,
+        reading=Reading(served.instruction, served.windows, served.stride),
+    )
+    trainee = _loaded_encoder(directory / ENCODER, device) if entry.declares.reads_encoder else None
+    return Answers(cls(options, setting), kept, served, trainee)
+
+
+def _loaded_encoder(directory: Path, device: str) -> Trainee:
+    import torch
+
+    from regft_core.models.checkpoint_files import check_size, json_object, refuse_outside
+    from regft_core.models.folder import load_classifier
+    from regft_core.models.load import read_tokenizer
+    from regft_core.models.products import take_fast_products
+    from regft_core.training.trainee import Trainee
+
+    refuse_outside(directory)
+    config = json_object(directory / "config.json") or {}
+    check_size({**config, **config.get("encoder", {})}, directory)
+    take_fast_products()
+    model = load_classifier(directory).to(device).eval()
+    tokenizer = read_tokenizer(directory, str(directory))
+    # No prediction reads the checkpoint that training began with.
+    return Trainee(model, tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
 
 
 def _wrong(directory: Path, why: str) -> ModelError:

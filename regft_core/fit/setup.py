@@ -1,9 +1,9 @@
 """Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
 
-The strongest encoder that is on this disk and leaves time for the first method of ``pipelines/own_data.yaml``, with
-five folds, else three. Then, each if it still fits: the next method, a second training for every tuned method, the
-other methods one by one, a third training, a second repeat of the folds where rows are few. Without time for any method
-that trains the encoder, those that are always listed.
+The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
+those before it, with five folds, else three. Then, each if it still fits: the next method, a second training for every
+tuned method, the other methods one by one, a third training, a second repeat of the folds where rows are few. Without
+time for that start, the methods before the tuned one, else those that are always listed.
 """
 
 from __future__ import annotations
@@ -112,9 +112,10 @@ def choose(
     Raises ConfigError with the minutes of the smallest set-up.
     """
     always, folds = tuple(preset.always), [count for count in FOLDS if most is None or count <= most]
+    tuned = next((place for place, name in enumerate(methods) if name in preset.tuning.methods), 0)
     starts = [
         Setup(encoder, count, (*always, *first))
-        for first in ([methods[:1], ()] if methods else [()])
+        for first in dict.fromkeys((tuple(methods[: tuned + 1]), tuple(methods[:tuned]), ()))
         for encoder in encoders
         for count in folds
     ]
@@ -127,7 +128,7 @@ def choose(
         hint = f"give --minutes {needed} or more, or fewer rows ({plural(rows, 'row')} now)"
         raise ConfigError([Problem("too-few-minutes", "--minutes", 0, "", message, hint)])
     waiting: list[str | int] = [name for name in methods if name not in setup.methods]
-    waiting[1:1] = [2]  # trainings of every tuned method
+    waiting[1:1] = [2]  # trainings of every tuned method, after the second one
     for more in [*waiting, *range(3, preset.trainings(methods) + 1)]:
         if isinstance(more, str):
             larger = replace(setup, methods=(*setup.methods, more))

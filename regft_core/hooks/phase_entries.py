@@ -39,6 +39,11 @@ def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
     return next((e for e in active(entries) if e.declares.owns_prediction and not e.declares.reads_encoder), None)
 
 
+def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
+    """The regulariser that answers in place of a model."""
+    return next((e for e in active(entries) if e.declares.owns_prediction), None)
+
+
 def in_the_way_of_export(
     registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]
 ) -> str | None:
@@ -48,7 +53,4 @@ def in_the_way_of_export(
         regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
     """
     known = [Entry(registry[name], options) for name, options in regularisers if name in registry]
-    if answers_without_encoder(known) is not None:
-        return None
-    wrong = (e.name for e in active(known) if e.declares.keeps_for_inference or e.declares.owns_prediction)
-    return next(wrong, None)
+    return next((e.name for e in active(known) if e.declares.keeps_for_inference), None)

@@ -65,15 +65,19 @@ class ZeroShotSimilarity(Regulariser):
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         trainee.model.requires_grad_(False)
 
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """The range that cosines are mapped to."""
+        return {"range": torch.tensor(self.setting.value_range, dtype=torch.float64)}
+
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
     ) -> npt.NDArray[np.float32]:
         assert trainee is not None
-        assert self.setting.value_range is not None
         first = self._embed(trainee, [example.text for example in examples])
         second = self._embed(trainee, [str(example.text_pair) for example in examples])
         cosine = torch.nn.functional.cosine_similarity(first, second)
-        values = to_range(cosine, self.options.lowest, self.setting.value_range)
+        smallest, largest = kept["range"].tolist()
+        values = to_range(cosine, self.options.lowest, (smallest, largest))
         found: npt.NDArray[np.float32] = values.unsqueeze(1).numpy()
         return found
 

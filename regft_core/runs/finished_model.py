@@ -177,7 +177,8 @@ class FinishedModel:
         from regft_core.models.load import NEW_PARAMETERS
 
         own = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
-        return self._context.features if own and not self.kept else None
+        plain = not self.kept or self._stack.predictor is not None
+        return self._context.features if own and plain else None
 
     def _load(self) -> Any:
         context = self._context

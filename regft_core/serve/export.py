@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.answers import write_answers
 from regft_core.hooks import phase_entries
-from regft_core.hooks.phase_entries import answers_without_encoder
+from regft_core.hooks.phase_entries import answers_for_model
 from regft_core.models.export import export_model
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
@@ -39,7 +40,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     judged runs, and the folder is ``exports/<method>-<task>-<size>-refit-seed-<seed>``.
 
     The directory holds safetensors weights, configuration with label names, tokenizer and a
-    model card; of a run that reads no encoder (a bag of words) what was fitted. It is loaded again and must give
+    model card; of a run that answers without a model (a bag of words) what was fitted. It is loaded again and must give
     the same logits.
 
     ``accuracy``: below the confidence that guarantees this share of right answers, the model does not answer.
@@ -75,7 +76,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     trained = FinishedModel(context)
     served = _served(context, record.key, trained, beside.get("temperature")).model_copy(update=beside)
     examples = data.examples[:CHECKED_EXAMPLES]
-    answering = answers_without_encoder(entries)
+    answering = answers_for_model(entries)
     by_name = answering[0].name if answering else ""
     if onnx:
         _refuse_without_graph(job.method, served, by_name)
@@ -86,11 +87,24 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
             key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")
         }
         by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
-        plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
-        served = served.model_copy(update={"answered_by": by, **plain})
-        return write_answers(target, served, tensors, card, examples, trained.answer(examples))
+        served = served.model_copy(update={"answered_by": by})
+        if not answering.declares.reads_encoder:
+            plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
+            served = served.model_copy(update=plain)
+            return write_answers(target, served, tensors, card, examples, trained.answer(examples))
     encoded = trained.encode(examples)
     batch = collate(encoded, range(len(encoded)), padding_of(context.tokenizer), context.task["kind"])
+    if answering is not None:
+        writing = partial(
+            export_model,
+            trained.trainee.model,
+            context.tokenizer,
+            card=f"The encoder that `{by_name}` reads, with a head that was never trained; see the folder above.\n",
+            check_batch=batch.model_inputs(),
+            max_length=context.encoder.max_length,
+        )
+        answers = trained.answer(examples)
+        return write_answers(target, served, tensors, card, examples, answers, lambda folder: writing(directory=folder))
     temperature = served.temperature or 1.0
     if served.prompt is None:  # it goes into the head
         served = served.model_copy(update={"temperature": None})
@@ -111,7 +125,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
 def _refuse_without_graph(method: str, served: Served, answered_by: str) -> None:
     """Raise ModelError where no ONNX graph holds how a model reads its inputs."""
     without = answered_by or served.prompt is not None or served.windows > 1
-    how = "without an encoder" if answered_by else "at a mask" if served.prompt else "from windows"
+    how = f"by '{answered_by}' in place of a model" if answered_by else "at a mask" if served.prompt else "from windows"
     if without:
         raise ModelError("no-onnx", f"export --onnx: {method} answers {how}: no graph of it\n    -> leave --onnx out")
 

@@ -47,7 +47,7 @@ class ServedModel:
         directory: where it was loaded from.
         precision: in which it answers.
         model, tokenizer, padding: of the classifier.
-        answers: of a run that reads no encoder, in place of the classifier: it reads whole texts, on the CPU.
+        answers: of a run whose regulariser answers in place of the classifier; without an encoder on the CPU.
     """
 
     served: Served
@@ -100,7 +100,7 @@ class ServedModel:
     def count_tokens(self, examples: Sequence[Example]) -> tuple[int, int, int]:
         """Return how many examples are longer than what the model reads, unknown tokens, and all tokens."""
         most = self.served.max_length
-        if self.answers is not None or most is None or not examples:
+        if most is None or not examples:
             return 0, 0, 0
         lengths = row_lengths(examples, self.tokenizer.backend_tokenizer, most, self._reading)
         cut = sum(lengths.modes["separately" if self.rows_per_example == 2 else "jointly"].cut)
@@ -127,9 +127,12 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
     pairs = None if served is None else served.text_pair is not None
     if served is not None and served.answered_by is not None:
         if precision != "fp32":
-            message = f"--precision {precision}: {directory} answers without an encoder"
+            message = f"--precision {precision}: {directory} answers in fp32 only"
             raise ModelError("precision-not-possible", f"{message}\n    -> leave --precision out")
-        return ServedModel(served, served.labels or ("value",), pairs, directory, answers=load_answers(directory))
+        answers = load_answers(directory, device)
+        model, tokenizer = (trainee.model, trainee.tokenizer) if (trainee := answers.trainee) else (None, None)
+        labels = served.labels or ("value",)
+        return ServedModel(served, labels, pairs, directory, model=model, tokenizer=tokenizer, answers=answers)
     if not (directory / "config.json").is_file():
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"

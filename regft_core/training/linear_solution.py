@@ -26,10 +26,11 @@ WORD_STRENGTHS = tuple(10.0**power for power in range(-3, 3))
 USUAL_STRENGTH = 1.0
 
 
-def classify_linearly(rows: Rows, parts: int = 1) -> Solution:
+def classify_linearly(rows: Rows, parts: int = 1, strength: float | None = None) -> Solution:
     """Logistic regression on dense features, of ``parts`` of d / parts features each, scaled apart.
 
-    With a class of one row there are no folds: strength 1 / n (C = 1 in scikit-learn).
+    ``strength`` is taken where it is given, else chosen. With a class of one row there are no folds: strength 1 / n
+    (C = 1 in scikit-learn).
     Raises RunFailed when all rows have one label.
     """
     scaled, centre, scale = scaled_apart(rows.features, parts)
@@ -37,6 +38,8 @@ def classify_linearly(rows: Rows, parts: int = 1) -> Solution:
     span = np.linalg.qr(scaled.T)[0] if len(scaled) < scaled.shape[1] else None
     features = scaled if span is None else scaled @ span
     penalty = Penalty(STRENGTHS, usual=1 / len(rows.targets), tolerance=1e-6, per_row=True)
+    if strength is not None:
+        penalty = replace(penalty, strengths=(), usual=strength)
     solution = classify(replace(rows, features=features), penalty)
     weight = solution.weight if span is None else solution.weight @ span.T
     return _folded(replace(solution, weight=weight), centre, scale)
@@ -54,8 +57,8 @@ def classify_as_setfit(rows: Rows) -> Solution:
     )
 
 
-def regress_linearly(rows: Rows, parts: int = 1) -> Solution:
-    """Ridge regression on dense features; strength by leave-one-out cross-validation.
+def regress_linearly(rows: Rows, parts: int = 1, strength: float | None = None) -> Solution:
+    """Ridge regression on dense features; strength by leave-one-out cross-validation, or as given.
 
     With groups by the squared error over folds of whole groups; with too few of them strength 1 / n.
     """
@@ -65,8 +68,8 @@ def regress_linearly(rows: Rows, parts: int = 1) -> Solution:
     half_decades = np.geomspace(STRENGTHS[0], STRENGTHS[-1], 2 * len(STRENGTHS) - 1)
     count, notes = len(rows.targets), list[str]()
     # Scikit-learn's loss is the sum over rows.
-    model = RidgeCV(alphas=half_decades * count)
-    if rows.groups is not None:
+    model = RidgeCV(alphas=half_decades * count if strength is None else [strength * count])
+    if rows.groups is not None and strength is None:
         splits, notes = rows.folds(FOLDS)
         model = RidgeCV(alphas=[1.0])
         if splits is not None:

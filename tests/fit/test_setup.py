@@ -25,7 +25,7 @@ PRESET = OwnPreset.model_validate(
     }
 )
 #: Seconds of a run of each method with one training; ``large`` takes ten times as long.
-COSTS = {"probe": 1.0, "share": 10.0, "plain": 10.0, "slow": 100.0}
+COSTS = {"probe": 1.0, "solved": 1.0, "share": 10.0, "plain": 10.0, "slow": 100.0}
 
 
 def seconds(setup: Setup) -> float:
@@ -75,3 +75,15 @@ def test_the_shipped_preset_is_valid() -> None:
         assert (ROOT / "pipelines" / "methods" / f"{name}.yaml").is_file()
     # The first trial of the first method keeps the start: no better than the probe is an answer.
     assert preset.tuning.methods["lp_ft_share"][0][0]["phases.finetune.regularisers.wise_ft.alpha"] == 0.0
+
+
+def test_solved_methods_come_before_the_first_that_is_tuned() -> None:
+    preset = PRESET.model_copy(update={"methods": ["solved", *PRESET.methods]})
+
+    def chosen_of(budget: float) -> Setup:
+        return choose(preset, preset.methods, ("large", "small"), 200, 50, seconds, budget / 60)
+
+    assert chosen_of(6).methods == ("probe",)
+    assert chosen_of(12) == Setup("small", 5, ("probe", "solved"))
+    assert chosen_of(75) == Setup("small", 5, ("probe", "solved", "share"))  # not the large one without ``share``
+    assert chosen_of(230).trainings == 2

@@ -50,9 +50,9 @@ def test_two_passes_must_differ_by_something(listed: Any, dropout: DropoutConfig
     assert all("'r_drop'" in said for said in (*problems, *marks))
 
 
-@pytest.mark.parametrize("name", ["zero_shot_similarity", "prefix_tuning", "prompt_tuning"])
+@pytest.mark.parametrize("name", ["prefix_tuning", "prompt_tuning"])
 def test_what_plain_weights_and_kept_tensors_cannot_hold(name: str) -> None:
     registry = discover()
-    for can in ("hype", "lora", "tfidf_logistic", "constant_answer"):
+    for can in ("hype", "lora", "tfidf_logistic", "constant_answer", "stacking", "zero_shot_similarity"):
         assert in_the_way_of_export(registry, [(can, registry[can].Config())]) is None
     assert in_the_way_of_export(registry, [(name, registry[name].Config())]) == name

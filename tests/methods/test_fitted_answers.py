@@ -210,7 +210,7 @@ def embed(run: Bench, text: str) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", ["bert", "xlnet", "mpnet", "bart"])
 def test_answers_are_cosines_of_single_texts(architecture: str) -> None:
     run, given = similarity(architecture=architecture), examples(9, pair=True, kind="regression")
-    answers = run.stack.predict(run.trainee, {}, given)
+    answers = run.stack.predict(run.trainee, run.stack.keep(run.trainee), given)
     assert answers.shape == (9, 1)
     for row, example in zip(answers[:, 0], given, strict=True):
         u, v = embed(run, example.text), embed(run, str(example.text_pair))
@@ -220,7 +220,7 @@ def test_answers_are_cosines_of_single_texts(architecture: str) -> None:
 def test_embeddings_are_means_over_windows_behind_the_instruction() -> None:
     run = similarity(pooling="mean", max_length=8, reading=Reading("the ", windows=2, stride=1))
     # Five letters fit into a row.
-    answers = run.stack.predict(run.trainee, {}, [Example("0", "a b c d e f g h", "g o", 0.0)])
+    answers = run.stack.predict(run.trainee, run.stack.keep(run.trainee), [Example("0", "a b c d e f g h", "g o", 0.0)])
     u, v = (embed(run, "the a b c d e") + embed(run, "the d e f g h")) / 2, embed(run, "the g o")
     assert float(answers[0, 0]) == pytest.approx(5 * float(u @ v) / float(u.norm() * v.norm()), abs=1e-4)
 

@@ -1,4 +1,4 @@
-"""An arm that reads no encoder can be the best one: it is exported and predicts like any other."""
+"""Whatever answers in place of a model can be the best arm: it is exported and predicts like any other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TASKS = {"reviews": (TASK, "dev"), "pairs": (PAIRS, "pairs-dev"), "scores": (SCO
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("words") / "project"
     tasks = {name: declared for name, (declared, _) in TASKS.items()}
-    methods = ["vanilla", "tfidf_logistic", "majority"]
+    methods = ["vanilla", "tfidf_logistic", "majority", "combination"]
     build(folder, tasks=tasks, methods=methods, grid={"tasks": list(tasks), "seeds": [1]})
     project = load(folder)
     for method in methods[1:]:
@@ -38,11 +38,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("method", ["tfidf_logistic", "majority"])
+@pytest.mark.parametrize("method", ["tfidf_logistic", "majority", "combination"])
 @pytest.mark.parametrize("task", list(TASKS))
 def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, method: str, task: str) -> None:
     folder = export(Job(str(root), method, task, "16", 1), tmp_path / "exported")
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "kept.safetensors", "regft.json"]
+    encoder = ["encoder"] if method == "combination" else []
+    names = ["README.md", *encoder, "kept.safetensors", "regft.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     served = load_served(folder, "cpu")
     counted = predict_file(served, root / "data" / f"{TASKS[task][1]}.csv", tmp_path / "out.csv")
     found, expected = lines(tmp_path / "out.csv"), stored(root, method, task)
@@ -54,6 +56,24 @@ def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, met
             assert row["prediction"] == ("bad", "good")[one["prediction"]]
             scores = [float(row["probability_bad"]), float(row["probability_good"])]
             assert scores == pytest.approx(one["scores"], abs=2e-6)
+
+
+@pytest.mark.parametrize("method", ["pair_cosine", "zero_shot_similarity"])
+def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) -> None:
+    pairs = [("good film", "good film", 5), ("bad plot", "slow actor", 0), ("good plot", "good film", 3)] * 6
+    task = SCORES | {"columns": {"text": "one", "text_pair": "other", "label": "stars"}}
+    folder = tmp_path / "project"
+    build(folder, tasks={"alike": task}, methods=["vanilla", method], grid={"tasks": ["alike"], "seeds": [1]})
+    for name in ("scores", "scores-dev"):
+        lines_of = [f"{one},{other},{stars}" for one, other, stars in pairs]
+        (folder / "data" / f"{name}.csv").write_text("\n".join(["one,other,stars", *lines_of]) + "\n")
+    load(folder).run(method, "alike")
+    served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
+    predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")
+    expected = [row["prediction"] for row in stored(folder, method, "alike")]
+    found = [float(row["prediction"]) for row in lines(tmp_path / "out.csv")]
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert len(set(found)) > 1
 
 
 def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,236 @@
+"""Solved linear models of words and of the frozen encoder's vectors, averaged with weights from out-of-fold answers.
+
+Members: ``words``, that of ``tfidf_logistic_characters``; ``embeddings``, the solved head of ``linear_head``;
+``joined``, one model of both kinds of features; ``cosine``, a line through the cosine of a pair's two vectors.
+Probabilities (values of a regression) are averaged. The weights have the smallest log loss (squared error) of answers
+to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn towards equal weights
+(stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
+
+Decisions:
+- a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
+  weights had a say in one number of each member. Rows that judge the run have none.
+- terms (word 1- and 2-grams, characters 1 to 4 inside words) and document frequencies are those of all training
+  rows, as in ``tfidf_logistic``.
+- ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
+- words are read from the whole text; the encoder reads ``model.max_length`` tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from regft_core.errors import ModelError
+from regft_core.hooks.base import Cost, Declares, Description, Handed, Phase, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.declare import (
+    Batch,
+    Example,
+    FitData,
+    Tensor,
+    Trainee,
+    from_tensor,
+    is_last,
+    reads_labels,
+    takes_no_steps,
+    to_tensor,
+)
+from regft_core.kinds import find
+from regft_core.lazy import np, torch
+from regft_core.rng import derive
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from regft_core.training.bag_of_words import BagOfWords
+    from regft_core.training.logistic import Solution
+
+Name = Literal["words", "embeddings", "joined", "cosine"]
+#: Rows per forward pass; nothing but speed depends on it.
+FEATURE_BATCH = 64
+
+
+class StackingConfig(StrictModel):
+    """Options of the average."""
+
+    members: list[Name] = Field(
+        ["words", "embeddings", "joined", "cosine"], min_length=1, description="what is averaged"
+    )
+
+
+class Stacking(Regulariser):
+    """Answers in place of the model, by an average of solved models."""
+
+    name = "stacking"
+    Config = StackingConfig
+    off: ClassVar[dict[str, Any] | None] = None  # solved models have no strength 0
+    sources: ClassVar[dict[str, str]] = {
+        "members": "ours: solved models that err on different rows",
+    }
+
+    @classmethod
+    def declare(cls, options: StackingConfig) -> Declares:
+        reads = options.members != ["words"]
+        return Declares(
+            owns_prediction=True,
+            reads_encoder=reads,
+            freezes_encoder=True,
+            description=Description(
+                fit_cost=Cost(1 if reads else 0, 0),
+                refused_at_mask="it reads the vector before a head, and words at a mask have none of their own",
+            ),
+        )
+
+    @classmethod
+    def check_options(cls, options: StackingConfig, phase: Phase) -> list[str]:
+        problems = [*takes_no_steps(phase), *is_last(phase), *reads_labels(phase)]
+        if len(set(options.members)) < len(options.members):
+            problems.append("a member is listed twice; list each once")
+        return problems
+
+    @classmethod
+    def check_task(cls, options: StackingConfig, task: TaskConfig) -> list[str]:
+        if options.members == ["cosine"] and task.columns.text_pair is None:
+            return ["there is one text, and a cosine needs two"]
+        return []
+
+    def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
+        trainee.model.requires_grad_(False)
+        self._notes: list[str] = []
+
+    def fit(self, trainee: Trainee, data: FitData) -> None:
+        from regft_core.training.bag_of_words import BagOfWords
+        from regft_core.training.logistic import Rows
+        from regft_core.training.stacked import weights_of
+
+        examples, kind = data.training_examples, find(self.setting.kind)
+        rows = Rows(
+            None,
+            np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),
+            self.setting.num_labels,
+            seed=derive(trainee.seed, trainee.phase, "stacking.folds"),
+            weights=self.setting.class_weights,
+            groups=data.training_groups,
+            what="stacking",
+        )
+        self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
+        batches = data.sequential(FEATURE_BATCH) if self.declares.reads_encoder else ()
+        features = self._features(trainee, self._bag, examples, batches)
+        members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
+        weights, notes = weights_of(kind, [member.left_out for member in members.values()], rows.targets)
+        self._weights = dict(zip(members, weights.tolist(), strict=True))
+        self._solutions: dict[str, Solution] = {name: member.solution for name, member in members.items()}
+        self._notes = list(dict.fromkeys([*(n for s in self._solutions.values() for n in s.notes), *notes]))
+        for name, weight in self._weights.items():
+            self.diagnostics.log(f"stacking.weight.{name}", 0, weight)
+            self.diagnostics.log(f"stacking.strength.{name}", 0, self._solutions[name].strength)
+
+    def _member(self, name: str, rows: Any, features: Mapping[str, Any]) -> Any:
+        """A solved member with its answers to left-out rows."""
+        from dataclasses import replace
+        from functools import partial
+
+        from regft_core.training.linear_solution import (
+            classify_linearly,
+            classify_words,
+            regress_linearly,
+            regress_words,
+        )
+        from regft_core.training.stacked import LIGHT, chosen, joined, plain
+
+        kind = find(self.setting.kind)
+        own = replace(rows, features=features[name])
+        if name == "words":
+            return chosen(kind, own, classify_words if kind.has_labels else regress_words, partial(plain, kind))
+        if name == "cosine":
+            return chosen(kind, own, plain(kind, LIGHT), partial(plain, kind))
+        parts = getattr(self.trainee.model, "parts", 1)
+        if name == "joined":
+            return joined(kind, replace(rows, features=features["words"]), features["embeddings"], parts)
+        solver = classify_linearly if kind.has_labels else regress_linearly
+        return chosen(
+            kind, own, partial(solver, parts=parts), lambda strength: partial(solver, parts=parts, strength=strength)
+        )
+
+    def marks(self) -> list[str]:
+        return list(self._notes)
+
+    def keep(self, trainee: Trainee) -> dict[str, Tensor]:
+        """All that was fitted: the terms and the weights as JSON in bytes, and numbers."""
+        kept = {
+            "blocks": to_tensor(self._bag.blocks),
+            "idf": torch.from_numpy(self._bag.idf),
+            "weights": to_tensor(self._weights),
+        }
+        for name, solution in self._solutions.items():
+            kept |= {
+                f"{name}.weight": torch.from_numpy(solution.weight),
+                f"{name}.bias": torch.from_numpy(solution.bias),
+            }
+        return kept
+
+    def predict(
+        self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]
+    ) -> npt.NDArray[np.float32]:
+        from regft_core.training.bag_of_words import BagOfWords
+        from regft_core.training.logistic import Solution
+        from regft_core.training.stacked import TINY, answers
+
+        kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
+        features = self._features(trainee, bag, examples, self._batches(trainee, examples) if trainee else ())
+        average: Any = 0.0
+        for name, weight in from_tensor(kept["weights"]).items():
+            solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
+            average = average + weight * answers(kind, features[name], solution)
+        if kind.has_labels:
+            logs = np.log(np.maximum(average, TINY))
+            average = logs if kind.one_label else logs - np.log(np.maximum(1 - average, TINY))
+        result: npt.NDArray[np.float32] = np.asarray(average).astype(np.float32)
+        return result
+
+    def _features(
+        self, trainee: Trainee | None, bag: BagOfWords, examples: Sequence[Example], batches: Iterable[Batch]
+    ) -> dict[str, Any]:
+        """Features of the members by name, a row an example; ``batches`` are the examples' tokens, in their order."""
+        from scipy import sparse
+
+        features: dict[str, Any] = {"words": bag.features(examples)}
+        if trainee is None or not self.declares.reads_encoder:
+            return features
+        vectors = self._vectors(trainee, batches)
+        features["embeddings"] = vectors
+        features["joined"] = sparse.hstack([sparse.csr_matrix(vectors), features["words"]], format="csr")
+        if getattr(trainee.model, "parts", 1) == 4:  # u and v have mean square 1
+            features["cosine"] = np.split(vectors, 4, axis=1)[3].mean(axis=1, keepdims=True)
+        elif self.options.members == ["cosine"]:
+            raise ModelError(
+                "not-separate",
+                "stacking: a cosine needs the two texts of a pair by themselves\n"
+                "    -> set model: {pooling: mean, pairs: separately}",
+            )
+        return features
+
+    def _vectors(self, trainee: Trainee, batches: Iterable[Batch]) -> npt.NDArray[np.float64]:
+        """[n, d]: what the last linear of the head receives of every row, as ``linear_head`` reads it."""
+        from regft_core.models.features import answers
+        from regft_core.models.layers import last_linear
+
+        linear = last_linear(trainee.model, trainee.sites.head, self.setting.num_labels)
+        answer = answers(trainee.model, linear, trainee.features)
+        trainee.model.eval()
+        with torch.inference_mode():
+            found = [answer(batch)[0].double().cpu() for batch in batches]
+        vectors: npt.NDArray[np.float64] = torch.cat(found).numpy()
+        return vectors
+
+    def _batches(self, trainee: Trainee, examples: Sequence[Example]) -> Iterable[Batch]:
+        from regft_core.data.batches import collate, padding_of
+        from regft_core.data.encode import encode
+
+        each = getattr(trainee.model, "rows_per_example", 1)
+        limit = self.setting.max_length or trainee.tokenizer.model_max_length
+        encoded = encode(examples, trainee.tokenizer, limit, rows_per_example=each, reading=self.setting.reading)
+        for start in range(0, len(examples), FEATURE_BATCH):
+            rows = range(start, min(start + FEATURE_BATCH, len(examples)))
+            yield collate(encoded, rows, padding_of(trainee.tokenizer), self.setting.kind).to(trainee.device)

@@ -1,0 +1,172 @@
+"""Linear models of several sets of features, and the weights of their average (stacking; Wolpert 1992, Breiman 1996).
+
+Each member is a linear map of its own features, solved on all rows. Its answers to rows that a fit had not seen, from
+folds of the same rows, give the weights of the average. Nothing but training rows is read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from regft_core.errors import RunFailed
+from regft_core.kinds import Kind
+from regft_core.training.linear_solution import WORD_STRENGTHS, ridge, scaled_apart
+from regft_core.training.logistic import (
+    FOLDS,
+    Array,
+    Penalty,
+    Rows,
+    Solution,
+    classify,
+    folds_of,
+    log_probabilities,
+    solve,
+)
+
+#: Lengths of a row's words beside those of its vector that are tried.
+SCALES = (0.3, 1.0, 3.0)
+#: The strength for a single feature: it keeps separable rows from infinite weights.
+LIGHT = 1e-3
+#: Weights are multiples of a quarter, and then drawn towards equal ones as if so many rows spoke for those.
+STEPS, ROWS_FOR_EQUAL = 4, 50
+#: Rows up to which a fit runs in the space that they span, by an eigendecomposition [n, n].
+SPANNED = 1_000
+#: Smallest probability that a log loss reads.
+TINY = 1e-12
+
+Fit = Callable[[Rows], Solution]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member: ``solution`` of its features; ``left_out`` [n, K], answers by fits without the row, where folds are."""
+
+    solution: Solution
+    left_out: Array | None
+
+
+def fitted(kind: Kind, rows: Rows, fit: Fit) -> Solution:
+    """``fit`` to rows of any kind. Raises RunFailed where nothing is to be separated."""
+    return solve(kind, rows, fit) if kind.has_labels else fit(rows)
+
+
+def plain(kind: Kind, strength: float) -> Fit:
+    """Logistic or ridge regression of one strength: the sum of the losses + strength / 2 * ||W||^2 (ridge: * 1)."""
+    if kind.has_labels:
+        return partial(classify, penalty=Penalty((), usual=strength, tolerance=1e-5))
+    return lambda rows: ridge(rows.features, rows.targets, strength)
+
+
+def answers(kind: Kind, features: Any, solution: Solution) -> Array:
+    """[n, K] probabilities, or [n, 1] values."""
+    outputs = np.asarray(features @ solution.weight.T + solution.bias)
+    if not kind.has_labels:
+        return outputs
+    return np.exp(log_probabilities(outputs)) if kind.one_label else 1 / (1 + np.exp(-outputs))
+
+
+def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
+    """[n, K] answers to every row by the fit to the folds without it; None where the rows allow no folds."""
+    strata = rows.targets.tolist() if kind.has_labels and kind.one_label else None
+    if strata is not None and max(map(strata.count, set(strata))) < FOLDS:
+        strata = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # scikit-learn's, of classes with fewer rows than folds
+        splits = folds_of(len(rows.targets), strata, rows.groups, min(FOLDS, len(rows.targets)), rows.seed)
+    parts: list[tuple[Any, Array]] = []
+    for train, aside in splits or ():
+        groups = None if rows.groups is None else [rows.groups[row] for row in train]
+        part = replace(rows, features=rows.features[train], targets=rows.targets[train], groups=groups)
+        try:
+            parts.append((aside, answers(kind, rows.features[aside], fitted(kind, part, fit))))
+        except RunFailed:  # one label is left
+            return None
+    if not parts:
+        return None
+    result = np.empty((len(rows.targets), parts[0][1].shape[1]))
+    for aside, found in parts:
+        result[aside] = found
+    return result
+
+
+def loss(kind: Kind, found: Array, targets: Any) -> float:
+    """Mean log loss of probabilities [n, K], or squared error of values [n, 1]."""
+    if not kind.has_labels:
+        return float(np.square(found[:, 0] - targets).mean())
+    right = kind.indicators(targets, found.shape[1])
+    wrong = 0 if kind.one_label else np.log(np.maximum(1 - found, TINY)) * ~right
+    return -float((np.log(np.maximum(found, TINY)) * right + wrong).sum(axis=1).mean())
+
+
+def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> Member:
+    """A member whose ``fit`` chooses its strength; ``again`` is the fit of one strength."""
+    solution = fitted(kind, rows, fit)
+    return Member(solution, left_out(kind, rows, again(solution.strength)))
+
+
+def joined(kind: Kind, rows: Rows, vectors: Array, parts: int) -> Member:
+    """One model of ``vectors`` [n, d] and of words, which are the rows' features [n, t]: a map of both, [K, d + t].
+
+    The vectors' ``parts`` are centred and scaled apart, and a row of them has length 1. Strength and the length of the
+    words beside it are those of the smallest loss of left-out rows.
+    """
+    from scipy import sparse
+
+    scaled, centre, scale = scaled_apart(vectors, parts)
+    scale = scale * np.sqrt(vectors.shape[1])
+    scaled = scaled / np.sqrt(vectors.shape[1])
+    best: tuple[float, float, Rows, Callable[[Array], Array], float, Array | None] | None = None
+    for words in SCALES:
+        both = sparse.hstack([sparse.csr_matrix(scaled), words * rows.features], format="csr")
+        features, back = _spanned(both)
+        inside = replace(rows, features=features)
+        for strength in WORD_STRENGTHS:
+            found = left_out(kind, inside, plain(kind, strength))
+            missed = np.inf if found is None else loss(kind, found, rows.targets)
+            if best is None or missed < best[0]:
+                best = (missed, strength if found is not None else 1.0, inside, back, words, found)
+            if found is None:
+                break
+    assert best is not None
+    _, strength, inside, back, words, found = best
+    solution = fitted(kind, inside, plain(kind, strength))
+    weight = back(solution.weight)
+    width = vectors.shape[1]
+    of_vectors, of_words = weight[:, :width] / scale, weight[:, width:] * words
+    bias = solution.bias - of_vectors @ centre
+    return Member(Solution(np.hstack([of_vectors, of_words]), bias, strength, solution.notes), found)
+
+
+def _spanned(features: Any) -> tuple[Any, Callable[[Array], Array]]:
+    """Coordinates of sparse rows [n, d] in their span, where they are few, and what takes a weight [K, .] back to d."""
+    if features.shape[0] > min(SPANNED, features.shape[1]):
+        return features, lambda weight: weight
+    values, axes = np.linalg.eigh((features @ features.T).toarray())
+    real = values > 1e-10 * values.max()
+    roots, axes = np.sqrt(values[real]), axes[:, real]
+    return axes * roots, lambda weight: np.asarray((weight / roots) @ axes.T @ features)
+
+
+def weights_of(kind: Kind, members: Sequence[Array | None], targets: Any) -> tuple[Array, list[str]]:
+    """Weights [M] of the members' average by their answers to left-out rows [n, K], and notes.
+
+    Of all weights in quarters those of the smallest loss, drawn towards equal ones: n rows count n, equal weights 50.
+    """
+    count = len(members)
+    equal = np.full(count, 1 / count)
+    known = [found for found in members if found is not None]
+    if count == 1:
+        return equal, []
+    if len(known) < count:
+        return equal, ["stacking: the rows allow no folds, so all members count alike"]
+    quarters = [np.array(steps) / STEPS for steps in product(range(STEPS + 1), repeat=count) if sum(steps) == STEPS]
+    best = min([equal, *quarters], key=lambda weights: loss(kind, np.tensordot(weights, known, 1), targets))
+    share = len(targets) / (len(targets) + ROWS_FOR_EQUAL)
+    return share * best + (1 - share) * equal, []

@@ -1,0 +1,179 @@
+"""The average of solved models against scikit-learn's own, and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import cross_val_predict
+
+from regft_core.hooks.declare import from_tensor
+from regft_core.kinds import find
+from regft_core.rng import derive
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.linear_solution import classify_linearly, classify_words
+from regft_core.training.logistic import Rows, folds_of, log_probabilities
+from regft_core.training.stacked import SCALES, answers, joined, left_out, loss, plain, weights_of
+from tests.methods.harness import NO_STEPS, Bench, examples
+
+CLASSES, VALUES = find("classification"), find("regression")
+PAIRS: dict[str, Any] = {"pooling": "mean", "separately": True, "training": NO_STEPS, "rows": 40}
+
+
+def stacked(*members: str, **options: Any) -> Bench:
+    return Bench([("stacking", {"members": list(members)})], **{**PAIRS, "labels": 3, **options})
+
+
+def predicted(run: Bench, count: int = 40, **options: Any) -> np.ndarray:
+    given = examples(count, **{"pair": True, "labels": 3, **options})
+    return run.stack.predict(run.trainee, run.stack.keep(run.trainee), given).astype(float)
+
+
+def vectors(run: Bench) -> np.ndarray:
+    """What the head receives of the training rows: u, v, |u - v|, u * v."""
+    received: list[torch.Tensor] = []
+    handle = run.model.classifier.register_forward_pre_hook(lambda _, given: received.append(given[0]))
+    with torch.no_grad():
+        run.model.eval()(**run.stream.collate(range(40)).model_inputs())
+    handle.remove()
+    return received[0].double().numpy()
+
+
+def problem(kind: str = "classification", classes: int = 3) -> tuple[Rows, np.ndarray]:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), 60 // classes)
+    targets = labels if kind == "classification" else generator.standard_normal(60)
+    words = sparse.csr_matrix(generator.random((60, 30)) * (generator.random((60, 30)) < 0.2) + np.eye(60)[:, :30])
+    dense = generator.standard_normal((60, 8)) + targets[:, None] / 2
+    return Rows(words, targets, classes if kind == "classification" else 1, seed=5), dense
+
+
+# --------------------------------------------------------------------------------------------------------- the members
+
+
+def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
+    given = examples(40, pair=True, labels=3)
+    labels = np.array([example.label for example in given])
+    run = stacked("embeddings")
+    features = vectors(run)
+    solution = classify_linearly(Rows(features, labels, 3, seed=seed_of(run)), parts=4)
+    expected = log_probabilities(features @ solution.weight.T + solution.bias)
+    np.testing.assert_allclose(predicted(run), expected, atol=1e-4)
+    run = stacked("words")
+    assert not run.stack.predictor.declares.reads_encoder
+    words = BagOfWords.fit(given, words=2, characters=4, limit=200_000).features(given)
+    solution = classify_words(Rows(words, labels, 3, seed=seed_of(run)))
+    np.testing.assert_allclose(predicted(run), log_probabilities(words @ solution.weight.T + solution.bias), atol=1e-5)
+
+
+def seed_of(run: Bench) -> int:
+    return derive(run.trainee.seed, run.trainee.phase, "stacking.folds")
+
+
+def test_a_regression_s_cosine_is_the_line_through_it() -> None:
+    run = stacked("cosine", kind="regression")
+    u, v, _, _ = np.split(vectors(run), 4, axis=1)
+    cosine = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    values = np.array([example.label for example in examples(40, pair=True, kind="regression")])
+    line = LinearRegression().fit(cosine[:, None], values).predict(cosine[:, None])
+    assert predicted(run, kind="regression")[:, 0] == pytest.approx(line, abs=0.05)
+    assert np.corrcoef(predicted(run, kind="regression")[:, 0], cosine)[0, 1] ** 2 == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_joined_features_are_one_model_of_both(kind: str) -> None:
+    of = find(kind)
+    rows, dense = problem(kind)
+    member = joined(of, rows, dense, parts=2)
+    both = sparse.hstack([sparse.csr_matrix(dense), rows.features], format="csr")
+    # Scaled by hand: each half of the vectors by its own deviation, a row of them of length 1.
+    centred = dense - dense.mean(0)
+    spread = np.repeat(np.sqrt(np.square(centred).mean(0).reshape(2, 4).mean(1)), 4)
+    found = []
+    for words in SCALES:
+        scaled = sparse.csr_matrix(np.hstack([centred / spread / np.sqrt(8), words * rows.features.toarray()]))
+        own = Rows(scaled, rows.targets, rows.classes, seed=5)
+        fit = plain(of, member.solution.strength)
+        out = left_out(of, own, fit)
+        assert out is not None
+        found.append((loss(of, out, rows.targets), answers(of, scaled, fit(own)), out))
+    _, expected, out = min(found, key=lambda one: one[0])
+    np.testing.assert_allclose(answers(of, both, member.solution), expected, atol=1e-3)
+    np.testing.assert_allclose(member.left_out, out, atol=1e-3)
+
+
+# --------------------------------------------------------------------------------------------- answers to left-out rows
+
+
+def test_answers_to_left_out_rows_are_those_of_scikit_learn() -> None:
+    rows, _ = problem()
+    theirs = cross_val_predict(
+        LogisticRegression(C=0.5, tol=1e-6),
+        rows.features,
+        rows.targets,
+        cv=folds_of(60, rows.targets.tolist(), None, 5, 5),
+        method="predict_proba",
+    )
+    np.testing.assert_allclose(left_out(CLASSES, rows, plain(CLASSES, 2.0)), theirs, atol=1e-3)
+
+
+def test_where_there_are_no_folds_members_count_alike() -> None:
+    rows, _ = problem()
+    single = Rows(rows.features, rows.targets, 3, groups=["one"] * 60)
+    assert left_out(CLASSES, single, plain(CLASSES, 1.0)) is None
+    weights, notes = weights_of(CLASSES, [None, None], rows.targets)
+    assert weights.tolist() == [0.5, 0.5]
+    assert len(notes) == 1
+    lonely = Rows(rows.features, np.array([1] + [0] * 59), 2)
+    assert left_out(CLASSES, lonely, plain(CLASSES, 1.0)) is None  # a fold without the row has one label
+
+
+# ------------------------------------------------------------------------------------------------------------- weights
+
+
+def test_weights_by_hand() -> None:
+    targets = np.array([0, 1] * 25)
+    right, half = np.eye(2)[targets] * 0.8 + 0.1, np.full((50, 2), 0.5)
+    # The best weights are all of the first; 50 rows count as many as equal weights do.
+    assert weights_of(CLASSES, [right, half], targets)[0] == pytest.approx([0.75, 0.25])
+    assert weights_of(CLASSES, [right], targets)[0].tolist() == [1.0]
+    values = np.linspace(0, 1, 50)
+    # Errors of +1 and -3: three quarters of the first and one of the second leave none.
+    found, _ = weights_of(VALUES, [(values + 1)[:, None], (values - 3)[:, None]], values)
+    assert found == pytest.approx([0.75 / 2 + 0.25, 0.25 / 2 + 0.25])
+
+
+def test_losses_by_hand() -> None:
+    assert loss(CLASSES, np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([0, 1])) == pytest.approx(
+        -(np.log(0.5) + np.log(0.8)) / 2
+    )
+    several = find("multi_label")
+    wanted = -(np.log(0.9) + np.log(1 - 0.2) + np.log(1 - 0.3) + np.log(0.6)) / 2
+    assert loss(several, np.array([[0.9, 0.2], [0.3, 0.6]]), np.array([1, 2], np.uint64)) == pytest.approx(wanted)
+
+
+# ---------------------------------------------------------------------------------------------------------- the average
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_the_average_is_that_of_its_members_alone(kind: str) -> None:
+    members = ("words", "embeddings", "joined", "cosine")
+    run = stacked(*members, kind=kind)
+    weights = from_tensor(run.stack.keep(run.trainee)["stacking.weights"])
+    assert set(weights) == set(members)
+    assert sum(weights.values()) == pytest.approx(1)
+    alone = [predicted(stacked(name, kind=kind), 12, kind=kind) for name in members]
+    if kind == "classification":
+        alone = [np.exp(found) for found in alone]
+    expected = sum(weights[name] * found for name, found in zip(members, alone, strict=True))
+    found = predicted(run, 12, kind=kind)
+    np.testing.assert_allclose(np.exp(found) if kind == "classification" else found, expected, atol=1e-5)
+
+
+def test_a_single_text_has_no_cosine() -> None:
+    run = Bench([("stacking", {})], pooling="mean", training=NO_STEPS, rows=30, labels=2)
+    assert set(from_tensor(run.stack.keep(run.trainee)["stacking.weights"])) == {"words", "embeddings", "joined"}

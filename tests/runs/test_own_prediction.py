@@ -77,7 +77,7 @@ def test_similarity_knows_the_range_of_its_task_and_the_longest_input(make_proje
     store = Context(Job(str(root), "majority", "cue_regression", "24", 0)).store
     run = store.get(trained["key"])
     assert run is not None
-    assert run.tensor_names == ["weights"]
+    assert set(run.tensor_names) == {"kept", "weights"}  # the range
     _, mean = ran(root, "majority", "cue_regression")
     train = read_jsonl(root / "work/subsamples/cue_regression/24/seed-0.jsonl")
     assert rows(mean)[0]["scores"][0] == pytest.approx(sum(row.label for row in train) / 24, abs=1e-5)

@@ -106,9 +106,10 @@ class FinishedModel:
         context, phase = self._context, self._phase
         while phase.start != "checkpoint" and phase.training.epochs == 0 and not context.acting(phase):
             phase = context.phase(phase.start)  # whose weights are those of the run
-        fitted = self._stored.get("decision") if phase is self._phase else self._fitted_in(phase)
-        if fitted:
-            return Decision.of(fitted)
+        if context.keys.decision_metric(phase):  # else no weights are read, which may have been pruned
+            fitted = self._stored.get("decision") if phase is self._phase else self._fitted_in(phase)
+            if fitted:
+                return Decision.of(fitted)
         kind, task = find(context.task["kind"]), context.task
         several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets
         if not several or not all(row.label for row in context.data(self._phase).examples):

@@ -1,13 +1,20 @@
-"""regft from Python, in three calls: ``load`` a project, ``run`` a method on a task, read the ``results``.
+"""regft from Python: fit a model to labelled rows, load one, or open a project, run it and read its results.
+
+>>> fitted = fit(frame, text="review", label="verdict", minutes=10)    # or a file; see ``fit``
+>>> fitted.leaderboard()                       # a data frame; a notebook shows the table of all methods
+>>> fitted.method, fitted.decision["expected"], fitted.report
+>>> fitted.predict(["a fine film", "a waste of time"])
+>>> load_model(fitted.path).predict_proba(["a fine film"])
 
 >>> project = load("path/to/project")          # the folder with params.yaml
+>>> project.set("training.epochs", 5)          # in params.yaml, whose comments stay
 >>> project.run("hype_n", "cue_pair")          # every size and seed of the grid; finished runs are reused
 >>> results = project.results()                # a data frame; a notebook shows it as the leaderboard
 >>> results[results["primary"] & (results["set"] == "dev")][["method", "mean", "low", "high", "vs_control"]]
 >>> results.verdicts                           # a data frame, too: one row for each pair of methods on each set
 
-It calls what the DVC stages call, on the same files, so the two may be mixed: ``dvc repro`` afterwards takes the
-runs from the run store. Errors are those of ``regft_core.errors``.
+It calls what the commands and the DVC stages call, on the same files, so the two may be mixed: ``dvc repro`` afterwards
+takes the runs from the run store. Errors are those of ``regft_core.errors``.
 
 The package is typed (``py.typed``). What ``__all__`` lists here, the hooks of ``hooks.base`` and the codes of errors
 keep their names and meaning within a version; the changelog names every change of them.
@@ -15,18 +22,37 @@ keep their names and meaning within a version; the changelog names every change 
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
+import pandas as pd
+
+from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
+from regft_core.fit.fitting import Wanted, fit_rows
+from regft_core.fit.rows import Asked
+from regft_core.grid.cached import grid_rows
 from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import read_failures
+from regft_core.grid.repro import repro
 from regft_core.report import project_report
 from regft_core.report.tables import Results
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
+from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.grid import cells
 
-__all__ = ["Project", "Results", "load"]
+__all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load", "load_model"]
 
 
 class Project:
@@ -35,8 +61,8 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def run(self, method: str, task: str) -> None:
-        """Train and evaluate every size and seed of a method on a task.
+    def run(self, method: str | None = None, task: str | None = None) -> None:
+        """Train and evaluate every size and seed of a method on a task; of all where one is not named.
 
         Runs that are in the run store are not trained again; a killed run continues.
 
@@ -45,8 +71,44 @@ class Project:
             DataError, ModelError, StoreError: what a stage needs cannot be read or written.
             RunFailed: a run ended with an error; the others are stored.
         """
-        if failures := compute_only(self.root, "evaluate", [f"{method}/{task}"]):
+        grid = open_project(self.root)
+        methods = list(grid.methods) if method is None else [method]
+        pairs = product(methods, grid.params.grid.tasks if task is None else [task])
+        if failures := compute_only(self.root, "evaluate", ["/".join(pair) for pair in pairs]):
             raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
+
+    def plan(self) -> pd.DataFrame:
+        """What ``run`` would train: a row for each method, task and size, as ``regft plan`` counts them.
+
+        Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run and ``in_grid`` of all runs
+        that are to be trained, in steps of plain fine-tuning.
+        """
+        rows = grid_rows(open_project(self.root).snapshot())
+        return pd.DataFrame(
+            {**asdict(row.cell), "seeds": row.seeds, "cached": row.cached, "to_train": row.to_train}
+            | {"cost": row.cost, "in_grid": row.in_grid}
+            for row in rows
+        )
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a dotted key of ``params.yaml``; comments and order stay.
+
+        Raises ConfigError with every mistake that this makes; then nothing is written.
+        """
+        from ruamel.yaml import YAML
+
+        yaml, file = YAML(), self.root / "params.yaml"
+        yaml.preserve_quotes, yaml.width = True, 4096
+        data = yaml.load(file.read_text(encoding="utf-8"))
+        *sections, last = key.split(".")
+        place = data
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+        text = io.StringIO()
+        yaml.dump(data, text)
+        open_project(self.root, params_text=text.getvalue())
+        write_text(file, text.getvalue())
 
     def results(self) -> Results:
         """Scores and verdicts of every cell of the grid that was run, as ``regft run`` would report them now.
@@ -69,3 +131,121 @@ def load(path: Path | str = ".") -> Project:
     root = Path(path).resolve()
     open_project(root)
     return Project(root)
+
+
+def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") -> LoadedModel:
+    """Load a model that ``regft export``, ``regft fit`` or ``fit`` wrote; nothing is downloaded.
+
+    Args:
+        device: auto, cpu, mps, cuda or cuda:N. precision: fp32, bf16 or int8.
+
+    Raises ModelError.
+    """
+    return LoadedModel(path, device, precision)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A comparison and the model that it decided for.
+
+    Attributes:
+        method: the method that is taken.
+        path: the exported model; ``load_model`` opens it.
+        folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
+        decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
+            that it is the best, and what taking it is expected to lose, all in the metric's unit.
+    """
+
+    method: str
+    path: Path
+    folder: Path
+    decision: dict[str, Any]
+
+    @property
+    def report(self) -> Path:
+        """The page of the comparison."""
+        return self.folder / "reports" / "report.html"
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The exported model, loaded."""
+        return LoadedModel(self.path)
+
+    def leaderboard(self) -> Results:
+        """Return the scores of all methods as a data frame; a notebook shows it as the leaderboard."""
+        return Project(self.folder).results()
+
+    def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
+        """Return the answers of the model (``LoadedModel.predict``)."""
+        return self.model.predict(texts)
+
+    def predict_proba(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
+        """Return the probabilities of the model (``LoadedModel.predict_proba``)."""
+        return self.model.predict_proba(texts)
+
+
+def fit(
+    data: Path | str | pd.DataFrame,
+    *,
+    text: str,
+    label: str,
+    pair: str | None = None,
+    group: str | None = None,
+    kind: str | None = None,
+    minutes: float = 30.0,
+    model: str | None = None,
+    seed: int = 0,
+    project: Path | str | None = None,
+    quiet: bool = False,
+) -> Fitted:
+    """Compare methods on labelled rows, decide, train the final model on all rows. As ``regft fit``, with its bits.
+
+    Args:
+        data: a file as ``regft fit`` reads it, or a data frame.
+        text, label, pair, group: columns.
+        kind: what the labels are, where they do not tell: classification, multi_label, ordinal, regression.
+        minutes: for all of it on this machine, by its own estimate.
+        model: encoder, an alias or a directory; the strongest on this disk when absent.
+        seed: another number splits into other folds.
+        project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame lies
+            beside it, as CSV.
+        quiet: print nothing; what would be printed is in ``fit.log`` beside the project.
+
+    Raises:
+        ConfigError: what is wrong with rows, columns, options or the folder, all in one; nothing was written.
+        RunFailed: runs ended with an error; the report names them.
+    """
+    folder = Path(project or Path(tempfile.mkdtemp(prefix="regft-")) / "project").absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    file = Path(data) if not isinstance(data, pd.DataFrame) else folder.parent / f"{folder.name}.csv"
+    if isinstance(data, pd.DataFrame):
+        data.to_csv(file, index=False)
+    wanted = Wanted(
+        Path.cwd(), Asked(file.absolute(), text, label, pair, group, kind), str(folder), minutes, model, seed
+    )
+    with _printed_to(folder.parent / "fit.log") if quiet else contextlib.nullcontext():
+        taken = fit_rows(wanted, _run)
+    return Fitted(taken.method, taken.path, folder, taken.decision)
+
+
+def _run(folder: Path) -> None:
+    if repro(folder):
+        raise RunFailed("cells-failed", f"{folder}: runs ended with an error; see reports/report.html there")
+
+
+@contextlib.contextmanager
+def _printed_to(file: Path) -> Iterator[None]:
+    """Send what this process and those that it starts print to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = os.dup(1), os.dup(2)
+    with file.open("w", encoding="utf-8") as target:
+        try:
+            for number in (1, 2):
+                os.dup2(target.fileno(), number)
+            with contextlib.redirect_stdout(target), contextlib.redirect_stderr(target):
+                yield
+        finally:
+            for number, kept in zip((1, 2), before, strict=True):
+                os.dup2(kept, number)
+                os.close(kept)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from regft_core.grid.fetch import require_named_sets
 from regft_core.grid.preset_plan import describe
+from regft_core.grid.repro import repro
 from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.settings.papers.protocols import read_protocols
@@ -32,7 +33,6 @@ from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_name
 from regft_core.settings.project import Project
 
 from .common import CHANGES, argument, flag, open_preset, run
-from .run import repro
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -14,17 +14,14 @@ next: open reports/report.html; regft export --method METHOD --refit
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import shutil
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from regft_core import output
 from regft_core.errors import ConfigError, Problem
-from regft_core.runs.code import package_root
+from regft_core.grid.repro import repro
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
@@ -87,28 +84,6 @@ def no_scm(root: Path) -> bool:
     """Whether DVC works without git in a project."""
     config = root / ".dvc" / "config"
     return config.is_file() and "no_scm = true" in config.read_text(encoding="utf-8").lower()
-
-
-def repro(folder: Path, more: dict[str, str] | None = None) -> int:
-    """`dvc repro` in a folder; its exit code."""
-    from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
-
-    os.environ |= environment() | (more or {})
-    logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    with output.unguarded():
-        return int(dvc(["--cd", str(folder), "repro"]))
-
-
-def environment() -> dict[str, str]:
-    """That of this process, with this Python first for the commands of stages, and this code in a checkout.
-
-    In a checkout the code is beside its ``pyproject.toml``; an installed package is found by itself.
-    """
-    found = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
-    code = package_root()
-    if (code / "pyproject.toml").is_file():
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
-    return found
 
 
 if __name__ == "__main__":

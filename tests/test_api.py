@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from regft_core.api import Project, Results, load
+from regft_core.errors import ConfigError
+from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, python, stage
 
 
@@ -82,6 +84,24 @@ def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
     assert math.isnan(single["low"])
     assert "seed 1" not in single
     assert times(root) == before
+
+
+def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", methods=["majority", "vanilla"])
+    file = root / "params.yaml"
+    file.write_text("# mine\n" + file.read_text())
+    project = load(root)
+    project.set("training.epochs", 2)
+    assert file.read_text().startswith("# mine\n")
+    assert yaml.safe_load(file.read_text())["training"]["epochs"] == 2
+    before = file.read_text()
+    with raises_code(ConfigError, "unknown-key", "epochz"):
+        project.set("training.epochz", 2)
+    assert file.read_text() == before
+    project.run("majority")
+    plan = project.plan().set_index("method")
+    assert plan["to_train"].to_dict() == {"majority": 0, "vanilla": 2}
+    assert plan["cost"]["vanilla"] > plan["cost"]["majority"] == 0
 
 
 def test_the_documented_calls_run(tmp_path: Path) -> None:

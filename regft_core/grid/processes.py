@@ -35,6 +35,23 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
 
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes (spawn) without the caller's script in the block.
+
+    Jobs need nothing of it. Without this each process would run it again, and so start processes of its own where the
+    script has no ``if __name__ == "__main__"``.
+    """
+    main = sys.modules["__main__"]
+    before = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        vars(main).pop("__file__", None)
+        main.__spec__ = None
+        yield
+    finally:
+        vars(main).update(before)
+
+
 def give_back_freed_memory() -> None:
     """Hand what this process has freed back to the system; where the C library cannot (not glibc), nothing happens.
 

@@ -13,10 +13,12 @@ import yaml
 from regft_core.api import load
 from regft_core.disk.files import write_json
 from regft_core.errors import ConfigError, RunFailed
+from regft_core.fit.fitting import Wanted, decided
+from regft_core.fit.fitting import make as make_folder
 from regft_core.fit.rows import Asked
 from regft_core.runs.project import open_project
 from regft_core.settings.files import RESULTS
-from stages.fit import _decided, _make, main
+from stages.fit import main
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, review, stage, write_csv
 from tests.tiny import tiny_model_dir
@@ -99,7 +101,8 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
 
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
-    _make(root, folder, Asked(Path(given.file), *columns), given)
+    asked = Asked(Path(given.file), *columns)
+    print("\n".join(make_folder(Wanted(root, asked, str(folder), given.minutes, given.model, given.seed))))
 
 
 #: (what is given, codes of the problems)
@@ -177,7 +180,7 @@ def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
     load(folder).run("majority", "reviews")
     write_json(folder / RESULTS, {"reviews-full": {"majority": {"decision": {"taken": True}}}})
     with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
-        _decided(folder, "reviews")
+        decided(folder, "reviews")
 
 
 def test_an_empty_folder_takes_the_methods_of_the_code(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.promises.kit import done, regft
-from tests.small_project import REPOSITORY, review, write_csv
+from tests.small_project import REPOSITORY, python, review, write_csv
 from tests.tiny import tiny_model_dir
 
 PRESET = """\
@@ -43,6 +45,27 @@ SHAPES: dict[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
 }
 
 
+#: The same in Python, as a script without a main guard; columns and options are filled in.
+PYTHON = """
+import json, sys
+from pathlib import Path
+import pandas as pd
+from regft_core.api import fit
+store = Path(".regft/runs")
+before = len([*store.rglob("result.json")])
+options = {options}
+more = dict(zip((name.lstrip("-") for name in options[::2]), options[1::2]))
+rows = pd.read_csv("rows.csv")
+fitted = fit(rows, text="text", label="label", model="tiny", minutes=1.5, project="python/rows", quiet=True, **more)
+new = pd.read_csv("new.csv")
+found = {{"predictions": fitted.predict(new).tolist(), "trained": len([*store.rglob("result.json")]) - before}}
+if fitted.model.classes_.tolist() != ["value"]:
+    found["probabilities"] = fitted.predict_proba(new[{columns!r}[0]] if len(new.columns) == 1 else new).tolist()
+assert fitted.leaderboard()["method"].isin([fitted.method]).any()
+print(json.dumps(found))
+"""
+
+
 QUICK, *OTHERS = SHAPES
 
 
@@ -63,8 +86,19 @@ def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str
     write_csv(tmp_path / "new.csv", [columns[:-1], *(row(n)[:-1] for n in range(5))])
     done(tmp_path, *command[command.index("regft") + 1 :])
     with (tmp_path / out).open(newline="") as file:
-        answers = [line["prediction"] for line in csv.DictReader(file)]
+        lines = list(csv.DictReader(file))
+    answers = [line["prediction"] for line in lines]
     assert len(answers) == 5
+    (tmp_path / "call.py").write_text(PYTHON.format(columns=columns[:-1], options=options))
+    called = python(tmp_path, "call.py")
+    assert called.returncode == 0, called.stderr
+    found = json.loads(called.stdout.splitlines()[-1])
+    given = [";".join(one) if isinstance(one, list) else one for one in found["predictions"]]
+    assert given == [float(one) if shape == "numbers" else one for one in answers]
+    if shape != "numbers":
+        shown = [[float(value) for value in [*line.values()][2:]] for line in lines]  # row, prediction, ...
+        assert np.allclose(found["probabilities"], shown, atol=1e-6)
+    assert found["trained"] == 0  # the same bits: every run of the command was found
     if shape == "numbers":
         assert all(-2000 < float(answer) < 9000 for answer in answers)
     else:

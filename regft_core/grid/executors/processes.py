@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.processes import die_with_parent, give_back_freed_memory, termination_raises
+from regft_core.grid.processes import die_with_parent, give_back_freed_memory, termination_raises, without_main
 from regft_core.grid.queue import JobQueue, Workers, attempt
 from regft_core.models.devices import free_memory, take_device
 
@@ -54,7 +54,8 @@ class _Worker:
                 settings = self.device, self.threads, os.getpid()
                 self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=settings)
             try:
-                self.future = self._pool.submit(_work, function, job, self.device)
+                with without_main():  # the process starts here
+                    self.future = self._pool.submit(_work, function, job, self.device)
             except BrokenProcessPool:  # it died after its last answer: no job's fault
                 self.kill()
         self._index = index

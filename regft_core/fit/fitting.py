@@ -1,0 +1,116 @@
+"""From one file of labelled rows to a model: a project folder, its runs, the decision, the model of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regft_core.disk.reading import read_json
+from regft_core.errors import ConfigError, Problem, RunFailed
+from regft_core.fit.project import RECORD, Draft, make_folder_once, refusal
+from regft_core.fit.rows import Asked, read_own
+from regft_core.fit.setup import encoders_here, read_preset
+from regft_core.grid.refit import refit
+from regft_core.runs.code import package_root
+from regft_core.runs.work import Work
+from regft_core.serve.export import export
+from regft_core.settings.files import RESULTS
+from regft_core.settings.grid import Cell
+
+#: Where projects are made without a folder.
+FOLDER = "fits"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A call: which rows, how long it may take, with which encoder, into which folder.
+
+    Attributes:
+        here: the working directory; its project is used, else the checkout of this code, else what the package ships.
+        folder: relative to ``here``; ``fits/NAME OF THE FILE`` when absent.
+        minutes: for all of it on this machine; they choose encoder, methods and trials.
+        model: an alias or a directory; the strongest that fits when absent.
+        seed: another number splits into other folds.
+    """
+
+    here: Path
+    asked: Asked
+    folder: str | None = None
+    minutes: float = 30.0
+    model: str | None = None
+    seed: int = 0
+
+    @property
+    def place(self) -> Path:
+        """The project's folder."""
+        return self.here / (self.folder or f"{FOLDER}/{self.asked.file.name.split('.')[0]}")
+
+    @property
+    def root(self) -> Path:
+        """The project whose methods, encoders and run store are used."""
+        code = package_root()
+        is_checkout = (code / "pyproject.toml").is_file()
+        return code if not (self.here / "params.yaml").is_file() and is_checkout else self.here
+
+
+def make(wanted: Wanted) -> list[str]:
+    """Make the folder where it is not there; return lines on it.
+
+    Raises ConfigError with all that is wrong, before anything is written.
+    """
+    rows, problems = read_own(wanted.asked)
+    encoders, missing = encoders_here(wanted.root, wanted.model)
+    problems += missing
+    if not 0 < wanted.minutes < float("inf"):
+        message = f"{wanted.minutes:g} is not a number of minutes above 0"
+        problems.append(Problem("wrong-minutes", "--minutes", 0, "", message, "give for instance --minutes 30"))
+    if refused := refusal(wanted.place, wanted.asked.file):
+        problems.append(refused)
+    if problems or rows is None:
+        raise ConfigError(problems)
+    root = wanted.root
+    draft = Draft(root, wanted.asked, rows, read_preset(root), wanted.minutes, encoders, wanted.seed)
+    return make_folder_once(draft, wanted.place)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The method that was decided for, what is expected of it, and its exported model."""
+
+    method: str
+    decision: dict[str, Any]
+    path: Path
+
+
+def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], None] = print) -> Taken:
+    """Compare methods on the rows, decide, train the final model on all of them and export it.
+
+    Args:
+        run: does what is stale in a folder; raises or exits where it fails.
+
+    Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated.
+    """
+    say("\n".join(make(wanted)))
+    run(wanted.place)
+    task = read_json(wanted.place / RECORD)["task"]
+    method, decision = decided(wanted.place, task)
+    say(f"taken: {method}")
+    return Taken(method, decision, export(refit(wanted.place, method, task, say=say)))
+
+
+def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:
+    """Return the method that the report takes, and what it expects.
+
+    Raises RunFailed where that is a constant answer, or none finished every seed.
+    """
+    results: dict[str, Any] = read_json(folder / RESULTS)
+    for name, one in results[f"{task}-full"].items():
+        if (decision := one.get("decision", {})).get("taken"):
+            if Work(folder).finetune(Cell(name, task, "full")).reads_text:
+                return name, decision
+            message = f"no method is better than {name}, which gives every text the same answer; no model was exported"
+            hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
+            raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
+    raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")

@@ -1,0 +1,112 @@
+"""An exported model in Python: texts in, answers out, by the names of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from regft_core.data.examples import Example, WrongText, text_of
+from regft_core.errors import DataError
+from regft_core.kinds import find
+from regft_core.kinds.multi_label import SEPARATOR
+from regft_core.models.devices import visible_devices
+from regft_core.serve.answers import Counted, answers
+from regft_core.serve.model import load_served
+
+#: One text, or a pair of texts.
+Text = str | tuple[str, str]
+
+
+class LoadedModel:
+    """A model in a folder that ``regft export`` or ``fit`` wrote; nothing is downloaded.
+
+    Texts are a string, a list of strings, of pairs for a model of pairs, a column, or a data frame with the columns of
+    the training file.
+
+    Attributes:
+        path: the folder.
+        classes_: [K] labels, in the order of ``predict_proba``; ``["value"]`` for a regression.
+    """
+
+    def __init__(self, path: Path | str, device: str = "auto", precision: str = "fp32") -> None:
+        self.path, self.device, self.precision = Path(path), device, precision
+        self._model = load_served(self.path, visible_devices(device)[0], precision)
+        self.classes_ = np.array(self._model.labels)
+
+    def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
+        """Return [n] labels, values of a regression, or lists of labels where a row may have several.
+
+        The answers of ``regft predict``; None where a model that abstains is not confident enough. Raises DataError for
+        a row without a text, with its place.
+        """
+        examples = self._examples(texts)
+        given = [line.get("prediction") for line in answers(self._model, examples, Counted())]
+        if self._joined:
+            given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
+        if not self._joined and None not in given:
+            return np.array(given)
+        found: npt.NDArray[Any] = np.empty(len(given), dtype=object)
+        found[:] = given
+        return found
+
+    def predict_proba(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Return [n, K] probabilities in the order of ``classes_``; of several labels each by itself.
+
+        Raises DataError for a row without a text, and of a regression, which has none.
+        """
+        if not find(self._model.served.kind).has_labels:
+            raise DataError("no-probabilities", f"{self.path} predicts a value\n    -> call predict")
+        examples = self._examples(texts)
+        found = self._model.scores(examples) if examples else []
+        return np.asarray(found, dtype=np.float64).reshape(len(examples), len(self.classes_))
+
+    def score(self, texts: Iterable[Text] | pd.DataFrame, labels: Iterable[Any]) -> float:
+        """Return the share of rows that are answered rightly; of a regression R^2. As scikit-learn's estimators do."""
+        from sklearn.metrics import r2_score
+
+        right, given = list(labels), self.predict(texts)
+        if not find(self._model.served.kind).has_labels:
+            return float(r2_score(right, given))
+        return float(np.mean([one == other for one, other in zip(right, given, strict=True)]))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of this object by their names."""
+        return {"path": self.path, "device": self.device, "precision": self.precision}
+
+    @property
+    def _joined(self) -> bool:
+        kind = find(self._model.served.kind)
+        return kind.has_labels and not kind.one_label
+
+    def _examples(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[Example]:
+        names = [self._model.served.text, *([self._model.served.text_pair] if self._model.pairs else [])]
+        if isinstance(texts, pd.DataFrame):
+            if missing := [name for name in names if name not in texts.columns]:
+                hint = (
+                    f"columns of the training file: {', '.join(map(str, names))}; there are {', '.join(texts.columns)}"
+                )
+                raise DataError("column-missing", f"no column '{missing[0]}' in the data frame\n    -> {hint}")
+            rows: list[Any] = list(texts[names].itertuples(index=False, name=None))
+        else:
+            one = isinstance(texts, str) or (isinstance(texts, tuple) and self._model.pairs)
+            rows = [row if isinstance(row, tuple | list) else (row,) for row in ([texts] if one else texts)]
+        return [self._example(number, row, names) for number, row in enumerate(rows)]
+
+    def _example(self, number: int, row: Any, names: list[Any]) -> Example:
+        if len(row) != len(names):
+            message = f"row {number} has {len(row)} texts; this model reads {len(names)}"
+            raise DataError(
+                "wrong-texts", f"{message}\n    -> give pairs (one, other) to a model of pairs, else a text"
+            )
+        try:
+            cells = [text_of(cell, str(name)) for cell, name in zip(row, names, strict=True)]
+        except WrongText as error:
+            raise DataError("not-text", f"row {number}: {error}") from None
+        if cells[0] is None or None in cells:
+            raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
+        return Example(str(number), cells[0], cells[1] if len(cells) > 1 else None, 0)

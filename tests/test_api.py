@@ -107,7 +107,7 @@ def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -
 def test_the_documented_calls_run(tmp_path: Path) -> None:
     """docs/running.md, with a task and a method that this project has."""
     root = build(tmp_path / "project", methods=["vanilla", "weight_mixup"])
-    (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "running.md").read_text(), flags=re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "running.md").read_text(), flags=re.DOTALL)
     done = python(root, "-c", code.replace("film_polarity", "reviews"))
     assert done.returncode == 0, done.stderr
     assert "weight_mixup" in done.stdout

@@ -62,7 +62,7 @@ class LoadedModel:
         if not find(self._model.served.kind).has_labels:
             raise DataError("no-probabilities", f"{self.path} predicts a value\n    -> call predict")
         examples = self._examples(texts)
-        found = self._model.scores(examples) if examples else []
+        found: Any = self._model.scores(examples) if examples else []
         return np.asarray(found, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def score(self, texts: Iterable[Text] | pd.DataFrame, labels: Iterable[Any]) -> float:

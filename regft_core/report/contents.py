@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regft_core.report.answers import SetAnswers
 from regft_core.report.averages import AcrossTasks, Average, MoreRows
 from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.facts import TunedArm
@@ -41,6 +42,8 @@ class Report:
     tuned: tuple[TunedArm, ...] = ()
     #: What more rows would bring, where a task has three sizes or more.
     more_rows: tuple[MoreRows, ...] = ()
+    #: Block -> method to take, reference -> set -> answers, each row once.
+    answers: Mapping[str, Mapping[str, Mapping[str, SetAnswers]]] = field(default_factory=dict)
     #: Content of ``results.json``.
     results: Mapping[str, Any] = field(default_factory=dict)
     html: str = field(default="", repr=False)

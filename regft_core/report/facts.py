@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from regft_core import metrics
 from regft_core.data import lengths
 from regft_core.data.splits import split_line
+from regft_core.kinds import find
 from regft_core.report.read_grid import BlockData
 from regft_core.runs.records import Tuned
 from regft_core.settings.provenance import described
 from regft_core.statistics.learning_curve import expected_max_curve
+
+#: Arguments of a git command that prints something where files of the project differ from its commit.
+CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
 
 
 def diagnostics(block: BlockData) -> Iterator[dict[str, Any]]:
@@ -70,6 +79,39 @@ def _draws(block: BlockData) -> dict[str, Any]:
         "labels": {label: (min(values), max(values)) for label, values in labels.items()},
         "overlap": {name: count for name, count in overlap.items() if count},
     }
+
+
+def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
+    """Title and counts of what is drawn as bars: validation and training rows by label, tokens of a validation row."""
+    gold, kind, labels = block.gold.get("dev", np.empty(0)), find(block.described.kind), block.described.labels
+    counts = kind.label_counts(gold.tolist(), labels or ())
+    if counts is None:  # values
+        rows, ends = np.histogram(gold, bins=5)
+        counts = {f"{a:.3g} to {b:.3g}": int(n) for n, a, b in zip(rows, ends, ends[1:])}
+    drawn = {label: (low + high) / 2 for label, (low, high) in _draws(block)["labels"].items()}
+    tokens = next(iter(lengths.in_use(block.lengths["sets"]["dev"], block.modes).values()), None)
+    found: list[tuple[str, dict[str, float]]] = [("Validation rows by label", dict(counts))]
+    found += [("Training rows by label", drawn)] if drawn else []
+    if tokens is not None:
+        named = {"median": tokens["median"], "95% have at most": tokens["p95"], "longest": tokens["longest"]}
+        found.append(("Tokens of a validation row", named | {"cut at": block.lengths["max_length"]}))
+    return found
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What a git command prints; empty where it fails, or there is no git."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def origin(root: Path) -> str:
+    """The day and the commit that a page is from; no time, so that the same results of one day give the same page."""
+    commit = git(root, "rev-parse", "--short", "HEAD")
+    changed = " with uncommitted changes" * bool(commit and git(root, *CHANGED))
+    return f"{date.today():%-d %B %Y}" + (f", commit {commit}{changed}" if commit else "")
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regft_core.report.contents import Report
-from regft_core.report.formatting import some
 from regft_core.report.model import ROLES, Block, Comparison, Role, Row
 from regft_core.report.read_grid import Inputs
 from regft_core.runs.records import MARK
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.reproduction import Bounds
-from regft_core.statistics.verdict import GAIN, LOSS, Verdict, Word, overall
+from regft_core.statistics.verdict import Verdict, Word, overall
 
-#: Most columns of ``dvc exp show`` that scores may take; settings take about forty beside them.
-COLUMNS = 60
+#: Up to so many blocks ``dvc exp show`` has intervals and sets out of distribution.
+WHOLE = 2
 
 
 def results(report: Report, inputs: Inputs) -> dict[str, Any]:
@@ -31,6 +30,9 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
                 shown["minus_reference"] = _interval(*number.versus)
             by_place = numbers[entry.block.name][method].setdefault("evaluations", {}).setdefault(section.name, {})
             by_place.setdefault(place, {})[name] = shown
+    for name, by_method in report.answers.items():
+        for method, sets in by_method.items():
+            numbers[name][method]["answers"] = {place: answers.plain() for place, answers in sets.items()}
     if report.averages:
         numbers["averages"] = {
             f"{average.name}-{average.size}": {
@@ -155,47 +157,27 @@ def _plain(value: float | None) -> float | None:
 def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
-    A block is a line of ``dvc metrics show``, and each of its numbers a column of ``dvc exp show``. So of a large grid
-    the details of decisions are left out first, then the means of the methods; ``results.json`` has everything.
+    A block is a line of ``dvc metrics show``. Each of its numbers is a column of ``dvc exp show``, which sorts them by
+    name: ``method`` (to take), ``score`` with its interval, its sets out of distribution. Of several blocks only method
+    and score, so that they stay beside each other; ``results.json`` has everything.
     """
+    return {block.name: _shown(block, whole=len(blocks) <= WHOLE) for block in blocks}
+
+
+def _shown(block: Block, whole: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    for means, details in ((True, True), (True, False), (False, True), (False, False)):
-        shown = {block.name: _shown(block, means=means, details=details) for block in blocks}
-        if _columns(shown) <= COLUMNS:
-            break
-    return shown
-
-
-def _columns(value: Any) -> int:
-    return sum(map(_columns, value.values())) if isinstance(value, Mapping) else 1
-
-
-def _shown(block: Block, *, means: bool, details: bool) -> dict[str, Any]:
-    """``decision``: the method to take; ``dev``: all means; ``vs_...``: methods by verdict; then what went wrong."""
-    scores = {
-        row.method: {name: _estimate(by_metric[block.primary].estimate) for name, by_metric in row.scores.items()}
-        for row in block.rows
-    }
-    shown: dict[str, Any] = {}
-    if block.decision is not None and block.decision.pick is not None:
-        method = block.decision.pick.method
-        dev, *others = scores[method].items()
-        shown["decision"] = {"method": method, "dev": dev[1]["mean"]}
-        if details:
-            ood = {name: numbers["mean"] for name, numbers in others}
-            bounds = block.decision.pick.interval or (None, None)
-            shown["decision"] |= {"expected": block.decision.pick.belief.expected, "low": bounds[0], "high": bounds[1]}
-            shown["decision"] |= {"ood": ood} if ood else {}
-    if means:
-        shown["dev"] = {method: own["dev"]["mean"] for method, own in scores.items() if "dev" in own}
-    verdicts = {row.method: words(row) for row in block.rows}
-    for role in (role for role in ROLES if details and any(role in own for own in verdicts.values())):
-        named = {word: [name for name, own in verdicts.items() if own.get(role) == word] for word in (GAIN, LOSS)}
-        shown[f"vs_{role}"] = {word: some(methods) or "none" for word, methods in named.items()}
-    if low := [f"{row.method} on {name}" for row in block.rows for name in row.no_better(block.primary)]:
-        shown["no_better_than_constant"] = some(low)
+    if (
+        block.decision is not None
+        and block.decision.pick is not None
+        and (row := block.row(block.decision.pick.method))
+    ):
+        scores = {name: by_metric[block.primary].estimate for name, by_metric in row.scores.items()}
+        shown |= {"method": row.method, "score": scores["dev"].mean}
+        if whole:
+            shown |= {f"score_{side}": _estimate(scores["dev"])[side] for side in ("low", "high")}
+            shown |= {f"set_{name}": estimate.mean for name, estimate in scores.items() if name != "dev"}
     if failed := sum(len(row.failed) for row in block.rows):
-        shown["failed"] = failed
+        shown["unfinished"] = failed
     if block.mixed_environments:
         shown["mixed_environments"] = True
     return shown

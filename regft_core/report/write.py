@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
+from regft_core.report.answers import answers_of
 from regft_core.report.contents import Report
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.svg import standalone
@@ -115,5 +116,6 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None 
         averages=averages.average_columns(blocks, config.averages, config.reference),
         more_rows=averages.more_rows(blocks),
         tuned=tuned,
+        answers={block.name: answers_of(block, inputs.root, config.reference, inputs.seeds) for block in blocks},
     )
     return replace(report, results=results.results(report, inputs))

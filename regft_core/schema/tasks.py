@@ -31,7 +31,7 @@ RESERVED_SETS = frozenset(
         *("train", "dev", "train_within", "run", "cost", "failed", "decision", "collapsed", "mixed_environments"),
         *("cost_ratio", "versus_reference", "versus_control", "versus_replacement", "versus_opponent"),
         *("verdict_reference", "verdict_control", "verdict_replacement"),
-        *("no_better_than_constant", "findings", "same_answers_under_every_seed"),
+        *("no_better_than_constant", "findings", "same_answers_under_every_seed", "answers"),
     }
 )
 #: Keys that describe an out-of-distribution set in place; a set with a file of its own says them there.

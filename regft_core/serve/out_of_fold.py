@@ -33,19 +33,28 @@ from regft_core.statistics.temperature import fit_temperature
 
 
 class Answers(NamedTuple):
-    """Answers to rows of the development set.
+    """Answers to the rows of one set.
 
     Attributes:
-        scores: [n, K] probabilities.
-        right: [n] whether each is right.
+        ids: of the rows.
+        gold, predicted: [n] labels and answers, in the set's label space.
+        scores: [n, K] probabilities, or [n, 1] values.
         groups: [n] group of each row; None for a task without groups.
         models: how many runs they are from.
     """
 
+    ids: list[str]
+    gold: npt.NDArray[Any]
+    predicted: npt.NDArray[Any]
     scores: npt.NDArray[np.float64]
-    right: npt.NDArray[np.bool_]
     groups: npt.NDArray[Any] | None
     models: int
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """[n] whether each is right."""
+        equal: npt.NDArray[np.bool_] = self.gold == self.predicted
+        return equal
 
     def confidences(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
         """[n] largest probability, at a temperature."""
@@ -145,8 +154,8 @@ class OutOfFold:
             **expected,
         )
 
-    def once(self, seed: int) -> Answers:
-        """One answer to each row of the development set: a row that is judged twice is still one row.
+    def once(self, seed: int, name: str = "dev") -> Answers:
+        """One answer to each row of a set: a row that is judged twice is still one row.
 
         With folds it is the answer of the run of the repeat of ``seed`` that was not trained on the row; rows which
         that repeat lacks are taken from the next one. Without folds all answers are those of one run: of ``seed``, or
@@ -154,21 +163,21 @@ class OutOfFold:
         """
         folds = self.task.drawn.get("folds", 1)
         order = sorted(self.seeds, key=lambda other: other // folds != seed // folds)
-        chosen: dict[str, tuple[list[float], bool, int]] = {}
-        for other in order if self.task.folded else order[:1]:
-            predictions = self.answers("dev")[other]
-            for idx, scores, right in zip(
-                predictions.ids, predictions.scored, predictions.gold == predictions.predicted, strict=True
-            ):
-                chosen.setdefault(idx, (scores, bool(right), other))
-        group_of = self._work.groups(self._cell.task).get("dev", {})
-        groups = np.unique([group_of[idx] for idx in chosen], return_inverse=True)[1] if group_of else None
-        every = list(chosen.values())
+        folded = name == "dev" and self.task.folded
+        chosen: dict[str, tuple[Any, Any, list[float], int]] = {}
+        for other in order if folded else order[:1]:
+            found = self.answers(name)[other]
+            for idx, gold, predicted, scores in zip(found.ids, found.gold, found.predicted, found.scored, strict=True):
+                chosen.setdefault(idx, (gold, predicted, scores, other))
+        group_of = self._work.groups(self._cell.task).get(name, {})
+        labels, decided, probabilities, models = zip(*chosen.values(), strict=True)
         return Answers(
-            np.array([scores for scores, _, _ in every], dtype=np.float64),
-            np.array([right for _, right, _ in every]),
-            groups,
-            len({other for _, _, other in every}),
+            list(chosen),
+            np.array(labels),
+            np.array(decided),
+            np.array(probabilities, dtype=np.float64),
+            np.array([group_of[idx] for idx in chosen]) if group_of else None,
+            len(set(models)),
         )
 
     def temperature(self) -> float | None:

@@ -13,7 +13,6 @@ import logging
 import math
 import os
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -26,6 +25,7 @@ from filelock import FileLock
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
+from regft_core.report.facts import CHANGED, git
 from regft_core.settings.grid import Cell
 from regft_core.settings.store_path import project_root
 from regft_core.tracking.entries import Entry, read_grid, read_report
@@ -164,7 +164,7 @@ class Tracker:
 
     def name_revisions(self) -> None:
         """Tag the runs of DVC's experiments with the revisions that ``dvc exp show`` has: made after the stages ran."""
-        lines = _git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short=7)", "refs/exps").splitlines()
+        lines = git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short=7)", "refs/exps").splitlines()
         revisions = {name.rpartition("/")[2]: revision for name, revision in map(str.split, lines)}
         for run in (run for runs in self.runs.values() for run in runs if run.data.tags.get(DVC_EXPERIMENT)):
             names = [name for name in run.data.tags[DVC_EXPERIMENT].split(", ") if name in revisions]
@@ -311,17 +311,8 @@ def database_uri(root: Path) -> str:
 def _source_tags(root: Path) -> dict[str, str]:
     """Tags that name the pipeline, and the commit of the project when a run is first logged."""
     tags = {f"{SOURCE}.name": "dvc.yaml", f"{SOURCE}.type": "LOCAL"}
-    if commit := _git(root, "rev-parse", "--verify", "HEAD"):
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    if commit := git(root, "rev-parse", "--verify", "HEAD"):
+        changed = git(root, *CHANGED)
         tags |= {f"{SOURCE}.git.commit": commit, f"{SOURCE}.git.dirty": str(bool(changed)).lower()}
-        tags[f"{SOURCE}.git.branch"] = _git(root, "rev-parse", "--abbrev-ref", "HEAD")
+        tags[f"{SOURCE}.git.branch"] = git(root, "rev-parse", "--abbrev-ref", "HEAD")
     return tags
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """What a git command prints; empty where it fails, or there is no git."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from regft_core.data.examples import Example, to_jsonl
 from regft_core.evaluate.score import SetInfo, evaluate_run
 from regft_core.rng import derive
 from regft_core.schema import StrictModel
@@ -134,6 +135,10 @@ def build(
     for task_name, task in tasks.items():
         described = _task(root, task_name, task)
         gold = _gold(task_name, task)
+        for set_name, of in gold.items():
+            place = set_name if set_name == "dev" else f"ood/{set_name}"
+            rows = [Example(f"r{i}", f"text <{i}>", None, label) for i, label in enumerate(of.tolist())]
+            _write(root / "work" / "datasets" / task_name / f"{place}.jsonl", to_jsonl(rows))
         for size in sizes:
             _subsample(root, task_name, task, size, seeds)
             for name, arm in arms.items():

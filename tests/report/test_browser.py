@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.report import grids
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    for name in ("3-tasks", "62-methods"):
+    for name in ("3-tasks", "6-methods", "62-methods"):
         (folder / f"{name}.html").write_text(grids.report(name).html, encoding="utf-8")
     return folder
 
@@ -103,15 +104,22 @@ def test_the_first_screen_answers(visit: Any) -> None:
     assert rows[14].bounding_box()["y"] < 844
 
 
-def test_print_shows_all_and_nothing_to_click(visit: Any) -> None:
-    page = visit("3-tasks", 1047)  # an A4 page on its side, less the margins
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+def test_print_is_three_pages_with_folds_closed_and_nothing_to_click(visit: Any) -> None:
+    page = visit("6-methods", 1047)  # an A4 page on its side, less the margins
     page.emulate_media(media="print")
     assert not page.locator(".tools").first.is_visible()
-    assert page.locator("details:not([open])").count() == 0
+    assert not page.locator("details:not([open]) summary").first.is_visible()
     wide = "tables => tables.filter(one => one.getBoundingClientRect().right > 1047).map(one => one.tHead.innerText)"
     assert page.eval_on_selector_all("table", wide) == []
-    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))) <= 3
+
+
+def test_the_reference_is_shown_beside_the_method_to_take(visit: Any) -> None:
+    page = visit("6-methods")
+    theirs = page.locator(".theirs").first
+    assert not theirs.is_visible()
+    page.get_by_label("show vanilla beside it").check()
+    assert theirs.is_visible()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])

@@ -65,7 +65,8 @@ def grid(make: Any, synthetic: Any) -> Any:
 
 
 def section(html: str) -> str:
-    return html[html.index('<section id="evaluations">') : html.index('<section id="failures">')]
+    start = html.index('<section id="evaluations">')
+    return html[start : html.index("</section>", start)]
 
 
 def test_numbers_have_means_and_intervals_over_seeds_that_end_where_the_number_does(grid: Any) -> None:

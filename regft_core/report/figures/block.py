@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.ticker import LogLocator, NullLocator
 
+from regft_core import metrics
 from regft_core.report.figures.panels import CURVE_POINTS, Curve, Runs, runs
 from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, T, columns_of, panels, text_width
-from regft_core.report.formatting import factor, unit
+from regft_core.report.formatting import factor, number, unit
 from regft_core.report.model import Block, Comparison
 from regft_core.report.read_grid import CellData
 from regft_core.report.tables import thinned
@@ -72,6 +73,29 @@ def _dots(axis: Any, block: Block, name: str) -> None:
     constant = block.rows[0].scores[name][block.primary].majority
     if math.isfinite(constant):
         axis.axvline(constant * scale, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+    told = [row.scores[name][block.primary].estimate for row in block.rows if not row.constant]
+    ends = (scale * end for e in told if e.n for end in (*e.values, *(e.interval or ())))
+    _within(axis, _limits(ends), means, metrics.find(block.primary).digits)
+
+
+def _limits(ends: Iterable[float]) -> tuple[float, float] | None:
+    """The axis for values between these, with a margin; None where there are none."""
+    values = [end for end in ends if math.isfinite(end)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    margin = 0.05 * (high - low) or 0.5
+    return (low - margin, high + margin) if values else None
+
+
+def _within(axis: Any, limits: tuple[float, float] | None, means: Iterable[tuple[float, int]], digits: int) -> None:
+    """Set the horizontal axis; means (value, row) beyond it are an arrow at the border with their value."""
+    if limits is None:
+        return
+    axis.set_xlim(*limits)
+    for value, y in means:
+        if value < limits[0]:
+            axis.text(limits[0], y, f"◂ {number(value, digits)}", va="center", color=MUTED, fontsize=8)
+        elif value > limits[1]:
+            axis.text(limits[1], y, f"{number(value, digits)} ▸", va="center", ha="right", color=MUTED, fontsize=8)
 
 
 def _points(axis: Any, places: Sequence[tuple[float, float]], **looks: Any) -> None:
@@ -91,11 +115,13 @@ def differences(block: Block) -> str:
         f"difference in {unit(block.primary)}",
         factor(block.primary),
     )
-    draw = partial(_differences, scale=scale)
+    constant = {row.method for row in block.rows if row.constant}
+    draw = partial(_differences, scale=scale, constant=constant)
     return _by_set(f"differences-{block.name}", title, shown, draw, labels, 0.27, x)
 
 
-def _differences(axis: Any, comparisons: Sequence[Comparison], scale: float) -> None:
+def _differences(axis: Any, comparisons: Sequence[Comparison], scale: float, constant: Collection[str]) -> None:
+    """One set's panel; ``constant``: methods whose differences do not set the axis."""
     axis.axvline(0, color=INK, linewidth=0.9)
     for word, (colour, marker) in WORD_STYLE.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
@@ -105,20 +131,39 @@ def _differences(axis: Any, comparisons: Sequence[Comparison], scale: float) -> 
                 axis.hlines(*zip(*lines), colors=colour, linewidth=width)
         means = [(c.estimate.mean * scale, y) for y, c in chosen]
         _points(axis, means, marker=marker, markersize=6, color=colour, markeredgewidth=0.8)
+    told = [c for c in comparisons if c.estimate.n and not {c.method, c.other} & set(constant)]
+    bounds = [b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)) if b]
+    means = [(c.estimate.mean * scale, y) for y, c in enumerate(comparisons) if c.estimate.n]
+    digits = metrics.find(comparisons[0].metric).digits
+    _within(axis, _limits(end * scale for pair in bounds for end in pair), means, digits)
 
 
 def cost_and_score(block: Block) -> str:
     """Mean validation score with its interval against declared passes, cheap methods on the left."""
+    rows = [row for row in block.rows if row.cost.declared is not None and row.n_ok and "dev" in row.scores]
     points = [
-        (row.method, row.scores["dev"][block.primary].estimate, max(row.cost.declared, 0.01), bool(row.control_for))
-        for row in block.rows
-        if row.cost.declared is not None and row.n_ok and "dev" in row.scores
+        (
+            row.method,
+            row.scores["dev"][block.primary].estimate,
+            max(row.cost.declared or 0.0, 0.01),
+            bool(row.control_for),
+        )
+        for row in rows
     ]
+    told = [row.scores["dev"][block.primary].estimate for row in rows if not row.constant]
+    ends = [end for estimate in told for end in (estimate.mean, *(estimate.interval or ()))]
     if len(points) < 2:
         return ""
     scale, costs = factor(block.primary), sorted(cost for *_, cost, _ in points)
+    limits, digits = _limits(scale * end for end in ends), metrics.find(block.primary).digits
+
+    def inside(value: float) -> float:
+        """A constant answer stands at the border, with its value beside its name."""
+        return value if limits is None else min(max(value, limits[0]), limits[1])
 
     def draw(axis: Any, _: object) -> None:
+        if limits is not None:
+            axis.set_ylim(*limits)
         axis.set_xscale("log")
         axis.set_xlim(costs[0] / 1.15, costs[-1] * 1.15)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
@@ -127,14 +172,16 @@ def cost_and_score(block: Block) -> str:
         for _, estimate, cost, hollow in points:
             if estimate.interval is not None:
                 axis.plot([cost, cost], [b * scale for b in estimate.interval], color=MUTED, linewidth=0.8)
-            face = PAPER if hollow else ACCENT
-            _points(axis, [(cost, estimate.mean * scale)], marker="o", color=face, markeredgecolor=ACCENT)
+            face, at = PAPER if hollow else ACCENT, inside(estimate.mean * scale)
+            _points(axis, [(cost, at)], marker="o", color=face, markeredgecolor=ACCENT, clip_on=False)
         # Names stand in a column beside the axes, by score, with thin lines to their points.
         order = sorted(points, key=lambda point: point[1].mean)
         for place, (name, estimate, cost, _) in zip(np.linspace(0.02, 0.98, len(order)), order):
             arrow = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 2, "shrinkB": 4, "alpha": 0.6}
+            mean = estimate.mean * scale
+            beyond = "" if inside(mean) == mean else f" {'↓' if mean < inside(mean) else '↑'} {number(mean, digits)}"
             axis.annotate(
-                name, xy=(cost, estimate.mean * scale), xytext=(1.05, place), textcoords="axes fraction",
+                name + beyond, xy=(cost, inside(mean)), xytext=(1.05, place), textcoords="axes fraction",
                 va="center", annotation_clip=False, arrowprops=arrow,
             )  # fmt: skip
 
@@ -142,7 +189,7 @@ def cost_and_score(block: Block) -> str:
     return panels(
         f"cost-{block.name}", f"Score against cost on {block.title}", {"": None}, draw, width=4.6,
         height=max(2.4, 0.21 * len(points) + 0.3), x=x, y=y, left=0.7,
-        right=text_width([name for name, *_ in points]) + 0.75, top=0.2,
+        right=text_width([name for name, *_ in points]) + 1.0, top=0.2,
     )  # fmt: skip
 
 

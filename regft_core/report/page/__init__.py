@@ -13,11 +13,13 @@ from regft_core import metrics
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.report import facts, formatting, sentences
+from regft_core.report.answers import MOST_LABELS
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.contents import Report
 from regft_core.report.costs import overrides
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
+from regft_core.report.figures.answers import figures as answer_figures
 from regft_core.report.figures.panels import named
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
@@ -57,6 +59,7 @@ def _environment() -> Environment:
         environment.filters[word.__name__] = word
     environment.globals |= {
         **{"grid": words.grid, "family": words.family, "rule": words.RULE},
+        "most_labels": MOST_LABELS,
         **{"symbols": words.SYMBOLS, "other_mark": words.OTHER, "verdicts": verdict, "light": LIGHT},
         "styles": {verdict.GAIN: "up", verdict.LOSS: "down", verdict.SAME: "none", verdict.NONE: "none"},
         "spread_of_words": " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS)),
@@ -91,6 +94,9 @@ def render(report: Report, inputs: Inputs, curves: Mapping[str, str]) -> str:
             {"method": method, "cells": [findings.get((method, block.name)) for block in report.blocks]}
             for method in dict.fromkeys(method for method, _ in findings)
         ],
+        answered=any(report.answers.values()),
+        reference_beside=any(len(by_method) > 1 for by_method in report.answers.values()),
+        origin=facts.origin(inputs.root),
         evaluation_figures=_evaluation_figures(report),
         size_figures=_size_figures(report),
         methods={name: methods[name] for name in present},
@@ -123,8 +129,11 @@ def _block(report: Report, block: Block, curves: str) -> dict[str, Any]:
         "search": figures.search_curves(block),
         "epochs": figures.epoch_curves(block),
     }
+    answers = {method: sets["dev"] for method, sets in report.answers[block.name].items()}
     return {
         "block": block,
+        "answer_figures": [(text, Markup(svg)) for text, svg in answer_figures(block, answers)] if answers else [],
+        "counts": facts.row_counts(block),
         "board": leaderboard(block, report.reference),
         "alerts": alerts(report, block),
         "controls": sum(bool(row.control_for) for row in rows),

@@ -1,0 +1,83 @@
+"""Where a method fails: answers counted once, classes, confidence; the first screen has the numbers of results.json."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from regft_core.report.formatting import number, score
+from tests.report import grids
+
+
+def rows_of(root: Any, method: str, seed: int = 0) -> tuple[list[int], list[int], list[list[float]]]:
+    path = root / "work" / "evaluate" / method / "sst2" / "300" / "predictions" / f"seed-{seed}" / "dev.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return tuple([row[key] for row in rows] for key in ("label", "prediction", "scores"))  # type: ignore[return-value]
+
+
+def test_answers_are_whole_counts_of_the_exported_run_and_agree_with_scikit_learn(built: Any) -> None:
+    by_method = built.report.answers["sst2-300"]
+    (taken, reference), results = by_method, built.report.results["sst2-300"]
+    assert results[taken]["decision"]["taken"]
+    assert reference == built.report.reference
+    gold, predicted, scores = rows_of(built.root, taken)
+    answers = by_method[taken]["dev"]
+    assert [list(row) for row in answers.confusion] == confusion_matrix(gold, predicted).tolist()
+    wanted = np.array(precision_recall_fscore_support(gold, predicted, zero_division=0.0))
+    found = np.array([[one.precision, one.recall, one.f1, one.rows] for one in answers.classes])
+    assert found == pytest.approx(wanted.T)
+    right = np.array(gold) == np.array(predicted)
+    assert answers.bias == pytest.approx(np.max(scores, axis=1).mean() - right.mean())
+    assert answers.wrong == (~right).sum()
+    order = np.argsort(-np.max(scores, axis=1), kind="stable")
+    half = next(kept for kept in answers.kept if kept.share == 0.5)
+    assert half.score == pytest.approx(right[order[: round(0.5 * len(right))]].mean())
+    assert results[taken]["answers"]["dev"]["confusion"] == [list(row) for row in answers.confusion]
+    for mistake in answers.mistakes:
+        assert mistake.gold != mistake.predicted
+        assert 1 <= mistake.wrong <= mistake.seeds
+
+
+def test_several_labels_and_values_have_what_fits_them() -> None:
+    tags = next(iter(grids.report("3-tasks").answers["tags-300"].values()))["dev"]
+    assert (tags.confusion, len(tags.classes), len(tags.probability)) == (None, 3, 3 * tags.rows)
+    stars = next(iter(grids.report("3-tasks").answers["stars-300"].values()))["dev"]
+    assert (stars.confusion, stars.classes, stars.kept) == (None, (), ())
+    distances = [one.size for one in stars.mistakes]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] == pytest.approx(np.abs(stars.gold - stars.predicted).max())
+
+
+def shown_numbers(value: Any) -> set[str]:
+    """Every number below ``value`` in each of the forms that the first screen has."""
+    if isinstance(value, dict):
+        return {text for inner in value.values() for text in shown_numbers(inner)}
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return set()
+    forms = {score(value, "accuracy"), number(100 * value, 0), number(value, 2), number(value, 0)}
+    return {form.lstrip("−+") for form in forms}
+
+
+@pytest.mark.parametrize("name", ["1-method", "6-methods"])
+def test_words_and_numbers_of_the_first_screen_are_those_of_the_results(name: str) -> None:
+    report = grids.report(name)
+    (block,), results = report.blocks, report.results["reviews-300"]
+    screen = report.html[report.html.index('<section id="decision"') : report.html.index('<nav aria-label="Sections"')]
+    screen = re.sub(r'<details>.*?</details>|<thead>.*?</thead>|data-def="[^"]*"', "", screen, flags=re.DOTALL)
+    text = html.unescape(re.sub(r"<svg.*?</svg>|<[^>]*>", " ", screen, flags=re.DOTALL))
+    text = re.sub(r"What is [\w ]+\?|strength 0", "", text.replace(block.title, ""))
+    if block.decision.pick is not None:
+        (taken,) = [method for method, own in results.items() if own.get("decision", {}).get("taken")]
+        assert f"take {taken}:" in text
+    counts = {str(count) for count in range(len(results) * 2 + 1)} | {"95", "0.5", block.size, str(len(report.seeds))}
+    names = "|".join(sorted(results, key=len, reverse=True))
+    found = re.findall(r"(?<![\w.])\d+(?:\.\d+)?", re.sub(names, "", text))
+    assert len(found) > 10
+    allowed = shown_numbers(results) | counts
+    assert [one for one in found if one not in allowed] == []

@@ -33,7 +33,7 @@ def unread(examples: Sequence[Example], encoder: str, lengths: Lengths) -> str |
     else:
         return None
     return (
-        f"warning: {encoder} does not read these texts: {why}. {BY_CHARACTERS} is compared, too. For better scores, "
+        f"warning: {encoder} does not read these texts: {why}. {BY_CHARACTERS} reads any. For better scores, "
         f"get a multilingual encoder (for instance {' or '.join(MULTILINGUAL)} on huggingface.co) and give its folder "
         "with --model"
     )

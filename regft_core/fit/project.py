@@ -24,7 +24,7 @@ from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
-from regft_core.fit.language import BY_CHARACTERS, unread
+from regft_core.fit.language import unread
 from regft_core.fit.rows import Asked, OwnRows
 from regft_core.fit.setup import OwnPreset, Setup, choose
 from regft_core.grid.lengths import fast_tokenizer
@@ -105,14 +105,6 @@ class Draft:
         """Return why an encoder does not read the texts; None where it seems to."""
         return unread(self.rows.examples, encoder, self.lengths[encoder])
 
-    @cached_property
-    def always(self) -> list[str]:
-        """The methods that train no encoder; with one by characters where an encoder does not read the texts."""
-        always = list(self.preset.always)
-        if BY_CHARACTERS not in always and any(map(self.unread, self.encoders)):
-            always.insert(-1, BY_CHARACTERS)  # the last one is the reference
-        return always
-
     def length(self, encoder: str) -> tuple[int, float]:
         """Return the tokens of a row that are kept, and the share of the rows that this cuts."""
         tokens, config = self.tokens[encoder], EncoderConfig(name=encoder)
@@ -123,7 +115,7 @@ class Draft:
 
     def chosen(self) -> tuple[Setup, float]:
         """Return the set-up for the minutes, and its seconds. Raises ConfigError for minutes that are too few."""
-        every = *self.always, *self.preset.methods
+        every = *self.preset.always, *self.preset.methods
         with tempfile.TemporaryDirectory(prefix="regft-fit-") as name:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
@@ -148,8 +140,7 @@ class Draft:
             ]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
-            preset = self.preset.model_copy(update={"always": self.always})
-            setup = choose(preset, acting, self.encoders, rows, most, seconds, self.minutes)
+            setup = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes)
             return setup, seconds(setup)
 
     def _run_seconds(

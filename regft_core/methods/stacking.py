@@ -12,6 +12,8 @@ Decisions:
 - terms (word 1- and 2-grams, characters 1 to 4 inside words) and document frequencies are those of all training
   rows, as in ``tfidf_logistic``.
 - ``cosine`` takes part where rows are pairs, each text by itself (``model.pairs: separately``).
+- where the metric is F1 or Matthews, the average's answers to rows that members had not seen fit offsets of its logits
+  (``training/decision.py``), as those of a solved head do.
 - words are read from the whole text; the encoder reads ``model.max_length`` tokens.
 """
 
@@ -43,6 +45,7 @@ from regft_core.rng import derive
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from regft_core.kinds._decision import Decision
     from regft_core.training.bag_of_words import BagOfWords
     from regft_core.training.logistic import Solution
 
@@ -76,6 +79,7 @@ class Stacking(Regulariser):
             owns_prediction=True,
             reads_encoder=reads,
             freezes_encoder=True,
+            fits_decision=True,
             description=Description(
                 fit_cost=Cost(1 if reads else 0, 0),
                 refused_at_mask="it reads the vector before a head, and words at a mask have none of their own",
@@ -102,7 +106,7 @@ class Stacking(Regulariser):
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords
         from regft_core.training.logistic import Rows
-        from regft_core.training.stacked import weights_of
+        from regft_core.training.stacked import logits_of, weights_of
 
         examples, kind = data.training_examples, find(self.setting.kind)
         rows = Rows(
@@ -118,7 +122,11 @@ class Stacking(Regulariser):
         batches = data.sequential(FEATURE_BATCH) if self.declares.reads_encoder else ()
         features = self._features(trainee, self._bag, examples, batches)
         members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
-        weights, notes = weights_of(kind, [member.left_out for member in members.values()], rows.targets)
+        left_out = [member.left_out for member in members.values()]
+        weights, notes = weights_of(kind, left_out, rows.targets)
+        known = all(answers is not None for answers in left_out)
+        self._left_out = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
+        self._labels = rows.targets
         self._weights = dict(zip(members, weights.tolist(), strict=True))
         self._solutions: dict[str, Solution] = {name: member.solution for name, member in members.items()}
         self._notes = list(dict.fromkeys([*(n for s in self._solutions.values() for n in s.notes), *notes]))
@@ -156,6 +164,11 @@ class Stacking(Regulariser):
     def marks(self) -> list[str]:
         return list(self._notes)
 
+    def decision(self) -> Decision | None:
+        from regft_core.training.decision import decision_of
+
+        return decision_of(self.setting, self._left_out, self._labels)
+
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
         """All that was fitted: the terms and the weights as JSON in bytes, and numbers."""
         kept = {
@@ -175,7 +188,7 @@ class Stacking(Regulariser):
     ) -> npt.NDArray[np.float32]:
         from regft_core.training.bag_of_words import BagOfWords
         from regft_core.training.logistic import Solution
-        from regft_core.training.stacked import TINY, answers
+        from regft_core.training.stacked import answers, logits_of
 
         kind, bag = find(self.setting.kind), BagOfWords(from_tensor(kept["blocks"]), kept["idf"].numpy())
         features = self._features(trainee, bag, examples, self._batches(trainee, examples) if trainee else ())
@@ -183,10 +196,7 @@ class Stacking(Regulariser):
         for name, weight in from_tensor(kept["weights"]).items():
             solution = Solution(kept[f"{name}.weight"].numpy(), kept[f"{name}.bias"].numpy(), 0.0)
             average = average + weight * answers(kind, features[name], solution)
-        if kind.has_labels:
-            logs = np.log(np.maximum(average, TINY))
-            average = logs if kind.one_label else logs - np.log(np.maximum(1 - average, TINY))
-        result: npt.NDArray[np.float32] = np.asarray(average).astype(np.float32)
+        result: npt.NDArray[np.float32] = logits_of(kind, average).astype(np.float32)
         return result
 
     def _features(

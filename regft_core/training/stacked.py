@@ -72,6 +72,14 @@ def answers(kind: Kind, features: Any, solution: Solution) -> Array:
     return np.exp(log_probabilities(outputs)) if kind.one_label else 1 / (1 + np.exp(-outputs))
 
 
+def logits_of(kind: Kind, found: Array) -> Array:
+    """[n, K] logits of probabilities, or [n, 1] values as they are."""
+    if not kind.has_labels:
+        return found
+    logs = np.log(np.maximum(found, TINY))
+    return logs if kind.one_label else np.asarray(logs - np.log(np.maximum(1 - found, TINY)))
+
+
 def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
     """[n, K] answers to every row by the fit to the folds without it; None where the rows allow no folds."""
     strata = rows.targets.tolist() if kind.has_labels and kind.one_label else None

@@ -99,7 +99,6 @@ def test_the_row_of_a_class_that_has_no_other_is_in_every_fit() -> None:
 
 # --------------------------------------------------------------------------------------------------------- a project
 
-REPORT = {"report": {"reference": "tfidf_logistic"}}
 WORDS = ("film", "story", "actor", "the", "was", "it")
 
 
@@ -110,15 +109,16 @@ def review(number: int, draw: random.Random) -> tuple[str, str]:
     return " ".join([*draw.choices(WORDS, k=5), *(["splendid"] if says else [])]), label
 
 
-def made(folder: Path, metric: str, judged: str = "bad") -> Path:
+def made(folder: Path, method: str, metric: str, judged: str = "bad") -> Path:
     """A project whose rows are rarely good; the first development row has the label ``judged``."""
     task = TASK | {"metrics": [metric, "accuracy"][: 1 + (metric != "accuracy")], "primary": metric, "ood": {}}
-    build(folder, tasks={"reviews": task}, methods=["tfidf_logistic"], grid={"sizes": [160], "seeds": [1]}, **REPORT)
+    grid, report = {"sizes": [160], "seeds": [1]}, {"reference": method}
+    build(folder, tasks={"reviews": task}, methods=[method], grid=grid, report=report)
     draw = random.Random(0)
     train, dev = ([review(n, draw) for n in range(160)] for _ in range(2))
     for name, rows in (("train", train), ("dev", [*dev[:-8], *((text, judged) for text, _ in dev[-8:])])):
         write_csv(folder / "data" / f"{name}.csv", [("review", "verdict"), *rows])
-    load(folder).run("tfidf_logistic", "reviews")
+    load(folder).run(method, "reviews")
     return folder
 
 
@@ -126,13 +126,14 @@ def offsets(folder: Path) -> list[list[float]]:
     return [load_file(file)["offsets"].tolist() for file in (folder / ".regft").rglob("decision.safetensors")]
 
 
-def test_rows_that_judge_choose_no_offset_and_every_answer_is_decided_alike(tmp_path: Path) -> None:
-    root = made(tmp_path / "one", "f1_macro")
+@pytest.mark.parametrize("method", ["tfidf_logistic", "combination"])
+def test_rows_that_judge_choose_no_offset_and_every_answer_is_decided_alike(tmp_path: Path, method: str) -> None:
+    root = made(tmp_path / "one", method, "f1_macro")
     (chosen,) = offsets(root)
     assert chosen[1] > chosen[0]
-    assert offsets(made(tmp_path / "other", "f1_macro", judged="good")) == [chosen]
-    assert offsets(made(tmp_path / "accuracy", "accuracy")) == []
-    folder = export(Job(str(root), "tfidf_logistic", "reviews", "160", 1), tmp_path / "exported")
+    assert offsets(made(tmp_path / "other", method, "f1_macro", judged="good")) == [chosen]
+    assert offsets(made(tmp_path / "accuracy", method, "accuracy")) == []
+    folder = export(Job(str(root), method, "reviews", "160", 1), tmp_path / "exported")
     predict_file(load_served(folder, "cpu"), root / "data" / "dev.csv", tmp_path / "out.csv")
     evaluated = [
         json.loads(line) for line in next((root / "work/evaluate").rglob("dev.jsonl")).read_text().splitlines()

@@ -178,7 +178,7 @@ class Stacking(Regulariser):
         }
         for name, solution in self._solutions.items():
             kept |= {
-                f"{name}.weight": torch.from_numpy(solution.weight),
+                f"{name}.weight": torch.from_numpy(np.ascontiguousarray(solution.weight)),
                 f"{name}.bias": torch.from_numpy(solution.bias),
             }
         return kept

@@ -66,8 +66,9 @@ class ZeroShotSimilarity(Regulariser):
         trainee.model.requires_grad_(False)
 
     def keep(self, trainee: Trainee) -> dict[str, Tensor]:
-        """The range that cosines are mapped to."""
-        return {"range": torch.tensor(self.setting.value_range, dtype=torch.float64)}
+        """The range that cosines are mapped to; a task without one is refused."""
+        ends = self.setting.value_range
+        return {} if ends is None else {"range": torch.tensor(ends, dtype=torch.float64)}
 
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.calibration import fit_temperature
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
 from regft_core.statistics.over_tasks import failure_rate
 from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import log_ratio
-from regft_core.statistics.temperature import fit_temperature
 from tests.statistics.single import one_arm, paired_difference
 from tests.statistics.test_coverage import least
 

@@ -24,7 +24,7 @@ from pydantic import Field
 from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
-from regft_core.statistics.temperature import fit_temperature
+from regft_core.statistics.calibration import equal_mass, fit_temperature
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,13 +81,6 @@ def scores(judged: EvaluatedSet, bins: int, temperature: float = 1.0) -> dict[st
 def equal_width(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
     """[n] bin of each confidence; bin b holds (b / bins, (b + 1) / bins]."""
     return np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
-
-
-def equal_mass(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
-    """[n] bin of each confidence; bins start at the quantiles, ties share the later one."""
-    ordered = np.sort(confidences)
-    starts = ordered[[part[0] for part in np.array_split(np.arange(len(ordered)), bins) if len(part)]]
-    return np.searchsorted(np.unique(starts), confidences, side="right") - 1
 
 
 def calibration_error(confidences: npt.NDArray[Any], right: npt.NDArray[Any], which: npt.NDArray[Any]) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from regft_core.evaluate.analyses.calibration import equal_mass
 from regft_core.report.answers import SetAnswers
 from regft_core.report.figures.panels import LOOKS
 from regft_core.report.figures.svg import ACCENT, INK, MUTED, PAPER, panels
 from regft_core.report.formatting import factor
 from regft_core.report.model import Block
+from regft_core.statistics.calibration import equal_mass
 
 #: Bins of the reliability figure, with equally many answers.
 BINS = 10

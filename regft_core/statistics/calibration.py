@@ -1,4 +1,7 @@
-"""One temperature that makes probabilities honest (Guo et al., ICML 2017, section 4.2)."""
+"""Whether probabilities are honest: bins of a reliability diagram, and the temperature that makes them so.
+
+The temperature: Guo et al., ICML 2017, section 4.2.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,10 @@ def fit_temperature(log_probabilities: Callable[[float], npt.NDArray[Any]], gold
 
     minimum = minimize_scalar(loss, bounds=_LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-6})
     return float(np.exp(minimum.x))
+
+
+def equal_mass(confidences: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+    """[n] bin of each confidence; bins start at the quantiles, ties share the later one."""
+    ordered = np.sort(confidences)
+    starts = ordered[[part[0] for part in np.array_split(np.arange(len(ordered)), bins) if len(part)]]
+    return np.searchsorted(np.unique(starts), confidences, side="right") - 1

@@ -54,7 +54,7 @@ def test_every_shipped_method_can_be_copied(project: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "new", "code", "shown"),
     [
-        ("hype", None, "unknown-method", "hype_n"),
+        ("hype", None, "unknown-method", "hype_u"),
         ("../tasks/sst2", None, "unknown-method", "../tasks/sst2"),
         ("hype_n", "My Method", "bad-name", "My Method"),
         ("hype_n", "vanilla", "name-taken", "vanilla"),

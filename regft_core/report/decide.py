@@ -190,7 +190,8 @@ def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metri
     name = baseline if baseline in other.same else other.method
     lost = other.belief.loss - pick.belief.loss
     change = f"is expected to {'lose' if lost >= 0 else 'gain'} {points(abs(lost), metric)}"
-    cost = f" and takes {_costs(other)} against {ratio(pick.cost)}" if other.cost is not None else ""
+    differs = other.cost is not None and ratio(other.cost) != ratio(pick.cost)
+    cost = f" and takes {_costs(other)} against {ratio(pick.cost)}" if differs else ""
     yield f"Taking {name} instead {change}{cost}."
 
 

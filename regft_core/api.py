@@ -78,7 +78,7 @@ class Project:
             raise RunFailed("cells-failed", "\n".join(f"{cell}: {reason}" for cell, reason in failures.items()))
 
     def plan(self) -> pd.DataFrame:
-        """What ``run`` would train: a row for each method, task and size, as ``regft plan`` counts them.
+        """Return the runs that ``run`` would train, a row for each method, task and size, as ``regft plan`` counts.
 
         Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run and ``in_grid`` of all runs
         that are to be trained, in steps of plain fine-tuning.
@@ -144,6 +144,10 @@ def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") 
     return LoadedModel(path, device, precision)
 
 
+#: Folder beside a project for what ``fit`` writes and is no part of it.
+BESIDE = ".regft-fit"
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A comparison and the model that it decided for.
@@ -207,23 +211,24 @@ def fit(
         minutes: for all of it on this machine, by its own estimate.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
-        project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame lies
-            beside it, as CSV.
-        quiet: print nothing; what would be printed is in ``fit.log`` beside the project.
+        project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is
+            kept as CSV in ``.regft-fit`` beside it.
+        quiet: print nothing; what would be printed is in a log in ``.regft-fit``.
 
     Raises:
         ConfigError: what is wrong with rows, columns, options or the folder, all in one; nothing was written.
         RunFailed: runs ended with an error; the report names them.
     """
     folder = Path(project or Path(tempfile.mkdtemp(prefix="regft-")) / "project").absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    file = Path(data) if not isinstance(data, pd.DataFrame) else folder.parent / f"{folder.name}.csv"
+    beside = folder.parent / BESIDE  # a file of the user's may have the project's name
+    beside.mkdir(parents=True, exist_ok=True)
+    file = Path(data) if not isinstance(data, pd.DataFrame) else beside / f"{folder.name}.csv"
     if isinstance(data, pd.DataFrame):
         data.to_csv(file, index=False)
     wanted = Wanted(
         Path.cwd(), Asked(file.absolute(), text, label, pair, group, kind), str(folder), minutes, model, seed
     )
-    with _printed_to(folder.parent / "fit.log") if quiet else contextlib.nullcontext():
+    with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)
     return Fitted(taken.method, taken.path, folder, taken.decision)
 

@@ -1,6 +1,6 @@
 r"""Pick the unlabelled rows that are worth labelling next.
 
-Writes rows of which the model is unsure and that differ from each other, the
+Writes rows that the model is unsure of and that differ from each other, the
 most useful one first.
 
 examples

@@ -141,20 +141,12 @@ def load_answers(directory: Path, device: str = "cpu") -> Answers:
 def _loaded_encoder(directory: Path, device: str) -> Trainee:
     import torch
 
-    from regft_core.models.checkpoint_files import check_size, json_object, refuse_outside
-    from regft_core.models.folder import load_classifier
-    from regft_core.models.load import read_tokenizer
-    from regft_core.models.products import take_fast_products
+    from regft_core.models.folder import load_with_tokenizer
     from regft_core.training.trainee import Trainee
 
-    refuse_outside(directory)
-    config = json_object(directory / "config.json") or {}
-    check_size({**config, **config.get("encoder", {})}, directory)
-    take_fast_products()
-    model = load_classifier(directory).to(device).eval()
-    tokenizer = read_tokenizer(directory, str(directory))
+    model, tokenizer = load_with_tokenizer(directory)
     # No prediction reads the checkpoint that training began with.
-    return Trainee(model, tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
+    return Trainee(model.to(device).eval(), tokenizer, None, 0, FINETUNE, torch.device(device))  # type: ignore[arg-type]
 
 
 def _wrong(directory: Path, why: str) -> ModelError:

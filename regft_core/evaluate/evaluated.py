@@ -16,7 +16,7 @@ import numpy.typing as npt
 from regft_core import metrics
 from regft_core.evaluate.ood import positive_index
 from regft_core.kinds import find
-from regft_core.kinds._decision import Decision
+from regft_core.kinds._decision import Decision, decided
 from regft_core.rng import derive
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class EvaluatedSet:
     @cached_property
     def predictions(self) -> npt.NDArray[Any]:
         """[n] indices into ``labels``, as they were scored, or values."""
-        decided = self.logits if self.decision is None else self.decision.logits(self.logits)
-        return find(self.kind).predictions(decided, self.to_set)
+        return find(self.kind).predictions(decided(self.decision, self.logits), self.to_set)
 
     def log_probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
         """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.

@@ -17,7 +17,7 @@ from regft_core import metrics
 from regft_core.errors import DataError, RunFailed
 from regft_core.evaluate import ood
 from regft_core.kinds import Kind, find
-from regft_core.kinds._decision import Decision
+from regft_core.kinds._decision import Decision, decided
 
 #: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
 ENOUGH_ROWS = 50
@@ -81,8 +81,10 @@ def evaluate_run(
         set_labels = list(info.label_names) if info.label_names is not None else labels
         to_set = ood.label_indices(labels, set_labels, info.label_map, name)
         _check_reachable(name, kind, gold, to_set, set_labels)
-        decided = logits if decision is None else decision.logits(logits)
-        predictions, scores = kind.predictions(decided, to_set), kind.scores(logits, to_set, len(set_labels))
+        predictions, scores = (
+            kind.predictions(decided(decision, logits), to_set),
+            kind.scores(logits, to_set, len(set_labels)),
+        )
         positive = ood.positive_index(labels, task.get("positive_label"), to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (

@@ -98,7 +98,7 @@ class OwnRows:
 
     @property
     def rare_line(self) -> str:
-        """What is done with rare labels, as a sentence; empty where there are none."""
+        """Return a sentence on how rare labels are treated; empty where there are none."""
         few = f"{plural(len(self.rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(list(self.rare))})"
         if not self.rare:
             return ""

@@ -125,9 +125,12 @@ class _Grid:
         They go into the run store, where the stage finetune finds them; one that fails there fails again, and is told.
         """
         for cell in cells(planner.project):
-            for job in () if planner.project.trials(cell.method) else jobs_of(planner.project, cell):
+            jobs = jobs_of(planner.project, cell)
+            if planner.project.trials(cell.method) or trains_encoder(Context(jobs[0], project=planner.project)):
+                continue
+            for job in jobs:
                 context = Context(job, project=planner.project)
-                if not (trains_encoder(context) or context.store.holds(context.keys.of(FINETUNE))):
+                if not context.store.holds(context.keys.of(FINETUNE)):
                     planner.add(job, "finetune", None)
 
     def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:

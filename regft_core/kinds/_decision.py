@@ -48,7 +48,7 @@ class Decision:
         return Decision(tuple(offset / temperature for offset in self.offsets), self.at_least_one)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a run stores of it."""
+        """Return the tensors that a run stores."""
         offsets = torch.tensor(self.offsets, dtype=torch.float64)
         return {"offsets": offsets, "at_least_one": torch.tensor(float(self.at_least_one), dtype=torch.float64)}
 
@@ -56,3 +56,8 @@ class Decision:
     def of(cls, tensors: Mapping[str, Tensor]) -> Decision:
         """The decision that a run stores."""
         return cls(tuple(tensors["offsets"].tolist()), bool(tensors["at_least_one"]))
+
+
+def decided(decision: Decision | None, logits: Array) -> Array:
+    """Logits [n, K] by which ``Kind.predictions`` decides: the model's own where there is no decision."""
+    return logits if decision is None else decision.logits(logits)

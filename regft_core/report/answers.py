@@ -23,7 +23,7 @@ from regft_core.settings.grid import Cell
 Array = npt.NDArray[Any]
 #: Mistakes and groups that are listed, and characters of a text.
 LISTED, CHARACTERS = 8, 300
-#: Shares of the rows, the most confident first, of which the score is listed.
+#: Shares of the rows, the most confident first, whose score is listed.
 SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)
 #: Beyond this many labels the page lists the most frequent confusions instead of the matrix.
 MOST_LABELS = 12

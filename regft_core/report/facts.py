@@ -99,7 +99,7 @@ def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What a git command prints; empty where it fails, or there is no git."""
+    """Return the output of a git command; empty where it fails, or there is no git."""
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

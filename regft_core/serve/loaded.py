@@ -74,10 +74,6 @@ class LoadedModel:
             return float(r2_score(right, given))
         return float(np.mean([one == other for one, other in zip(right, given, strict=True)]))
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of this object by their names."""
-        return {"path": self.path, "device": self.device, "precision": self.precision}
-
     @property
     def _joined(self) -> bool:
         kind = find(self._model.served.kind)

@@ -25,12 +25,10 @@ from regft_core.errors import ModelError
 from regft_core.evaluate.answers import Answers, load_answers
 from regft_core.evaluate.predict import over_sets, predict
 from regft_core.kinds import find, of_model
-from regft_core.models.checkpoint_files import check_size, ignored, json_object, refuse_outside
+from regft_core.models.checkpoint_files import ignored, refuse_outside
 from regft_core.models.export_record import Served, read_served
-from regft_core.models.folder import load_classifier
-from regft_core.models.load import read_tokenizer
+from regft_core.models.folder import load_with_tokenizer
 from regft_core.models.precision import in_precision
-from regft_core.models.products import take_fast_products
 
 #: Lengths above this stand for "no limit" in tokenizer configurations.
 _NO_LIMIT = 1_000_000
@@ -137,17 +135,7 @@ def load_served(directory: Path, device: str, precision: str = "fp32") -> Served
         found = "is not a directory" if not directory.is_dir() else "has no config.json"
         hint = "write one: regft export --method METHOD --task TASK --size SIZE --seed SEED"
         raise ModelError("not-an-export", f"{directory} {found}, so it is not an exported model\n    -> {hint}")
-    config = json_object(directory / "config.json") or {}
-    encoder = config.get("encoder")  # of an export with a head of ours
-    check_size({**config, **encoder} if isinstance(encoder, dict) else config, directory)
-    take_fast_products()
-    tokenizer = read_tokenizer(directory, str(directory))
-    model = load_classifier(directory)
-    rows = model.get_input_embeddings().num_embeddings
-    if beyond := [token for token, number in tokenizer.get_vocab().items() if number >= rows]:
-        message = f"{directory}: the tokenizer has tokens ({beyond[0]!r}) beyond the {rows} rows of the embedding"
-        hint = "put tokenizer and weights of one model there, or export it again"
-        raise ModelError("weights-do-not-fit", f"{message}\n    -> {hint}")
+    model, tokenizer = load_with_tokenizer(directory)
     config = model.config
     if served is None:
         kind = of_model(config.problem_type, config.num_labels)

@@ -14,6 +14,7 @@ from regft_core.data.rows import read_split
 from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import find
+from regft_core.kinds._decision import decided
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
@@ -48,9 +49,8 @@ def write_submission(job: Job, out: Path | None = None) -> list[tuple[Path, int]
     written = []
     for file, split in wanted.files.items():
         examples = unlabelled(context, split)
-        logits = model.answer(examples)
-        decided = logits if model.decision is None else model.decision.logits(logits)
-        lines = submission_lines(wanted, examples, decided, context.task)
+        logits = decided(model.decision, model.answer(examples))
+        lines = submission_lines(wanted, examples, logits, context.task)
         write_text(folder / file, "".join(f"{line}\n" for line in lines))
         written.append((folder / file, len(examples)))
     return written

@@ -67,9 +67,12 @@ def plain(kind: Kind, strength: float) -> Fit:
 def answers(kind: Kind, features: Any, solution: Solution) -> Array:
     """[n, K] probabilities, or [n, 1] values."""
     outputs = np.asarray(features @ solution.weight.T + solution.bias)
-    if not kind.has_labels:
-        return outputs
-    return np.exp(log_probabilities(outputs)) if kind.one_label else 1 / (1 + np.exp(-outputs))
+    return probabilities(kind, outputs) if kind.has_labels else outputs
+
+
+def probabilities(kind: Kind, logits: Array) -> Array:
+    """[n, K] probabilities of logits."""
+    return np.exp(log_probabilities(logits)) if kind.one_label else 1 / (1 + np.exp(-logits))
 
 
 def logits_of(kind: Kind, found: Array) -> Array:
@@ -114,8 +117,13 @@ def loss(kind: Kind, found: Array, targets: Any) -> float:
 
 
 def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> Member:
-    """A member whose ``fit`` chooses its strength; ``again`` is the fit of one strength."""
+    """A member whose ``fit`` chooses its strength; ``again`` is the fit of one strength.
+
+    Where choosing it left out every row, those answers are taken.
+    """
     solution = fitted(kind, rows, fit)
+    if solution.left_out is not None and not np.isnan(solution.left_out).any():
+        return Member(solution, probabilities(kind, solution.left_out))
     return Member(solution, left_out(kind, rows, again(solution.strength)))
 
 

@@ -1,4 +1,4 @@
-"""Classes, mistakes, and what an evaluation's file declares."""
+"""Classes, and what an evaluation's file declares."""
 
 from __future__ import annotations
 
@@ -36,18 +36,6 @@ def test_classes_agree_with_scikit_learn(find: Any) -> None:
     assert [list(row[1:]) for row in found.tables["dev"]["confusion"].rows] == counts.tolist()
     assert found.scalars["dev"]["macro_f1"] == pytest.approx(f1.mean())
     assert found.scalars["dev"]["lowest_recall"] == pytest.approx(recall.min())
-
-
-def test_the_surest_mistakes_come_first_and_ties_in_the_order_of_the_set(find: Any) -> None:
-    rows = [(0.1, 0.9), (0.3, 0.7), (0.95, 0.05), (0.3, 0.7), (0.01, 0.99)]
-    texts = ["one", "x" * 100, "right", "three", "<script>"]
-    found = find("mistakes", judged(rows, [0, 0, 0, 0, 0], texts=texts), k=3, characters=20)
-    table = found.tables["dev"]["mistakes"]
-    assert table.columns == ("idx", "gold", "predicted", "confidence", "text")
-    assert [row[0] for row in table.rows] == ["r4", "r0", "r1"]
-    assert table.rows[0] == ("r4", "no", "yes", pytest.approx(0.99), "<script>")
-    assert table.rows[2][-1] == "x" * 19 + "…"
-    assert found.scalars == {"dev": {"mistakes": 4.0}}
 
 
 # ---------------------------------------------------------------------------------- what may be found

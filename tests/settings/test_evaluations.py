@@ -51,5 +51,5 @@ def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path,
 
 def test_an_evaluation_that_fits_no_task_is_refused(tmp_path: Path) -> None:
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification") as caught:
-        load(tmp_path, "evaluations: [calibration, mistakes]", "regression")
+        load(tmp_path, "evaluations: [calibration, speed]", "regression")
     assert re.search("take it out, or add such a task", str(caught.value))

@@ -93,6 +93,10 @@ def test_what_is_damaged_or_something_else_is_said(root: Path, tmp_path: Path) -
     (folder / "kept.safetensors").write_bytes(b"no tensors")
     with raises_code(ModelError, "bad-export", "cannot be read as safetensors"):
         load_served(folder, "cpu")
+    combined = export(Job(str(root), "combination", "reviews", "16", 1), tmp_path / "combined")
+    (combined / "encoder" / "config.json").write_text("{}")
+    with raises_code(ModelError, "cannot-load", "encoder"):
+        load_served(combined, "cpu")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with raises_code(ModelError, "in-the-way"):

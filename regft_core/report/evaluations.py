@@ -77,9 +77,6 @@ class EvaluationSection:
     name: str
     description: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    machine_dependent: bool = False
-    #: Where it measured, when it depends on the machine.
-    environments: tuple[str, ...] = ()
     found: tuple[Found, ...] = ()
     failed: str = ""
 
@@ -116,12 +113,8 @@ def _section(name: str, blocks: Sequence[Block], confidence: float, reference: s
         files += own.values()
         if own:
             found.append(_found(block, {method: file.runs for method, file in own.items()}, confidence, reference))
-    where = {(run.environment["name"], run.environment["threads"]) for f in files for run in f.runs if run.environment}
-    environments = tuple(sorted(f"{machine}, {threads} threads" for machine, threads in where))
     first = files[0]
-    return EvaluationSection(
-        name, first.description, first.options, first.machine_dependent, environments, tuple(found)
-    )
+    return EvaluationSection(name, first.description, first.options, tuple(found))
 
 
 def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence: float, reference: str) -> Found:

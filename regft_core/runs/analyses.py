@@ -133,8 +133,7 @@ class _Judged:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),
-                "machine_dependent": evaluation.machine_dependent,
-                "environment": here if evaluation.needs_model(options) or evaluation.machine_dependent else None,
+                "environment": here if evaluation.needs_model(options) else None,
             }
             return described | self.find(evaluation, options), {}
 

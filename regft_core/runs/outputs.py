@@ -26,7 +26,7 @@ LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
 #: Parts of a record that have files of their own.
 _BULKY = ("curve", "diagnostics", "predictions", "evaluations")
 #: Parts of a finding that are those of its evaluation, not of the run.
-_SHARED = ("description", "options", "machine_dependent")
+_SHARED = ("description", "options")
 
 #: A run as its stage returns it: the plain values of its record, and the bulky parts.
 Plain = Mapping[str, Any]

@@ -252,7 +252,6 @@ class Finding(Record):
     evaluation: str
     description: str
     options: dict[str, Any]
-    machine_dependent: bool
     runs: list[FindingRecord]
 
 

@@ -27,7 +27,7 @@ OWN = ("neutral", "wrong", "right")
 PERMUTED = ("right", "neutral", "wrong")
 MERGED, TO_MERGED = ("other", "right"), {"neutral": "other", "wrong": "other", "right": "right"}
 OPTIONS: dict[str, dict[str, Any]] = {"layer_probes": {"tasks": ["t"], "rows": 20, "test_rows": 20}}
-NAMES = [name for name in EVALUATIONS.names() if not analyses.find(name).machine_dependent]
+NAMES = EVALUATIONS.names()
 #: What there is to say of a run of plain fine-tuning; the other raises Unfit.
 SPEAKING = [name for name in NAMES if name != "attention"]
 

@@ -1,13 +1,11 @@
-"""Classes, and what an evaluation's file declares."""
+"""What an evaluation may find, and what its file declares."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.errors import ConfigError
@@ -15,28 +13,6 @@ from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from tests.errors import raises_code
 from tests.evaluate.conftest import judged
-
-THREE = ("a", "b", "c")
-
-
-def some(n: int, seed: int = 0, classes: int = 3) -> tuple[Any, list[int]]:
-    rng = np.random.default_rng(seed)
-    return rng.dirichlet(np.ones(3), n), [int(label) for label in rng.integers(classes, size=n)]
-
-
-def test_classes_agree_with_scikit_learn(find: Any) -> None:
-    probabilities, gold = some(200)
-    found = find("per_class", judged(probabilities, gold, labels=THREE))
-    predicted = probabilities.argmax(axis=1)
-    precision, recall, f1, support = precision_recall_fscore_support(gold, predicted, zero_division=0.0)
-    classes = found.tables["dev"]["classes"]
-    for i, row in enumerate(classes.rows):
-        assert row == (THREE[i], support[i], *(pytest.approx(found[i]) for found in (precision, recall, f1)))
-    counts = confusion_matrix(gold, predicted)
-    assert [list(row[1:]) for row in found.tables["dev"]["confusion"].rows] == counts.tolist()
-    assert found.scalars["dev"]["macro_f1"] == pytest.approx(f1.mean())
-    assert found.scalars["dev"]["lowest_recall"] == pytest.approx(recall.min())
-
 
 # ---------------------------------------------------------------------------------- what may be found
 
@@ -74,7 +50,7 @@ RUN = "def run(run):\n    return None\n"
         (GOOD.replace('("classification",)', '("classes",)') + RUN, "some of classification, multi_label, ordinal"),
         (GOOD.replace("False", '("scale",)') + RUN, "a tuple of options (none)"),
         (GOOD.replace("False", "1") + RUN, "NEEDS_MODEL is 1; give True, False"),
-        (GOOD + "MACHINE_DEPENDANT = True\n" + RUN, "not a declaration; did you mean MACHINE_DEPENDENT"),
+        (GOOD + "SCORE = True\n" + RUN, "not a declaration; did you mean SCORES"),
         (GOOD + "Config = dict\n" + RUN, "Config is not a StrictModel"),
     ],
 )

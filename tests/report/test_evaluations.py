@@ -51,7 +51,6 @@ def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) 
         "evaluation": "toy",
         "description": f"how large {HOSTILE} is",
         "options": {"bins": 5},
-        "machine_dependent": False,
         "runs": runs,
     }
     path = root / "work" / "evaluate" / method / "sst2" / str(size) / "evaluations" / "toy.json"

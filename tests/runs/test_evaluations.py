@@ -128,7 +128,7 @@ def test_a_file_is_all_that_an_evaluation_needs(project: Path, toy: Path) -> Non
 def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_alone(
     project: Path, toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(project, methods=["vanilla"], grid=GRID, evaluations=["per_class"])
+    change(project, methods=["vanilla"], grid=GRID, evaluations=["calibration"])
     train(project, "vanilla")
     first = judge(project, "vanilla")
     before = set(runs(project))
@@ -140,19 +140,18 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     monkeypatch.setattr(training_run, "train", never)
     monkeypatch.setattr(evaluating, "_evaluate", never)
     monkeypatch.setattr("regft_core.runs.finished_model.FinishedModel.predict", never)
-    monkeypatch.setattr("regft_core.evaluate.analyses.per_class.confusion", never)
-    switch_on(project, ["per_class", "toy", "calibration"])
+    monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
+    switch_on(project, ["calibration", "toy", "attention"])
     train(project, "vanilla")
     second = judge(project, "vanilla")
-    assert found(second)["per_class"] == found(first)["per_class"]
-    assert set(found(second)) == {"per_class", "toy", "calibration"}
+    assert found(second)["calibration"] == found(first)["calibration"]
+    assert set(found(second)) == {"calibration", "toy", "attention"}
     identities = runs(project)
     new = [identities[key] for key in set(identities) - before]
-    assert sorted(one["evaluation"] for one in new) == sorted(["toy", "calibration"] * 2)
+    assert sorted(one["evaluation"] for one in new) == sorted(["toy", "attention"] * 2)
     assert (project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json").read_text() == results
     # Nothing is found out twice either, and what is switched off is gone from the stage's files.
     edit(toy, "def run(run):", "def run(run):\n    raise AssertionError('made again')\n\n\ndef _unused(run):")
-    monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
     switch_on(project, ["calibration"])
     assert found(judge(project, "vanilla")) == {"calibration": found(second)["calibration"]}
     assert [path.stem for path in (project / "work/evaluate/vanilla" / TASK / SIZE / "evaluations").iterdir()] == [
@@ -170,11 +169,11 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
 def test_an_evaluation_that_raises_costs_its_own_panel(
     project: Path, toy: Path, old: str, new: str, message: str
 ) -> None:
-    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy", "per_class"])
+    change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations=["toy", "calibration"])
     edit(toy, old, new)
     train(project, "vanilla")
     (record,) = judge(project, "vanilla")
-    failed, fine = record["evaluations"]["toy"], record["evaluations"]["per_class"]
+    failed, fine = record["evaluations"]["toy"], record["evaluations"]["calibration"]
     assert (record["status"], fine["status"], failed["status"]) == ("ok", "ok", "failed")
     assert re.search(message, failed["error"])
     assert re.search(r"\(\w+\.py:\d+\)$", failed["error"])

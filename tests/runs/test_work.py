@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 FOUND = {
     "status": "ok", "error": None, "environment": None, "scalars": {"dev": {"gap": 0.1}}, "ranges": {"gap": [0, None]},
     "tables": {"dev": {"bins": {"columns": ["bin", "n"], "rows": [["a", 2]], "keys": 1}}},
-    "description": "a gap", "options": {"bins": 5}, "machine_dependent": False, "remarks": [], "over_sizes": [],
+    "description": "a gap", "options": {"bins": 5}, "remarks": [], "over_sizes": [],
 }  # fmt: skip
 EVALUATED: dict[str, Any] = {
     "size": "300", "seed": 1, "key": "k", "status": "ok", "error": None, "cost": COST, "collapsed": None,

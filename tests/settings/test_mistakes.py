@@ -69,7 +69,7 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (PARAMS, "report: {}", "report: {averages: {x: []}}", 15, "invalid-value"),
     (PARAMS, "report: {}", "report: {decide_by: film}", 15, "unknown-set"),
     (PARAMS, "", "evaluations: [calibraton]", 16, "unknown-evaluation"),
-    (PARAMS, "", "evaluations: [speed, speed]", 16, "listed-twice"),
+    (PARAMS, "", "evaluations: [views, views]", 16, "listed-twice"),
     (PARAMS, "", "evaluations: [1]", 16, "invalid-value"),
     (PARAMS, "", "evaluations: calibration", 16, "invalid-value"),
     (PARAMS, "", "evaluations:\n  calibration: {bins: 1}", 17, "invalid-value"),

@@ -10,8 +10,6 @@ trains and scores no run again. An evaluation is a file of this folder. It decla
     the model when they are set (``("temperature",)``).
 ``KINDS`` (optional)
     the kinds of task that it fits, of the files of ``regft_core/kinds``; every kind when absent.
-``MACHINE_DEPENDENT`` (optional)
-    True when it measures the machine as well: what it finds is marked, with the machine.
 ``SCORES`` (optional)
     True when it scores by the task's metric (``run.score``), whose file is then in its key.
 ``TASKS`` (optional)
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedRun
 
 _REQUIRED = ("DESCRIPTION", "NEEDS_MODEL")
-_OPTIONAL = ("KINDS", "MACHINE_DEPENDENT", "SCORES", "TASKS", "METHOD")
+_OPTIONAL = ("KINDS", "SCORES", "TASKS", "METHOD")
 
 
 class NoOptions(StrictModel):
@@ -65,7 +63,6 @@ class Evaluation:
     kinds: tuple[str, ...] | None
     #: Options that need the model when they are set; True or False: whether it is needed whatever the options.
     model_for: bool | tuple[str, ...]
-    machine_dependent: bool
     scores: bool
     #: The option that lists tasks whose rows it reads.
     tasks: str | None
@@ -140,7 +137,6 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         description=str(given["DESCRIPTION"]),
         kinds=kinds,
         model_for=model_for,
-        machine_dependent=bool(given.get("MACHINE_DEPENDENT", False)),
         scores=bool(given.get("SCORES", False)),
         tasks=given.get("TASKS"),
         method=given.get("METHOD"),

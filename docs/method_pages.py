@@ -114,7 +114,7 @@ def _page(line: Line) -> Iterator[str]:
         yield "Printed in papers, with plain fine-tuning of the same table in brackets:"
         yield "\n".join(["| table | method | encoder | rows | scores |\n|---|---|---|---|---|", *published])
     if claims := [f"- {says}" for arm, says in published_claims() if arm == line.name]:
-        yield "Claimed in papers (`regft papers --report` shows what holds in your runs):"
+        yield "Claimed in papers (the report of a preset shows what holds in your runs):"
         yield "\n".join(claims)
     if line.settings:
         yield "## Options"

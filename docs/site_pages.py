@@ -159,20 +159,12 @@ def python() -> str:
     return "\n".join(parts)
 
 
-def sources() -> str:
-    """Where every shipped value is from: `regft methods --sources`."""
-    from regft_core.grid.method_table import catalogue, sources_markdown
-
-    return sources_markdown(catalogue(ROOT))
-
-
 #: Page of the reference -> what writes it.
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands,
     "settings.md": settings,
     "hooks.md": hooks,
     "python.md": python,
-    "sources.md": sources,
 }
 
 

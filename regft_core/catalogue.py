@@ -1,22 +1,19 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-A project adds its own in folders beside ``params.yaml`` (``OWN``), and an installed package by entry points of the
-group ``regft.<folder>`` that name a module. There is no list to keep up to date. The names are those of the files, so
-asking for them imports nothing: the validator knows the optimisers without torch. A file whose name starts with ``_``
-is shared machinery and has no name here.
+A project adds its own in folders beside ``params.yaml`` (``OWN``). There is no list to keep up to date. The names are
+those of the files, so asking for them imports nothing: the validator knows the optimisers without torch. A file whose
+name starts with ``_`` is shared machinery and has no name here.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -130,8 +127,6 @@ class Catalogue:
                         [Problem("name-taken", str(path), 0, "", message, "give one of the files another name")]
                     )
                 found[name] = path
-        for name, path in installed(self).items():
-            found.setdefault(name, path)
         return dict(sorted(found.items()))
 
 
@@ -202,28 +197,3 @@ def use_project(root: Path) -> None:
     for name, catalogue in OWN.items():
         folder = Path(os.path.realpath(root)) / name
         catalogue.own = Path(os.path.realpath(folder)) if folder.is_dir() else None
-
-
-def installed(catalogue: Catalogue) -> dict[str, Path]:
-    """Name -> file of what installed packages add to a catalogue by an entry point; nothing is imported."""
-    [group] = [name for name, one in OWN.items() if one is catalogue] or [""]
-    files = {point.name: _file_of(point.module) for point in _entry_points().get(f"regft.{group}", ())}
-    return {name: path for name, path in files.items() if path is not None}
-
-
-def _file_of(module: str) -> Path | None:
-    """The file of an installed module; the packages around it may be broken, and are not imported."""
-    top, *rest = module.split(".")
-    spec = importlib.util.find_spec(top)
-    if spec is None or not rest:
-        return Path(spec.origin) if spec is not None and spec.origin is not None else None
-    homes = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
-    files = [file for home in homes for file in (home.with_name(f"{home.name}.py"), home / "__init__.py")]
-    return next((file for file in files if file.is_file()), None)
-
-
-@cache
-def _entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """Group of regft -> its entry points, as the process met them first."""
-    every = importlib.metadata.entry_points()
-    return {f"regft.{name}": list(every.select(group=f"regft.{name}")) for name in OWN}

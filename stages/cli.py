@@ -24,7 +24,7 @@ GROUPS = {
     "from labelled rows to a model": ("fit", "predict", "serve", "pick"),
     "compare methods": ("init", "check", "plan", "run", "export", "ui"),
     "choose and add methods": ("methods", "controls", "test-method"),
-    "papers": ("papers", "preset", "submission"),
+    "papers": ("preset", "submission"),
     "stages, which `regft run` runs": ("subsample", "search", "finetune", "evaluate", "report"),
     "keep": ("fetch", "store", "sync", "version"),
 }

@@ -3,7 +3,6 @@
 examples
   regft methods               all: phases, what they act on, cost, controls
   regft methods NAME          one, with all values and their sources
-  regft methods --sources     the sources of all values, as a page
   regft methods --copy NAME   copy a shipped method into this project
   regft methods --copy hype_n --as mine
 
@@ -19,7 +18,7 @@ from pathlib import Path
 from pydantic_core import to_jsonable_python
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.method_table import as_text, catalogue, sources_markdown
+from regft_core.grid.method_table import as_text, catalogue
 from regft_core.names import suggestion
 from regft_core.settings.copy_method import copy_method
 
@@ -43,8 +42,6 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     lines = [line for line in lines if not arguments.names or line.name in arguments.names]
     if arguments.json:
         print(json.dumps([to_jsonable_python(line) for line in lines], indent=1))
-    elif arguments.sources:
-        print(sources_markdown(lines))
     else:
         print(as_text(lines, values=bool(arguments.names)))
 
@@ -53,7 +50,6 @@ if __name__ == "__main__":
     run(
         main,
         argument("names", "methods to show (default: all)", nargs="*"),
-        flag("--sources", "where every value is from, as a page"),
         flag("--json", "as a JSON list, for scripts"),
         argument("--copy", "write pipelines/methods/NAME.yaml, in the shipped one's place", metavar="NAME"),
         argument("--as", "with --copy: write NEW.yaml, a method of its own", metavar="NEW"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core import catalogue, metrics
+from regft_core import metrics
 from regft_core.catalogue import METRICS, OPTIMISERS
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
@@ -43,32 +43,6 @@ def test_listing_imports_no_torch() -> None:
         "print([m for m in sys.modules if m in ('torch', 'numpy') or m.startswith('regft_core.training')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-
-
-def test_a_broken_installed_package_stops_nothing_that_does_not_use_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "plugged").mkdir()
-    (tmp_path / "plugged" / "__init__.py").write_text("raise RuntimeError('the package')")
-    (tmp_path / "plugged" / "half.py").write_text(GOOD + SCORE)
-    (tmp_path / "plugged" / "broken.py").write_text("\nraise RuntimeError('the file')")
-    metadata = tmp_path / "plugged-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
-    lines = [f"{name} = plugged.{name}" for name in ("half", "broken", "gone")]
-    (metadata / "entry_points.txt").write_text("\n".join(["[regft.metrics]", *lines]))
-    monkeypatch.syspath_prepend(tmp_path)
-    catalogue._entry_points.cache_clear()
-    monkeypatch.setattr(METRICS, "_loaded", {})
-    try:
-        assert {"half", "broken", "accuracy"} <= set(METRICS.names())
-        assert metrics.find("half").score([], [], None) == 0.5
-        with raises_code(ConfigError, "cannot-import", "plugged/broken.py:2", "RuntimeError: the file"):
-            METRICS.load("broken")
-        with pytest.raises(ValueError, match="unknown metric 'gone'"):
-            METRICS.check("gone")
-    finally:
-        catalogue._entry_points.cache_clear()
 
 
 @pytest.mark.parametrize(

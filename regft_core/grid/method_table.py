@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ mlfoundations/wise-ft@58b7a4b namisan/mt-dnn@3228e7c princeton-nlp/LM-BFF@c282f5
 uds-lsv/bert-stable-fine-tuning@3cf27e8 zhuchen03/FreeLB@eb23701
 """
 COMMITS = dict(entry.split("@") for entry in _COMMITS.split())
+#: A repository that is cited with a file and a line.
+CITED = re.compile(r"\b[\w.-]+/[\w.-]+(?= [\w./-]+\.\w+:\d+)")
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def catalogue(root: Path) -> list[Line]:
             controls=", ".join(control for control, zero in controls.items() if zero),
             replacements=", ".join(control for control, zero in controls.items() if not zero),
             combined=naming("combines", name),
-            settings=tuple(settings(method, registry)),
+            settings=tuple(replace(one, source=pinned(one.source)) for one in settings(method, registry)),
         )
         lines.append(line)
     return lines
@@ -169,36 +172,10 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
     return "\n".join(blocks)
 
 
-def sources_markdown(lines: Sequence[Line]) -> str:
-    """Where every default of an option is from, and every other value that a method's file sets."""
-    parts = [
-        "# Where the values are from\n",
-        "<!-- made by regft methods --sources -->\n",
-        "Each value is from a paper, from released code (repository, file, line), or it is ours, with the reason.",
-        "`regft methods NAME` prints all values of one method.\n",
-        "## Defaults of options\n",
-        "| option | default | source |\n|---|---|---|",
-    ]
-    for name, cls in discover().items():
-        defaults = {option: field.get_default() for option, field in cls.Config.model_fields.items()}
-        parts += [f"| `{name}.{key}` | {_plain(defaults[key])} | {_cell(said)} |" for key, said in cls.sources.items()]
-    parts += ["\n## Values of methods", "\nA value that is the option's default is not repeated here.\n"]
-    parts.append("| method | value | source |\n|---|---|---|")
-    for line in lines:
-        own = [one for one in line.settings if one.own]
-        parts += [f"| `{line.name}` | `{one.path}` {_cell(_plain(one.value))} | {_cell(one.source)} |" for one in own]
-    parts += [
-        "\n## Commits of released code",
-        "\nLines are those of these commits.\n",
-        "| repository | commit |\n|---|---|",
-    ]
-    parts += [f"| {repository} | {commit} |" for repository, commit in COMMITS.items()]
-    return "\n".join(parts)
+def pinned(source: str) -> str:
+    """Return a source with the commits at which the released code that it cites was read."""
+    return CITED.sub(lambda cited: f"{cited[0]}@{COMMITS.get(cited[0], 'unknown')}", source)
 
 
 def _plain(value: Any) -> str:
     return json.dumps(to_jsonable_python(value)).strip('"')
-
-
-def _cell(text: Any) -> str:
-    return str(text).replace("|", "\\|")

@@ -117,7 +117,7 @@ def test_an_option_that_a_message_advises_is_one_of_its_command() -> None:
                 if options - known.get(command, set()):
                     wrong.append((file.name, command, options))
     assert not wrong
-    assert seen > 20
+    assert seen > 15
 
 
 YAML = [(f"{page.name} {n}", text) for page in PAGES for n, text in enumerate(blocks(page, "yaml"))]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from regft_core.grid.method_table import COMMITS, all_methods, catalogue, sources_markdown
+from regft_core.grid.method_table import CITED, COMMITS, all_methods, pinned
 from regft_core.hooks.registry import discover
 from regft_core.schema.sources import KINDS, source_problem
 from regft_core.settings.method_sources import Setting, settings
@@ -35,8 +34,12 @@ def test_every_value_of_a_method_has_a_source() -> None:
 
 
 def test_released_code_is_cited_at_a_known_commit() -> None:
-    cited = set(re.findall(r"\b([\w.-]+/[\w.-]+) [\w./-]+\.\w+:\d+", sources_markdown(catalogue(ROOT))))
-    assert cited == set(COMMITS)
+    sources = [one.source for method in all_methods(ROOT).values() for one in settings(method, REGISTRY)]
+    sources += [text for cls in REGISTRY.values() for text in cls.sources.values()]
+    assert {name for text in sources for name in CITED.findall(text)} == set(COMMITS)
+    assert pinned("code: asappresearch/x a.py:1; google-research/sam b.py:2") == (
+        "code: asappresearch/x@unknown a.py:1; google-research/sam@dae9904 b.py:2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import yaml
 
+from regft_core.runs.project import open_project
+from regft_core.settings.project import Project
 from stages import cli
 from tests import warm
 from tests.tiny import tiny_model_dir
@@ -96,6 +99,12 @@ def build(root: Path, *, tasks: dict[str, Any] | None = None, words: int = 6, **
     shutil.copytree(tiny_model_dir(root / "scratch", "bert"), root / "models" / "tiny")
     shutil.rmtree(root / "scratch")
     return root
+
+
+@cache
+def preset(name: str) -> Project:
+    """A shipped preset, which takes a while to open; tests leave it as it is."""
+    return open_project(REPOSITORY, f"pipelines/presets/{name}.yaml")
 
 
 def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> Path:

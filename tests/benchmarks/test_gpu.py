@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,16 +44,7 @@ def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
     assert "| 2 worker(s) |" in text
 
 
-def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        return
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--out", str(tmp_path / "gpu.md")]
-    done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 2
-    assert "there is no CUDA device here" in done.stderr
-    assert not (tmp_path / "gpu.md").exists()
-
-
+@pytest.mark.slow
 def test_a_measurement_that_fails_costs_its_own_row_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,22 +115,6 @@ def test_only_the_arm_multiplies_in_tf32_and_not_what_it_is_compared_with(monkey
     assert arm.tf32 == [True] * 7
     assert vanilla.tf32 == [False] * 6
     assert not torch.backends.cudnn.allow_tf32
-
-
-def test_a_notice_of_torch_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words are those of torch; there is no CUDA here to say them."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    gpu = importlib.import_module("gpu")
-
-    def set_mode(mode: str) -> None:
-        if mode == "warn":
-            notice = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing "
-            warnings.warn(notice + "operations", stacklevel=1)
-
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
-    with gpu.counted_waits(torch.device("cuda")) as found:
-        warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
-    assert len(found) == 1
 
 
 def test_the_peak_of_an_arm_is_without_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:

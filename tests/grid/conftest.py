@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,23 @@ def tree(root: Path) -> dict[str, bytes]:
     }
 
 
-def scores(outputs: dict[str, bytes]) -> dict[str, bytes]:
-    """The predictions among some outputs: what does not depend on the time that runs took."""
-    return {name: content for name, content in outputs.items() if "predictions" in name}
-
-
 def bits(root: Path) -> dict[str, dict[str, str]]:
     """Key -> hashes of the tensors of every run in the store."""
     found = {key: stored(root, key) for key in runs(root)}
     return {key: {name: run.tensors_sha256(name) for name in run.tensor_names} for key, run in found.items()}
+
+
+@pytest.fixture(scope="session")
+def reproduced(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with everything computed; tests get copies."""
+    root = Path(shutil.copytree(template, tmp_path_factory.mktemp("reproduced") / "project"))
+    assert reproduce(root) == {}
+    return root
+
+
+@pytest.fixture
+def done(reproduced: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reproduced, tmp_path / "project"))
 
 
 @pytest.fixture

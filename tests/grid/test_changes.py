@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +12,8 @@ from regft_core.errors import PlanOutdated
 from regft_core.grid import compute as module
 from regft_core.grid.compute import compute
 from regft_core.runs.run import STAGES
-from tests import warm
 from tests.grid.conftest import plan, quiet
-from tests.runs.code_copy import with_code
 from tests.runs.conftest import TASK, change, edit
-
-
-def test_code_edited_after_the_plan_is_refused_before_anything_is_trained(project: Path) -> None:
-    with_code(project)
-
-    def run(stage: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(project, "-m", f"stages.{stage}", environment={**os.environ, "PYTHONPATH": ""})
-
-    assert run("subsample").returncode == 0
-    schedule = project / "regft_core/training/optim.py"
-    edit(schedule, "1.0 - progress", "1.1 - progress")
-    for stage in ("search", "finetune"):
-        done = run(stage)
-        assert done.returncode == PlanOutdated.exit_code
-        assert f"work/plan/{stage}.json is not the plan of this configuration" in done.stderr
-        assert "Run `dvc repro` again" in done.stderr
-    assert not list((project / ".regft").glob("runs/*/*"))
-    edit(schedule, "1.1 - progress", "1.0 - progress")
-    assert run("search").returncode == 0
 
 
 def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None:

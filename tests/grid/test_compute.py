@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,19 +28,6 @@ from tests.grid.conftest import plan, quiet, reproduce, tree
 from tests.runs.conftest import TASK, change, edit_method, job, runs, stored, train, write_method
 
 CELL = f"{TASK}/24"
-
-
-@pytest.fixture(scope="module")
-def reproduced(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project with everything computed; tests get copies."""
-    root = Path(shutil.copytree(template, tmp_path_factory.mktemp("reproduced") / "project"))
-    assert reproduce(root) == {}
-    return root
-
-
-@pytest.fixture
-def done(reproduced: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(reproduced, tmp_path / "project"))
 
 
 def test_what_work_has_is_not_computed_again_when_the_store_is_gone(done: Path, trained: list[tuple[str, int]]) -> None:
@@ -113,15 +99,6 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     assert "finetune: 4 runs, 4 jobs on the executor 'serial'" in said
     compute(project, "evaluate", say=said.append)
     assert "evaluate: 1 run, 1 job on the executor 'serial'" in said  # the others when they were trained
-
-
-def test_arms_that_train_alike_train_once(project: Path, trained: list[tuple[str, int]]) -> None:
-    """Alone 17 trainings: plain fine-tuning, that of WiSE-FT, and three soups of the same five members."""
-    soups = ["greedy_soup", "greedy_soup_uniform", "greedy_soup_released"]
-    change(project, methods=["vanilla", "wise_ft", *soups], grid={"seeds": [0]})
-    assert reproduce(project) == {}
-    # Five members and one training; the means of the three soups are phases without a step.
-    assert Counter(trained) == {("members", 0): 5, ("finetune", 0): 1 + len(soups)}
 
 
 def test_bf16_is_refused_before_anything_runs_on_a_processor_that_lacks_it(

@@ -18,7 +18,7 @@ from regft_core.hooks.registry import discover
 from regft_core.runs.project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
-from tests.grid.conftest import change, make_project, plan, project, reproduce, template
+from tests.grid.conftest import change, make_project, plan, project, template
 from tests.small_project import stage
 
 __all__ = ["make_project", "project", "template"]
@@ -121,8 +121,8 @@ def test_a_measurement_that_fails_leaves_the_assumed_speed_and_its_reason(
     assert found.seconds > 0
 
 
-def test_a_grid_that_is_done_asks_for_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reproduce(project) == {}
+def test_a_grid_that_is_done_asks_for_nothing(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = done
     plan(project)
     opened = open_project(project)
     assert stale_cells(project) == set()

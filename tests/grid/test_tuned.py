@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,36 +13,12 @@ from regft_core.disk.reading import read_json
 from regft_core.grid import run_job
 from regft_core.grid.jobs import Planner
 from regft_core.runs.project import open_project
-from tests.grid.conftest import bits, plan, reproduce, scores, tree
+from tests.grid.conftest import plan, reproduce
 from tests.runs.conftest import SIZE, TASK, change, job
 
 
 def tuned_runs(root: Path, method: str) -> list[dict[str, Any]]:
     return list(read_json(root / "work" / "finetune" / method / TASK / SIZE / "manifest.json")["runs"])
-
-
-def test_trials_then_the_runs_that_they_chose(tuned: Callable[..., Path], trained: list[tuple[str, int]]) -> None:
-    root = tuned("vanilla", "weight_mixup")
-    said: list[str] = []
-    assert reproduce(root, said.append) == {}
-    # For each of two seeds: two trials of each method, of weight mixup with a search before it, and its search.
-    assert said[0] == "search: 4 runs and 8 trials for them, 14 jobs on the executor 'serial'"
-    assert sum("(chosen: training.learning_rate " in line for line in said) == 4 + 2
-    for method in ("vanilla", "weight_mixup"):
-        assert [len(run["tuned"]["trials"]) for run in tuned_runs(root, method)] == [2, 2]
-    before, weights = tree(root), bits(root)
-    # All of it from the store, then all of it from nothing.
-    trained.clear()
-    shutil.rmtree(root / "work" / "search")
-    shutil.rmtree(root / "work" / "finetune")
-    reproduce(root)
-    assert (tree(root), trained) == (before, [])
-    shutil.rmtree(root / ".regft")
-    shutil.rmtree(root / "work")
-    reproduce(root)
-    assert trained
-    assert bits(root) == weights
-    assert scores(tree(root)) == scores(before)
 
 
 def test_what_changes_the_key_of_a_tuned_cell(tuned: Callable[..., Path]) -> None:

@@ -68,7 +68,7 @@ LATE_DOUBLER: Listed = (declaring("a_doubler", {"edit_weights": double}, edits=(
 @pytest.mark.parametrize(
     "pair",
     [
-        pytest.param(pair, marks=[pytest.mark.slow] if number % 12 else [], id="+".join(case.name for case in pair))
+        pytest.param(pair, marks=[pytest.mark.slow] if number % 24 else [], id="+".join(case.name for case in pair))
         for number, pair in enumerate(ANY_PAIR)
     ],
 )

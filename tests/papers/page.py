@@ -12,17 +12,15 @@ from pathlib import Path
 from regft_core.grid.time import gpu_hours, shown
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
-from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from regft_core.settings.papers.published import read_published
-from regft_core.settings.preset import preset_file
 from regft_core.settings.project import Project
 from tests.papers.declared import Declared
 from tests.papers.resolved import origins
-from tests.small_project import REPOSITORY
+from tests.small_project import REPOSITORY, preset
 
 PAGE = "docs/papers.md"
 #: More settings that differ than this are counted; the protocol lists them.
@@ -54,9 +52,9 @@ class Line:
     cost: str
 
 
-def projects_of(root: Path, item: Item) -> dict[str, Project]:
+def projects_of(item: Item) -> dict[str, Project]:
     """The presets of an item, opened; raises ConfigError."""
-    return {name: open_project(root, preset_file(root, name)) for name in item.config.presets}
+    return {name: preset(name) for name in item.config.presets}
 
 
 def line_of(root: Path, paper: Paper, item: Item, projects: Mapping[str, Project]) -> Line:
@@ -103,7 +101,7 @@ def page(root: Path) -> str:
     """The page."""
     text = HEAD.splitlines()
     for paper in read_protocols(root):
-        lines = [line_of(root, paper, item, projects_of(root, item)) for item in paper.items]
+        lines = [line_of(root, paper, item, projects_of(item)) for item in paper.items]
         text += ["", f"## {paper.config.title}", ""]
         text += map(_entry, lines)
     return "\n".join(text) + "\n"

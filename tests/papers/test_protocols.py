@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.runs.project import open_project
 from regft_core.settings.papers.protocols import read_protocols
 from regft_core.settings.preset import preset_names
-from regft_core.settings.project import Project
 from tests.papers.declared import Declared, matches
 from tests.papers.resolved import check_preset, resolved, unknown_settings
-from tests.small_project import REPOSITORY
+from tests.small_project import REPOSITORY, preset
 
 PAPERS = read_protocols(REPOSITORY)
 DECLARED = [Declared(paper, item) for paper in PAPERS for item in paper.items]
 
 
-@cache
-def opened(preset: str) -> Project:
-    return open_project(REPOSITORY, f"pipelines/presets/{preset}.yaml")
-
-
 def problems(declared: Declared) -> list[str]:
-    projects = {preset: opened(preset) for preset in declared.item.config.presets}
+    projects = {name: preset(name) for name in declared.item.config.presets}
     found = [problem for name, project in projects.items() for problem in check_preset(declared, name, project)]
     return found + unknown_settings(declared, projects)
 
@@ -39,7 +31,7 @@ def test_presets_run_what_the_paper_says(declared: Declared) -> None:
 
 @pytest.mark.parametrize("paper", [pytest.param(paper, id=paper.name) for paper in PAPERS])
 def test_what_a_paper_says_of_all_its_items_is_of_use(paper: Any) -> None:
-    settings = [resolved(opened(preset)) for item in paper.items for preset in item.config.presets]
+    settings = [resolved(preset(name)) for item in paper.items for name in item.config.presets]
     paths = {path for own in settings for path in own}
     tasks = {task for own in settings for values in own.values() for task in values}
     assert [key for key in paper.config.values if not any(matches(key, path, tasks) for path in paths)] == []
@@ -48,7 +40,7 @@ def test_what_a_paper_says_of_all_its_items_is_of_use(paper: Any) -> None:
 def test_every_preset_has_a_protocol_and_every_item_what_makes_it() -> None:
     made = {name for one in DECLARED for name in one.item.config.presets}
     assert sorted(made) == preset_names(REPOSITORY)
-    assert all(opened(name).params.report.reference in opened(name).methods for name in made)
+    assert all(preset(name).params.report.reference in preset(name).methods for name in made)
     assert {name for one in DECLARED for name in one.item.config.evaluations} <= set(EVALUATIONS.names())
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from regft_core.hooks.registry import discover
-from regft_core.runs.project import open_project
 from regft_core.schema.method import Method
 from regft_core.settings.cost import optimiser_steps, phase_cost
 from regft_core.settings.papers.public_sizes import TRAINING_ROWS
 from tests.presets.miniature import names
-from tests.small_project import REPOSITORY
+from tests.small_project import preset
 
 
 def cost(method: Method, rows: int) -> float:
@@ -21,7 +20,7 @@ def cost(method: Method, rows: int) -> float:
 
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("weight_mixup")])
 def test_the_matched_control_costs_what_the_method_costs(name: str) -> None:
-    project = open_project(REPOSITORY, f"pipelines/presets/{name}.yaml")
+    project = preset(name)
     pairs = {
         control: control.removesuffix("_matched_compute").replace("vanilla_matched", "weight_mixup_released")
         for control in project.methods
@@ -38,5 +37,5 @@ def test_the_matched_control_costs_what_the_method_costs(name: str) -> None:
 def test_the_control_is_there_wherever_the_method_is_compared() -> None:
     for name in names():
         if name.startswith("weight_mixup") and name != "weight_mixup_table5":  # which compares costs, not scores
-            methods = open_project(REPOSITORY, f"pipelines/presets/{name}.yaml").params.methods
+            methods = preset(name).params.methods
             assert {"vanilla_matched", "weight_mixup_released_matched_compute"} & set(methods), name

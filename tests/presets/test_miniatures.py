@@ -11,7 +11,7 @@ from regft_core.runs.records import MARK
 from tests.presets.miniature import build, failures, names, run
 
 #: The others take minutes together: ``pytest -m slow tests/presets``.
-QUICK = ("pats_table3", "weight_mixup_table2")
+QUICK = ("pats_table3",)
 
 
 def finishes(root: Path, name: str) -> None:

@@ -122,7 +122,7 @@ def test_the_reference_is_shown_beside_the_method_to_take(visit: Any) -> None:
     assert theirs.is_visible()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "dark", marks=pytest.mark.slow), (390, "light")])
 def test_no_rule_of_accessibility_is_broken(visit: Any, width: int, scheme: str) -> None:
     pytest.importorskip("axe_core_python", reason="axe-core-python is not installed (pip install '.[test]')")
     page = visit("3-tasks", width, color_scheme=scheme)

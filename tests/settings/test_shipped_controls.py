@@ -17,6 +17,7 @@ from regft_core.settings.cost import optimiser_steps
 from regft_core.settings.difference import differences, takes_away, undeclared
 from regft_core.settings.files import names_in
 from regft_core.settings.project import Project
+from tests.small_project import preset
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = names_in(ROOT / "pipelines" / "presets")
@@ -43,11 +44,6 @@ def shipped(protocol: str = "epochs: 4") -> Project:
         "report": {"reference": "vanilla"},
     }
     return open_project(ROOT, params_text=yaml.safe_dump(params, sort_keys=False), check_composition=False)
-
-
-@cache
-def preset(name: str) -> Project:
-    return open_project(ROOT, f"pipelines/presets/{name}.yaml")
 
 
 def built(project: Project, name: str, task: str | None) -> Method | None:

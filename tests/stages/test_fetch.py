@@ -121,6 +121,7 @@ def test_without_a_network_there_is_one_error_and_what_is_there_stays(root: Path
     assert fetched(root) == ["train", "validation"]
 
 
+@pytest.mark.slow
 def test_a_download_that_is_cut_off_goes_on(root: Path, hub: Hub) -> None:
     hub.broken_after = 50
     cut = stage(root, hub.url, "fetch", "--preset", "hubbed")

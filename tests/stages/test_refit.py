@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-import signal
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from regft_core.errors import ConfigError, ModelError
 from regft_core.grid.refit import refit
@@ -27,7 +23,6 @@ from regft_core.serve.out_of_fold import OutOfFold
 from regft_core.statistics.abstention import threshold_for
 from tests.errors import raises_code
 from tests.grid.conftest import bits, quiet, reproduce
-from tests.killed import in_child
 from tests.small_project import SCORES, TASK, build, stage, write_csv
 
 WORDS = ["film", "story", "actor", "plot", "music", "place", "food", "service", "night", "house", "dog", "cat", "red"]
@@ -100,21 +95,6 @@ def test_numbers_of_steps_grow_with_the_rows(tmp_path: Path) -> None:
     context, record = finished_run(refit(root, "vanilla", say=quiet))
     training = context.phase("finetune").training
     assert (record.steps, training.max_steps, training.warmup_steps) == (6, 6, 2)  # 40 rows instead of 20
-
-
-def test_a_killed_refit_continues_with_the_same_bits(tmp_path: Path) -> None:
-    method, point = "mix", "step:7"
-    root = make(tmp_path / "project", ["vanilla"], execution={"checkpoint_seconds": 0}, training={"epochs": 2})
-    shutil.copy(root / "pipelines/methods/weight_mixup.yaml", root / "pipelines/methods/mix.yaml")
-    params = yaml.safe_load((root / "params.yaml").read_text())
-    (root / "params.yaml").write_text(yaml.dump({**params, "methods": [method], "report": {"reference": method}}))
-    judged(root)
-    whole = Path(shutil.copytree(root, tmp_path / "whole"))
-    refit(whole, method, say=quiet)
-
-    assert in_child(partial(refit, root, method, say=quiet), at=point) == -signal.SIGKILL
-    refit(root, method, say=quiet)
-    assert bits(root) == bits(whole)
 
 
 def test_a_refit_takes_the_trial_with_the_best_mean_of_all_seeds(tmp_path: Path) -> None:

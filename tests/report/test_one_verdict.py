@@ -19,8 +19,8 @@ from regft_core.report.write import build_report
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
 
-#: Of 100 grids the quick tests take 25.
-GRIDS, QUICK, AT_ONCE = 100, 25, 25
+#: Of 100 grids the quick tests take 10.
+GRIDS, QUICK, AT_ONCE = 100, 10, 10
 
 
 def random_arms(rng: np.random.Generator, synthetic: Any, seeds: int) -> dict[str, Any]:

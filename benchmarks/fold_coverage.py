@@ -1,13 +1,11 @@
-"""Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known, and on real sets.
+"""Coverage of the intervals of tasks with folds, in simulated worlds whose true score is known.
 
     nice python benchmarks/fold_coverage.py [--worlds 400]     # writes results/folds.json
-    python benchmarks/fold_coverage.py --data DIR --draws 12
 
 *drawn*: n rows of accuracy 0.7 (difficulties of rows, or of groups, are Beta(7, 3)); each fold's model is better or
 worse by a normal draw. *trained*: learners (nearest class mean or ridge regression) that are really trained on the
 other folds, so that models share training rows. Each reads 8 features of its own, so all have the same true accuracy:
-their differences are 0, and a "better" or "worse" is false. With ``--data`` the probe is evaluated by 5 folds, 2
-repeats; truth is the score of the probe of all rows on 277 to 1,200 test rows. DIR is that of ``real_tasks.py``.
+their differences are 0, and a "better" or "worse" is false.
 """
 
 from __future__ import annotations
@@ -20,11 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from verdicts import RESULTS, write
 
-from regft_core import metrics
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.verdict import judge
-from regft_core.training import logistic
-from regft_core.training.linear_solution import classify_linearly
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -117,60 +112,11 @@ def trained_world(k: int, n: int, folds: int, repeats: int, how: str, worlds: in
     return float(false), float(covered), float(width)
 
 
-def real_sets(data: Path, rows: list[int], draws: int) -> None:
-    """Print how often the interval of the probe's folds covers the test score of the probe of all rows."""
-    from strength import SETS, drawn, features, vectors
-
-    found: dict[tuple[int, str], dict[str, list[tuple[bool, float, float]]]] = {}
-    for name in SETS:
-        train, test, y, answers = vectors(data, name)
-        x, tests = features(train), features(test)
-        parts = x.shape[1] // train[0].shape[1]
-        for count in rows:
-            for draw in range(draws):
-                own = drawn(y, count, draw)
-                judged, arm = {}, {}
-                for repeat in range(2):
-                    splits = logistic.folds_of(len(own), y[own].tolist(), None, 5, 100 * draw + repeat)
-                    assert splits is not None
-                    for fold, (others, at) in enumerate(splits):
-                        seed = 5 * repeat + fold
-                        judged[seed] = np.asarray(at)
-                        arm[seed] = probe(x[own][others], y[own][others], x[own][at], parts)
-                given = probe(x[own], y[own], tests, parts)
-                for metric in ("accuracy", "f1_macro"):
-                    said = Arms({"a": arm}, y[own], metric, samples=SAMPLES, judged=judged).one("a")
-                    true = metrics.find(metric).score(answers, given, None)
-                    covered = bool(said.low <= true <= said.high)
-                    one = (covered, true - said.mean, said.high - said.low)
-                    found.setdefault((count, metric), {}).setdefault(name, []).append(one)
-    heads = ["rows", "metric", *SETS, "covered", "test minus expected, points", "width, points"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for (count, metric), of_sets in found.items():
-        shown = [f"{sum(one[0] for one in of_set)} of {len(of_set)}" for of_set in of_sets.values()]
-        every = np.array([one for of_set in of_sets.values() for one in of_set])
-        covered, less, width = every.mean(axis=0)
-        print(f"| {count} | {metric} | {' | '.join(shown)} | {covered:.3f} | {100 * less:+.1f} | {100 * width:.1f} |")
-
-
-def probe(x: Array, y: Rows, asked: Array, parts: int) -> Rows:
-    """Answers [m] of the probe of rows ``x`` [n, d] to ``asked`` [m, d]."""
-    solution = classify_linearly(logistic.Rows(x, y, int(y.max()) + 1), parts)
-    answers: Rows = (asked @ solution.weight.T + solution.bias).argmax(axis=1)
-    return answers
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=400)
     parser.add_argument("--out", type=Path, default=RESULTS / "folds.json")
-    parser.add_argument("--data", type=Path, help="folder of the local sets; absent: simulated worlds")
-    parser.add_argument("--draws", type=int, default=12)
-    parser.add_argument("--rows", nargs="+", type=int, default=[50, 200])
     options = parser.parse_args()
-    if options.data:
-        real_sets(options.data, options.rows, options.draws)
-        return
     rows: list[dict[str, Any]] = []
     for n, folds, repeats, models, groups in WORLDS:
         covered, width = drawn_world(n, folds, repeats, models, groups, options.worlds)

@@ -37,20 +37,6 @@ def verdicts() -> str:
     return table(["spread of seeds", *(", ".join(map(str, size)) for size in sizes)], rows)
 
 
-def fixed_prior() -> str:
-    """The rule with the prior's centre fixed at 4.5 points, and the rule now."""
-    now = {(c["spread"], c["methods"], c["seeds"], c["rows"]): c for c in read(RESULTS / "verdicts.json")}
-    rows = []
-    for old in read(RESULTS / "verdicts_fixed_prior.json"):
-        new = now[old["spread"], old["methods"], old["seeds"], old["rows"]]
-        pairs = [f"{old[key]:.{digits}f} -> {new[key]:.{digits}f}" for key, digits in _SHOWN]
-        rows.append([old["spread"], f"{old['methods']}, {old['seeds']}, {old['rows']}", *pairs])
-    return table(["spread of seeds", "methods, seeds, rows", "false", "coverage", "power"], rows)
-
-
-_SHOWN = (("false", 3), ("coverage", 3), ("power", 2))
-
-
 def decisions() -> str:
     cells = read(RESULTS / "decisions.json")
     rows = []
@@ -77,14 +63,7 @@ def decisions() -> str:
 def folds() -> str:
     cells = [c for c in read(RESULTS / "folds.json") if c["models"] != "drawn"]
     shown = ([*(c[k] for k in ("models", "learners", "rows")), f"{c['folds']} x {c['repeats']}"] for c in cells)
-    place = ("models", "learners", "rows", "folds", "repeats")
-    before = {tuple(c[key] for key in place): c for c in read(RESULTS / "folds_uncorrected.json")}
-
-    def both(c: dict[str, Any], key: str) -> str:
-        old = before.get(tuple(c[name] for name in place))
-        return f"{c[key]:.3f}" if old is None else f"{old[key]:.3f} -> {c[key]:.3f}"
-
-    numbers = ([both(c, "false"), both(c, "coverage"), f"{c['width']:.1f}"] for c in cells)
+    numbers = ([f"{c['false']:.3f}", f"{c['coverage']:.3f}", f"{c['width']:.1f}"] for c in cells)
     rows = [[*a, *b] for a, b in zip(shown, numbers, strict=True)]
     return table(["learner", "learners", "rows", "folds x repeats", "false", "coverage", "width, points"], rows)
 
@@ -117,7 +96,7 @@ def simulate_deviations(worlds: int = 2000) -> None:
 
 def page(text: str) -> str:
     """Return ``text`` with the tables between its marks."""
-    for made in (verdicts, fixed_prior, decisions, folds, deviations):
+    for made in (verdicts, decisions, folds, deviations):
         before, mark, after = text.partition(f"<!-- {made.__name__} -->\n")
         text = before + mark + made() + "\n" + after[after.index("<!-- end -->") :]
     return text

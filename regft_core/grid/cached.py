@@ -27,7 +27,8 @@ def cached_seeds(project: Project, cell: Cell) -> set[int]:
 
     Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
     """
-    if not encoder_present(project.model(cell.task), project.root):
+    method, model = project.method(cell.method, cell.task), project.model(cell.task)
+    if not all(encoder_present(method.encoder(model, phase), project.root) for phase in method.phases):
         return set()
     written: Any = keys_of(project.root / "work" / "finetune" / cell.directory) or {}
     there, seeds = written.get("runs", {}), set[int]()

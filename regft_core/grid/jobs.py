@@ -19,7 +19,7 @@ from regft_core.runs.run import Record, Stage
 from regft_core.runs.train import tuned_values
 from regft_core.runs.trials import judging_rows, look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
-from regft_core.settings.cost import phase_cost, training_rows
+from regft_core.settings.cost import sized_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 
@@ -163,6 +163,7 @@ class Planner:
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
-        cost = phase_cost(phase, rows, self.registry, self.project.shared(job.task))
+        method, shared = self.project.method(job.method, job.task), self.project.shared(job.task)
+        cost = sized_cost(self.project, method, job.task, phase, rows, self.registry, shared)
         member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
         return {member_label(phase, i if phase.repeat is not None else None): member for i in range(phase.members)}

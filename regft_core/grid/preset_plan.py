@@ -10,9 +10,8 @@ from pathlib import Path
 
 from regft_core.grid.cached import grid_rows
 from regft_core.grid.fetch import by_hand, rows_needed
-from regft_core.grid.step_time import encoder_weights
 from regft_core.grid.time import estimate, gpu_line
-from regft_core.models.source import encoder_present
+from regft_core.models.source import encoder_present, encoder_weights
 from regft_core.names import gigabytes, listing, plural
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
@@ -37,7 +36,7 @@ def describe(project: Project, command: str) -> str:
         project.params.grid,
         project.params.small_scale,
     )
-    absent = [model for model in project.encoders() if not encoder_present(model, project.root)]
+    absent = [model for model in project.every_encoder() if not encoder_present(model, project.root)]
     lines = [mark.mark] if mark is not None else []
     lines += [
         f"{plural(len(project.methods), 'method')} x {plural(len(grid.tasks), 'task')} x "
@@ -45,7 +44,7 @@ def describe(project: Project, command: str) -> str:
         f"{plural(sum(row.to_train for row in planned), 'run')} to train",
         "",
         "encoder",
-        *(f"  {_encoder(project, model, model not in absent)}" for model in project.encoders()),
+        *(f"  {_encoder(project, model, model not in absent)}" for model in project.every_encoder()),
         "data",
         *(f"  {_mark(one.present)}  {', '.join(one.used)}: {one.where}" for one in rows),
     ]
@@ -100,7 +99,7 @@ def _disk(project: Project, planned: Sequence[PlanRow], absent: Sequence[Encoder
             phase.members for phase in project.method(row.cell.method, row.cell.task).phases if phase.members > 1
         )
         counts[project.model(row.cell.task).name] += row.to_train * (1 + sum(members))
-    sizes = {model.name: encoder_bytes(project, model.name) for model in project.encoders()}
+    sizes = {model.name: encoder_bytes(project, model.name) for model in project.every_encoder()}
     total = None if None in sizes.values() else sum((sizes[name] or 0) * count for name, count in counts.items())
     places = [(model.name, sizes[model.name], Path(HF_HUB_CACHE)) for model in absent]
     what = f"{plural(counts.total(), 'set')} of weights"

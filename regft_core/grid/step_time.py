@@ -6,7 +6,6 @@ the unit is CPU seconds over threads: other load on the machine does not count.
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Mapping
@@ -22,9 +21,8 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, run_all
 from regft_core.grid.pool import prepared_devices
-from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
-from regft_core.models.source import resolve_model
+from regft_core.models.source import encoder_weights, resolve_model
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.project import Project
@@ -34,11 +32,6 @@ from regft_core.settings.store_path import store_path
 FILE = "times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 256
-#: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.
-WEIGHTS = {
-    **{"xxlarge": 1.36e9, "xlarge": 6.8e8, "large": 3.02e8, "small": 9.5e6, "base": 8.5e7},
-    **{"minilm": 1.06e7, "mpnet": 8.5e7, "chinese-bert-wwm": 8.5e7},
-}
 #: Operations per second that an A100 or H100 is assumed to sustain in training, by precision; and one CPU core in fp32.
 GPU_SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
 CORE_SPEED = 3.0e10
@@ -57,16 +50,6 @@ class StepTime:
     train: float
     update: float = 0.0
     predict: float = 0.0
-
-
-def encoder_weights(name: str, root: Path) -> float | None:
-    """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
-    path = root / name / "config.json"
-    if name not in ALIASES and path.is_file():
-        config = json.loads(path.read_text(encoding="utf-8"))
-        layers, width, inner = (config.get(k) for k in ("num_hidden_layers", "hidden_size", "intermediate_size"))
-        return float(layers * (4 * width**2 + 2 * width * inner)) if layers and width and inner else None
-    return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
 
 
 def assumed(project: Project, task: str, speed: float) -> StepTime | None:

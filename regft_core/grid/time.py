@@ -16,12 +16,12 @@ from regft_core.errors import RegftError
 from regft_core.grid.cached import cached_seeds, grid_rows
 from regft_core.grid.executors import is_remote, visible_devices
 from regft_core.grid.lengths import known_lengths
-from regft_core.grid.step_time import CORE_SPEED, GPU_SPEED, StepTime, assumed, encoder_weights, measured
+from regft_core.grid.step_time import CORE_SPEED, GPU_SPEED, StepTime, assumed, measured
 from regft_core.hooks import compose
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import cores
-from regft_core.models.source import encoder_present
+from regft_core.models.source import encoder_present, encoder_weights
 from regft_core.names import duration, listing, plural
 from regft_core.runs.run import STAGES
 from regft_core.schema.encoder import EncoderConfig
@@ -104,7 +104,7 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     why = ""
     if remote:
         why = f"executor '{execution.executor}' trains on other machines"
-    elif absent := [model.name for model in project.encoders() if not encoder_present(model, project.root)]:
+    elif absent := [model.name for model in project.every_encoder() if not encoder_present(model, project.root)]:
         why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
     elif on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
         why = f"too short (under {duration(SHORTEST)})"
@@ -222,7 +222,7 @@ def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
 def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
     """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on."""
     precision = project.params.training.precision
-    weights = {model.name: encoder_weights(model.name, project.root) for model in project.encoders()}
+    weights = {model.name: encoder_weights(model.name, project.root) for model in project.every_encoder()}
     if no_size := [name for name, count in weights.items() if count is None]:
         return f"GPU hours: not known; nothing tells the size of {listing(no_size)}"
     sizes = " and ".join(f"{count:.2g}" for count in weights.values())

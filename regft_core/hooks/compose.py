@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from regft_core.hooks.base import Regulariser, implements
+from regft_core.hooks.earlier_phases import answers_problems, earlier_problems, task_of
 from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
 from regft_core.hooks.phase_entries import Entry, active, entries
 from regft_core.kinds import find
@@ -233,13 +234,14 @@ def check_method(
     phases name as their own; a phase is judged on its own, not on the cell's.
     """
     problems = []
-    encoder = method.encoder(model) if model is not None else None
     for phase in method.phases:
+        encoder = method.encoder(model, phase) if model is not None else None
         prefix = f"phase '{phase.name}': " if len(method.phases) > 1 else ""
         stack = entries(registry, phase.regularisers)
         trained_on = task_of(phase, task, tasks or {})
         problems += [prefix + problem for problem in check_phase(stack, phase, shared, trained_on, encoder, tf32=tf32)]
         problems += [prefix + problem for problem in earlier_problems(registry, method, phase, stack)]
+        problems += [prefix + problem for problem in answers_problems(registry, method, phase, task, tasks or {})]
         chooses = resolve_training(stack, phase, shared)[0].checkpoint == "best_on_dev_as_published"
         if chooses and task is not None and isinstance(task.splits.dev, FoldsConfig):
             problems.append(
@@ -247,37 +249,6 @@ def check_method(
                 "fold; set checkpoint: best_on_split"
             )
     return problems
-
-
-def earlier_problems(
-    registry: Mapping[str, type[Regulariser]], method: Method, phase: Phase, stack: Sequence[Entry]
-) -> list[str]:
-    """Errors of a phase after those before it: nothing is handed over, or an anchor was drawn anew."""
-    acting = {one.name: active(entries(registry, one.regularisers)) for one in method.phases}
-    problems = [
-        f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
-        "name another phase, or add such a regulariser to it"
-        for entry in active(stack)
-        for needed, what in entry.declares.needs.items()
-        if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
-    ]
-    anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]
-    start = phase.start
-    while anchored and start in acting:
-        for entry in acting[start]:
-            if entry.declares.draws_anew:
-                problems += [
-                    f"'{name}' pulls toward the checkpoint, but '{entry.name}' in the phase '{start}' drew tensors "
-                    "anew, which would be pulled back; pull toward the start of the phase, or start from the checkpoint"
-                    for name in anchored
-                ]
-        start = method.phase(start).start
-    return problems
-
-
-def task_of(phase: Phase, task: TaskConfig | None, tasks: Mapping[str, TaskConfig]) -> TaskConfig | None:
-    """The task whose rows a phase trains on: its own, None where ``tasks`` lacks it, else the cell's ``task``."""
-    return task if phase.data.task is None else tasks.get(phase.data.task)
 
 
 def degradations(

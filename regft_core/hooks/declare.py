@@ -40,8 +40,9 @@ __all__ = [
 __all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "ParameterGroup", "Setting", "Step"]
 __all__ += ["Tensor", "Trainee", "behind", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
 
-#: What a later phase takes from an earlier one: its method state, or its weights as well.
-Need = Literal["state", "weights"]
+#: What a later phase takes from an earlier one: its method state, that and its weights, or that and its answers to the
+#: rows of the later phase.
+Need = Literal["state", "weights", "answers"]
 #: ``checkpoint``: as loaded, before any phase; ``start``: as the phase finds them, before its own edits.
 Anchor = Literal["checkpoint", "start"]
 #: On which side of clipping a regulariser sees and masks the gradient.
@@ -217,8 +218,10 @@ def behind(prefix: str, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Handed:
-    """Result of an earlier phase: its key, its method state and, where they are needed, its weights.
+    """Result of an earlier phase: its key, its method state and, where they are needed, its weights or answers.
 
+    ``answers`` [n, K] are its outputs for the rows of the phase that asks, as ``Batch.indices`` numbers them: logits,
+    or values in the targets' unit. No dropout acts.
     The names in ``state`` are those that the phase's regularisers gave in ``hand``, with their
     regulariser's name in front: ``fisher.mask/bert.encoder...``.
     """
@@ -226,6 +229,7 @@ class Handed:
     key: str
     state: dict[str, Tensor]
     weights: dict[str, Tensor] = field(default_factory=dict)
+    answers: Tensor | None = None
 
     def of(self, regulariser: str) -> dict[str, Tensor]:
         """The state that ``regulariser`` handed over in that phase, under its own names."""

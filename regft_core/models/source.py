@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ from regft_core.schema.encoder import EncoderConfig
 
 #: Name of a file -> what it was when it was looked at.
 States = Mapping[str, FileState | None]
+#: Weights in the layers of an encoder (embeddings take no matrix products), by the word for the size in its name.
+WEIGHTS = {
+    **{"xxlarge": 1.36e9, "xlarge": 6.8e8, "large": 3.02e8, "small": 9.5e6, "base": 8.5e7},
+    **{"minilm": 1.06e7, "mpnet": 8.5e7, "chinese-bert-wwm": 8.5e7},
+}
 
 
 @dataclass(frozen=True)
@@ -214,6 +220,16 @@ def layers_of(encoder: EncoderConfig, root: Path) -> int:
             return found
     message = f"model '{encoder.name}' ({path / 'config.json'}): no number of layers"
     raise ModelError("bad-model-config", f"{message}\n    -> write num_hidden_layers into that file")
+
+
+def encoder_weights(name: str, root: Path) -> float | None:
+    """Return the weights in the encoder's layers: by its configuration, else by its name; None when neither tells."""
+    path = root / name / "config.json"
+    if name not in ALIASES and path.is_file():
+        config = json.loads(path.read_text(encoding="utf-8"))
+        layers, width, inner = (config.get(k) for k in ("num_hidden_layers", "hidden_size", "intermediate_size"))
+        return float(layers * (4 * width**2 + 2 * width * inner)) if layers and width and inner else None
+    return next((count for word, count in WEIGHTS.items() if word in name.lower()), None)
 
 
 def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:

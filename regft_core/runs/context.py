@@ -74,6 +74,8 @@ class Context:
         self.registry = cast(Registry, self.project.builder.registry)
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
+        self._sources: dict[EncoderConfig, ModelSource] = {}
+        self._features: dict[ModelSource, Features] = {}
         #: What is kept beside the runs with the next result, and the code that makes it.
         self.caches: list[tuple[LoadedCode, FeatureFiles]] = []
 
@@ -120,12 +122,35 @@ class Context:
     @cached_property
     def source(self) -> ModelSource:
         """The encoder."""
-        return self.project.once(("encoder", self.encoder), lambda: resolve_model(self.encoder, self.root))
+        return self._resolved(self.encoder)
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
         """The encoder's tokenizer."""
         return _tokenizer(self.source)
+
+    def encoder_of(self, phase: Phase) -> EncoderConfig:
+        """The encoder's section for a phase, which may name another encoder."""
+        return self.method.encoder(self.project.model(self.job.task), phase) if phase.model else self.encoder
+
+    def source_of(self, phase: Phase) -> ModelSource:
+        """The encoder of a phase."""
+        return self._resolved(self.encoder_of(phase)) if phase.model else self.source
+
+    def tokenizer_of(self, phase: Phase) -> Any:
+        """The tokenizer of a phase's encoder."""
+        return _tokenizer(self.source_of(phase))
+
+    @property
+    def sources(self) -> list[ModelSource]:
+        """The encoders of all phases, each once."""
+        return list(dict.fromkeys(map(self.source_of, self.method.phases)))
+
+    def _resolved(self, encoder: EncoderConfig) -> ModelSource:
+        if encoder not in self._sources:
+            found = self.project.once(("encoder", encoder), lambda: resolve_model(encoder, self.root))
+            self._sources[encoder] = found
+        return self._sources[encoder]
 
     def rows_per_example(self, examples: list[Example]) -> int:
         """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
@@ -133,7 +158,7 @@ class Context:
 
     def prompt(self, phase: Phase) -> Prompt | None:
         """The prompt of the task whose labels a phase learns, where the phase answers at a mask; else None."""
-        if self.encoder.pooling != "mask" or not phase.data.labels:
+        if self.encoder_of(phase).pooling != "mask" or not phase.data.labels:
             return None
         name = phase.data.task or self.job.task
         prompt, labels = self.project.tasks[name].prompt, self.data(phase).labels or ()
@@ -146,32 +171,35 @@ class Context:
         from regft_core.data.encode import encode
         from regft_core.data.reading import Reading
 
+        encoder = self.encoder_of(phase)
         return encode(
             examples,
-            self.tokenizer,
-            self.encoder.max_length,
-            token_memory(self.source.tokenizer_sha256),
+            self.tokenizer_of(phase),
+            encoder.max_length,
+            token_memory(self.source_of(phase).tokenizer_sha256),
             rows_per_example=self.rows_per_example(examples),
             prompt=self.prompt(phase),
-            reading=Reading.of(self.encoder),
+            reading=Reading.of(encoder),
         )
 
-    @cached_property
-    def features(self) -> Features:
-        """Kept vectors of the encoder; for who knows that it is as its checkpoint has it.
+    def features(self, phase: Phase) -> Features:
+        """Kept vectors of a phase's encoder; for who knows that it is as its checkpoint has it.
 
         Those that are computed are written with the next result, after code and encoder were checked once more.
         """
         from regft_core.models.features import Features
 
-        code, files = LoadedCode(scope_of("features", source=self.source)), FeatureFiles(self.store.path)
-        self.caches.append((code, files))
-        about = {
-            "encoder": self.source.content_sha256,
-            "code": code.sha256,
-            "environment": environment(self.device),
-        }
-        return Features(files, about, self.rows_alone)
+        source = self.source_of(phase)
+        if source not in self._features:
+            code, files = LoadedCode(scope_of("features", source=source)), FeatureFiles(self.store.path)
+            self.caches.append((code, files))
+            about = {
+                "encoder": source.content_sha256,
+                "code": code.sha256,
+                "environment": environment(self.device),
+            }
+            self._features[source] = Features(files, about, self.rows_alone)
+        return self._features[source]
 
     # --------------------------------------------------------------------------------- data
 
@@ -216,7 +244,7 @@ class Context:
             if is_own and self.held_out:
                 rule = self.tuning.split, self.tuning.folds, self.job.fold, self.job.seed
                 rows = without_units(rows, self.held_out, ("tuning", *rule))
-            self._data[phase.name] = rows
+            self._data[phase.name] = replace(rows, taught=bool(phase.teachers(self.registry)))
         return self._data[phase.name]
 
     @property

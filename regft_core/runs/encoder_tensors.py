@@ -38,12 +38,12 @@ def load_pretrained(context: Context, phase: Phase, task: Mapping[str, Any] | No
 
     data = context.data(phase)
     return load_classifier(
-        context.source,
+        context.source_of(phase),
         kind=data.kind if task is None else task["kind"],
         labels=data.labels if task is None else task["labels"],
         dropout=DropoutConfig(),
         head_seed=0,
-        pooling=context.encoder.pooling,
+        pooling=context.encoder_of(phase).pooling,
         rows_per_example=context.rows_per_example(data.examples),
     )
 
@@ -61,7 +61,7 @@ def without_encoder(context: Context, phase: Phase, tensors: Tensors) -> tuple[T
     if not same:
         return tensors, {}
     changed = {name: tensor for name, tensor in weights.items() if name not in same}
-    listed = {"encoder": context.source.content_sha256, "tensors": same}
+    listed = {"encoder": context.source_of(phase).content_sha256, "tensors": same}
     return {**tensors, WEIGHTS: changed}, {FILE: json_text(listed)}
 
 
@@ -75,23 +75,23 @@ def _same_bits(weight: Tensor, pretrained: Tensor | None) -> bool:
     return torch.equal(first, second)
 
 
-def left_out(context: Context, stored: StoredRun) -> list[str]:
-    """The names of a run's weights that the encoder's files have.
+def left_out(context: Context, phase: Phase, stored: StoredRun) -> list[str]:
+    """The names of the weights of a phase's run that the encoder's files have.
 
     Raises InputChanged when the encoder is another than the one that they were compared with.
     """
     if FILE not in stored.files:
         return []
-    listed = json.loads(stored.read_bytes(FILE))
-    if listed["encoder"] != context.source.content_sha256:
-        raise InputChanged(f"the encoder '{context.source.name}', of which run {stored.key} has weights,")
+    listed, source = json.loads(stored.read_bytes(FILE)), context.source_of(phase)
+    if listed["encoder"] != source.content_sha256:
+        raise InputChanged(f"the encoder '{source.name}', of which run {stored.key} has weights,")
     return list(listed["tensors"])
 
 
 def load_whole(context: Context, phase: Phase, stored: StoredRun, name: str) -> dict[str, Tensor]:
     """Tensors of a run as they were when it was computed; raises as ``StoredRun.load_tensors`` and ``left_out``."""
     tensors = stored.load_tensors(name)
-    if name == WEIGHTS and (names := left_out(context, stored)):
+    if name == WEIGHTS and (names := left_out(context, phase, stored)):
         encoder = load_pretrained(context, phase).state_dict()
         tensors |= {name: encoder[name] for name in names}
     return tensors

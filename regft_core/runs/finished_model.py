@@ -85,7 +85,7 @@ class FinishedModel:
         """The tensors as they are stored: weights of the encoder's own files are not among them."""
 
         def load(run: StoredRun) -> dict[str, dict[str, Tensor]]:
-            left_out(self._context, run)  # refuses another encoder
+            left_out(self._context, self._phase, run)  # refuses another encoder
             return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept", "decision")}
 
         need: Need = "weights" if self._has_model else "state"
@@ -179,7 +179,7 @@ class FinishedModel:
 
         own = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
         plain = not self.kept or self._stack.predictor is not None
-        return self._context.features if own and plain else None
+        return self._context.features(self._phase) if own and plain else None
 
     def _load(self) -> Any:
         context = self._context

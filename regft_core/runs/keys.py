@@ -17,7 +17,7 @@ from regft_core.errors import PlanOutdated
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import entry_of
 from regft_core.runs.code import code_of
-from regft_core.runs.hashed_code import CHECKPOINT_RULE, JUDGING, Scope, scope_of
+from regft_core.runs.hashed_code import ANSWERS, CHECKPOINT_RULE, JUDGING, Scope, scope_of
 from regft_core.runs.rows import member_rows, member_streams
 from regft_core.schema.method import FINETUNE, Phase
 
@@ -59,17 +59,33 @@ class Keys:
 
     def start_head(self, phase: Phase) -> bool:
         """Whether a phase takes over the head of the phase it starts from: the same labels, the same seed."""
-        if phase.start == "checkpoint":
-            return False
-        before = self._context.method.phase(phase.start)
-        return before.keeps_head and before.data.task == phase.data.task and phase.seed == before.seed
+        return self._learned_head_before(phase) is not None and not self.dropped_head(phase)
 
-    def needs(self, phase: Phase) -> dict[str, str]:
+    def dropped_head(self, phase: Phase) -> str:
+        """Return why a phase draws a new head though the one that it starts from has learned one; else nothing."""
+        context, before = self._context, self._learned_head_before(phase)
+        if before is None:
+            return ""
+        if before.seed is not None or phase.seed is not None:
+            return f"the one of phase '{before.name}' is of another seed"
+        if before.data.task == phase.data.task:
+            return ""
+        one, other = ((data.kind, data.labels, data.value_range) for data in map(context.data, (before, phase)))
+        return "" if one == other else f"the one of phase '{before.name}' answers for other labels"
+
+    def _learned_head_before(self, phase: Phase) -> Phase | None:
+        """Return the phase that ``phase`` starts from, if that learns a head."""
+        if phase.start == "checkpoint":
+            return None
+        before = self._context.method.phase(phase.start)
+        return before if before.data.labels or before.teachers(self._context.registry) else None
+
+    def needs(self, phase: Phase) -> dict[str, set[str]]:
         """Earlier phases that the active regularisers of ``phase`` take something from, and what."""
-        needed: dict[str, str] = {}
+        needed: dict[str, set[str]] = {}
         for entry in self._context.acting(phase):
             for name, what in entry.declares.needs.items():
-                needed[name] = "weights" if "weights" in (what, needed.get(name)) else what
+                needed.setdefault(name, set()).add(what)
         return needed
 
     def weights_wanted(self, phase: Phase) -> bool:
@@ -81,7 +97,8 @@ class Keys:
             return answers_without_encoder(self._context.entries(phase)) is None
         phases = self._context.method.phases
         later = phases[[other.name for other in phases].index(phase.name) + 1 :]
-        return any(other.start == phase.name or self.needs(other).get(phase.name) == "weights" for other in later)
+        needed = [self.needs(other).get(phase.name, set()) for other in later]
+        return any(other.start == phase.name for other in later) or bool(set().union(*needed) - {"state"})
 
     # ----------------------------------------------------------------------------------------------- identities
 
@@ -116,7 +133,7 @@ class Keys:
             **self.shared_identity(phase),
             "seed": seed,
             "rows": data.sha256,
-            "rows_per_example": context.encoder.rows_per_example(data.summary.pairs),
+            "rows_per_example": context.encoder_of(phase).rows_per_example(data.summary.pairs),
             "split": sha256_text(canonical_json(rows)) if held_out else None,
             "task": {
                 "kind": data.kind,
@@ -141,18 +158,19 @@ class Keys:
 
         def settled() -> dict[str, Any]:
             context, code = self._context, code_of(self.training_scope(phase))
+            encoder, source = context.encoder_of(phase), context.source_of(phase)
             return {
                 "phase": phase.name,
                 "data": phase.data.model_dump(mode="json", exclude={"task", "size", "steps"}),
                 "regularisers": self._options(phase),
                 "training": phase.training.settled(),
                 "model": {
-                    "content": context.source.content_sha256,
-                    "tokenizer": context.source.tokenizer_sha256,
-                    "max_length": context.encoder.max_length,
-                    "pooling": context.encoder.pooling,
-                    "pairs": context.encoder.pairs,
-                    **context.encoder.reading,
+                    "content": source.content_sha256,
+                    "tokenizer": source.tokenizer_sha256,
+                    "max_length": encoder.max_length,
+                    "pooling": encoder.pooling,
+                    "pairs": encoder.pairs,
+                    **encoder.reading,
                 },
                 "code": code.sha256,
                 "packages": code.packages,
@@ -205,7 +223,8 @@ class Keys:
         if phase.repeat is not None and phase.repeat.merge == "mean":
             return scope_of("mean")
         data = self._context.data(phase)
-        return scope_of("merge", kinds=[data.kind], metrics=[data.task["primary"]], source=self._context.source)
+        source = self._context.source_of(phase)
+        return scope_of("merge", kinds=[data.kind], metrics=[data.task["primary"]], source=source)
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase: the shared part, and what this phase uses and another may not.
@@ -219,6 +238,8 @@ class Keys:
             {context.data(phase).kind},
             list[str](),
         )
+        if phase.teachers(context.registry):
+            own.add(ANSWERS)
         if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
             own.add(OPTIMISERS.entry(phase.training.optimizer))
         if phase.training.judges_epochs:
@@ -227,7 +248,7 @@ class Keys:
             judging.append(context.task["primary"])
         if decided := self.decision_metric(phase):
             judging.append(decided["primary"])
-        return scope_of("training", own, kinds=kinds, metrics=judging, source=context.source)
+        return scope_of("training", own, kinds=kinds, metrics=judging, source=context.source_of(phase))
 
     # ---------------------------------------------------------------------------------------------------- keys
 

@@ -170,16 +170,17 @@ def scored_once(
 
 
 def _unchanged(context: Context, code: LoadedCode) -> Callable[[], None]:
-    """Return what is asked before a result is stored: whether code and encoder are still those of its key.
+    """Return what is asked before a result is stored: whether code and encoders are still those of its key.
 
     Weights may be read from the file whenever they are first used. Rows are kept as they were read, and hashed so.
     """
-    before = context.source.check()
+    before = [(source, source.check()) for source in context.sources]
 
     def check() -> None:
         for each in [code, *(made_by for made_by, _ in context.caches)]:
             each.check()
-        context.source.check(before)
+        for source, states in before:
+            source.check(states)
         for _, cache in context.caches:
             cache.write()
 

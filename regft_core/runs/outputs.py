@@ -77,20 +77,21 @@ def _settings(context: Context) -> dict[str, Any]:
             "data": phase.data.model_dump(mode="json"),
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
             "training": context.phase(phase.name).training.model_dump(mode="json"),
+            **({"model": _model(context, phase)} if phase.model else {}),
         }
         for phase in context.method.phases
     }
-    source = context.source
     return {
-        "model": {
-            **context.encoder.model_dump(mode="json"),
-            "revision": source.revision,
-            "sha256": source.content_sha256,
-        },
+        "model": _model(context, context.method.finetune),
         "phases": phases,
         "subsample": context.params.subsample.model_dump(mode="json"),
         "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
     }
+
+
+def _model(context: Context, phase: Phase) -> dict[str, Any]:
+    source, encoder = context.source_of(phase), context.encoder_of(phase).model_dump(mode="json")
+    return {**encoder, "revision": source.revision, "sha256": source.content_sha256}
 
 
 def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,11 +13,12 @@ from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
-from regft_core.runs.encoder_tensors import load_whole, without_encoder
+from regft_core.runs.encoder_tensors import load_pretrained, load_whole, without_encoder
 from regft_core.runs.environment import numerics, other_environments
-from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores
+from regft_core.runs.epoch_scores import epoch_scores
 from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
+from regft_core.runs.phase_record import merged_record, phase_record
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.examples import Example
     from regft_core.runs.run_folder import OpenRun
-    from regft_core.runs.training_run import PhaseInputs, TrainedPhase
+    from regft_core.runs.training_run import PhaseInputs
     from regft_core.training.best import Judge
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
@@ -125,6 +126,8 @@ class _Making:
         context, phase = self.context, self.phase
         free_memory(context.device)  # of phases, members and trials before, which would count in this one's peak
         inputs = phase_inputs(context, phase, self.member)
+        if reason := context.keys.dropped_head(phase):
+            log.info("%s: phase '%s' draws a new head, for %s", context.job.name, phase.name, reason)
         chooses = phase.training.checkpoint != "last"
         try:
             done = train(
@@ -143,6 +146,8 @@ class _Making:
         tensors = outcome_tensors(inputs, done, weights=weights)
         record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(self.label, done)
         record["numerics"] = numerics(done.trainee.model)
+        if reason := context.keys.dropped_head(phase):
+            record["new_head"] = reason
         return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
 
     def _finished(
@@ -220,9 +225,31 @@ def handed(context: Context, phase: Phase) -> dict[str, Handed]:
     """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
     by_phase = {}
     for name, what in context.keys.needs(phase).items():
-        earlier, tensors = _earlier(context, name, "weights" if what == "weights" else "state")
-        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
+        earlier, tensors = _earlier(context, name, "state" if what == {"state"} else "weights")
+        weights = tensors.get("weights", {})
+        answers = _answers(context, context.phase(name), weights, phase) if "answers" in what else None
+        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
     return by_phase
+
+
+def _answers(context: Context, earlier: Phase, weights: Mapping[str, Tensor], phase: Phase) -> Tensor:
+    """Return what an ``earlier`` phase with these weights answers to the rows of ``phase``: [n, K]."""
+    import torch
+
+    from regft_core.data.batches import padding_of
+    from regft_core.evaluate.predict import predict
+
+    model = load_pretrained(context, earlier)
+    model.load_state_dict(model.state_dict() | weights)
+    answers = predict(
+        model.to(context.device),
+        context.encode(context.data(phase).examples, earlier),
+        device=context.device,
+        precision=earlier.training.precision,
+        padding=padding_of(context.tokenizer_of(earlier)),
+        kind=context.data(earlier).kind,
+    )
+    return torch.from_numpy(answers)
 
 
 # --------------------------------------------------------------------------- inputs of a training
@@ -237,7 +264,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     from regft_core.evaluate.ood import positive_index
     from regft_core.runs.training_run import PhaseInputs
 
-    data = context.data(phase)
+    data, encoder, source = context.data(phase), context.encoder_of(phase), context.source_of(phase)
     decided, labels = context.keys.decision_metric(phase), list(data.labels or ())
     train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
     return PhaseInputs(
@@ -245,8 +272,8 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         entries=context.entries(phase),
         seed=context.seed(phase),
         streams=member_streams(phase, member),
-        source=context.source,
-        tokenizer=context.tokenizer,
+        source=source,
+        tokenizer=context.tokenizer_of(phase),
         encoded=context.encode(data.examples, phase),
         train_rows=train_rows,
         validation_rows=validation_rows,
@@ -254,10 +281,10 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         labels=data.labels,
         keyword_segment=data.task.get("keyword_segment"),
         device=context.device,
-        pooling=context.encoder.pooling,
+        pooling=encoder.pooling,
         deterministic=context.params.execution.deterministic,
         tf32=context.params.execution.tf32,
-        cuda_graphs=context.params.execution.cuda_graphs and family(context.source).name not in WAITING_FAMILIES,
+        cuda_graphs=context.params.execution.cuda_graphs and family(source).name not in WAITING_FAMILIES,
         start=None if phase.start == "checkpoint" else _earlier(context, phase.start, "weights")[1]["weights"],
         start_head=context.keys.start_head(phase),
         handed=handed(context, phase),
@@ -266,11 +293,11 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         positive=positive_index(labels, decided["positive_label"], list(range(len(labels)))) if decided else None,
         examples=data.examples,
         groups=data.groups,
-        max_length=context.encoder.max_length,
-        reading=Reading.of(context.encoder),
+        max_length=encoder.max_length,
+        reading=Reading.of(encoder),
         value_range=data.value_range,
         prompt=context.prompt(phase),
-        features=context.features if context.keys.fits_to_checkpoint(phase) else None,
+        features=context.features(phase) if context.keys.fits_to_checkpoint(phase) else None,
     )
 
 
@@ -278,73 +305,3 @@ def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
     return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
-
-
-# ------------------------------------------------------------------------------------------- its record
-
-_SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
-
-
-def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
-    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
-    done = trained.progression
-    batches = max(1, done.batches)
-    best = trained.best
-    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
-    return chosen | {
-        "steps": done.step,
-        "seconds": done.seconds + trained.fit_seconds,
-        "skipped": trained.skipped,
-        "marks": phase_marks(trained) if trained.skipped is None else [],
-        "cost": {
-            # Passes are per batch of the step, in units of the batch.
-            "forward_passes_per_step": done.forward_passes / batches,
-            "backward_passes_per_step": done.backward_passes / batches,
-            "batches_per_step": batches / max(1, done.step),
-            "train_seconds": done.seconds,
-            "fit_seconds": trained.fit_seconds,
-            "seconds_per_step": done.seconds / max(1, done.step),
-            "real_tokens": done.real_tokens,
-            "padded_tokens": done.padded_tokens,
-            "peak_memory_bytes": trained.peak_memory_bytes,
-        },
-        "final_loss": done.curve[-1][2] if done.curve else None,
-        "curve": [[label, *values] for values in done.curve],
-        "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
-    }
-
-
-def phase_marks(trained: TrainedPhase) -> list[str]:
-    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
-    from regft_core.models.architectures import without_dropout
-
-    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks()]
-    still = comparing and without_dropout(trained.trainee.model.config)
-    return trained.stack.marks() + [
-        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
-        for r in comparing
-        if still
-    ]
-
-
-def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
-    """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
-    done = [member.result for member in members if member.result["status"] == "ok"]
-    steps = sum(result["steps"] for result in done)
-    cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
-    for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
-        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
-    cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
-    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
-    cost["peak_memory_bytes"] = max(peaks) if peaks else None
-    skipped = [result["skipped"] for result in done if result["skipped"]]
-    return merged_epoch_scores(done) | {
-        "steps": steps,
-        "seconds": sum(result["seconds"] for result in done),
-        "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,
-        "marks": list(dict.fromkeys(mark for result in done for mark in result["marks"])),
-        "cost": cost,
-        "final_loss": next((r["final_loss"] for r in reversed(done) if r["final_loss"] is not None), None),
-        "curve": [row for result in done for row in result["curve"]],
-        "diagnostics": [row for result in done for row in result["diagnostics"]],
-    }

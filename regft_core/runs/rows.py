@@ -75,7 +75,8 @@ class PhaseData:
 
     Attributes:
         task: content of ``task.json`` of the task that the rows are of, in the folder ``dataset``.
-        labelled: whether the labels are the task's.
+        labelled: whether the labels are the task's; ``taught``: whether the head answers the task all the same, as an
+            earlier phase does.
         read: reads the rows.
         source: what tells the rows from others, the state of their file included: what a key needs of rows that were
             seen before is known without reading them.
@@ -86,6 +87,7 @@ class PhaseData:
     read: Callable[[], list[Example]]
     source: tuple[Any, ...]
     dataset: Path
+    taught: bool = False
 
     @cached_property
     def groups(self) -> list[str] | None:
@@ -127,8 +129,8 @@ class PhaseData:
 
     @property
     def kind(self) -> str:
-        """Kind of task; without labels the head is that of two classes."""
-        return str(self.task["kind"]) if self.labelled else "classification"
+        """Kind of task; a head that answers nothing is that of two classes."""
+        return str(self.task["kind"]) if self.labelled or self.taught else "classification"
 
     @property
     def value_range(self) -> tuple[float, float] | None:
@@ -177,7 +179,7 @@ def read_phase_data(
     def drawn() -> list[Example]:
         every = read_jsonl(rows)
         labels, kind = [row.label for row in every], described["kind"]
-        chosen = draw(labels, size, seed=seed, task=task, stratified=stratified, kind=kind)
+        chosen = draw(labels, size, seed=seed, task=task, stratified=stratified and data.labels, kind=kind)
         return [every[index] for index in chosen]
 
     return PhaseData(described, data.labels, drawn, (state, data.labels, size, seed, task, stratified), dataset)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
-from regft_core.runs.phase import merged_record, produce
+from regft_core.runs.phase import produce
+from regft_core.runs.phase_record import merged_record
 from regft_core.runs.rows import run_rows
 from regft_core.schema.method import Phase, Registry
 from regft_core.schema.training import TrainingConfig
@@ -100,13 +102,29 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
     record["degraded"] = list(dict.fromkeys(marks))
     if stored.result["status"] == "ok":
-        counts = {**searched["phase_steps"], phase.name: stored.result["steps"]}
-        steps = [(one, _plain_steps(context, one, counts[one.name])) for one in map(context.phase, counts)]
-        rows = context.data(phase).summary.length
-        fits = [(one, _rows_of_a_member(context, one)) for one, _ in steps if one.fit_ratio(context.registry)]
-        ratio = declared_ratio(steps, fits, context.registry, context.shared, rows)
+        ratio = _ratio(context, {**searched["phase_steps"], phase.name: stored.result["steps"]})
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record
+
+
+def _ratio(context: Context, counts: Mapping[str, int]) -> float | None:
+    """Return ``declared_ratio`` for the steps of each phase; None where nothing tells the size of an encoder."""
+    method, task = context.method, context.job.task
+    sizes = {name: context.project.relative_size(context.phase(name), method, task) for name in counts}
+    steps, fits = list[tuple[Phase, float]](), list[tuple[Phase, int]]()
+    for name, size in sizes.items():
+        if size is None:
+            return None
+        phase = context.phase(name)
+        steps.append((phase, size * _plain_steps(context, phase, counts[name])))
+        teachers = phase.teachers(context.registry)
+        if teachers or phase.fit_ratio(context.registry):
+            rows, plain = _rows_of_a_member(context, phase), replace(phase, regularisers=())
+            fits.append((phase, round(size * rows)))
+            # Answers are a forward pass over the rows, a third of an epoch.
+            steps += [(plain, (sizes[one] or 0.0) * epoch_steps(context.shared, rows) / 3) for one in teachers]
+    rows = context.data(context.phase("finetune")).summary.length
+    return declared_ratio(steps, fits, context.registry, context.shared, rows)
 
 
 def _plain_steps(context: Context, phase: Phase, count: int) -> float:
@@ -148,9 +166,10 @@ def declared_ratio(
 
     Args:
         steps: the steps that each phase took, all members together, in steps of plain fine-tuning over as many rows
-            (``config.plan.plain_steps``): those of a phase with batches of half the size are half as many.
+            (``settings.cost.plain_steps``): those of a phase with batches of half the size, or with an encoder of half
+            the size, are half as many.
         fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
-            counts as the steps that plain fine-tuning takes over as many.
+            counts as the steps that plain fine-tuning takes over as many; with half the encoder, rows are half as many.
         rows: that plain fine-tuning trains on.
     """
     vanilla = shared.max_steps or shared.epochs * epoch_steps(shared, rows)

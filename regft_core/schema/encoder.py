@@ -14,9 +14,10 @@ Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
 
 
-#: What a task, and what a method changes in ``model``; the values are checked once they are laid over it.
+#: What a task, a method, and a single phase change in ``model``; the values are checked once they are laid over it.
 TaskModel = dict[Literal["name", "revision", "max_length"], Any]
 MethodModel = dict[Literal["pooling", "pairs"], Any]
+PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
 #: Keys of how a text becomes rows, with their defaults.
 _READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -83,6 +83,7 @@ class Phase:
         regularisers: (name, validated options), sorted by name: their order in the file has no meaning.
         training: the shared protocol with the phase's overrides applied.
         explicit: the values of the protocol that the phase itself sets.
+        model: what the phase changes in the section ``model``: the encoder that it trains.
     """
 
     name: str
@@ -93,20 +94,21 @@ class Phase:
     regularisers: tuple[tuple[str, BaseModel], ...]
     training: TrainingConfig
     explicit: Mapping[str, Any]
+    model: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def members(self) -> int:
         """How many times the phase trains: members of a mean or a soup, else 1."""
         return self.repeat.times if self.repeat is not None else 1
 
-    @property
-    def keeps_head(self) -> bool:
-        """Whether its head is trained for the labels, and the seed, that a later phase has."""
-        return self.data.task is None and self.data.labels and self.seed is None
-
     def ratio(self, registry: Registry) -> float:
         """Declared cost of one step relative to plain fine-tuning."""
         return declared_cost((registry[name], options) for name, options in self.regularisers).ratio
+
+    def teachers(self, registry: Registry) -> list[str]:
+        """Earlier phases whose answers to its rows it learns."""
+        declared = [registry[name].declare(options) for name, options in self.regularisers]
+        return [name for one in declared if one.active for name, what in one.needs.items() if what == "answers"]
 
     def fit_ratio(self, registry: Registry) -> float:
         """Declared cost of what one member fits without steps, in epochs of plain fine-tuning over the phase's rows."""
@@ -146,8 +148,8 @@ class Method:
         """The protocol of the fine-tuning phase."""
         return self.finetune.training
 
-    def encoder(self, shared: EncoderConfig) -> EncoderConfig:
-        """The shared ``model`` section with what this method overrides (an opponent's own pooling).
+    def encoder(self, shared: EncoderConfig, phase: Phase | None = None) -> EncoderConfig:
+        """The shared ``model`` section with what this method overrides (an opponent's own pooling), and a phase of it.
 
         A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
         does: the encoder was trained to be read there.
@@ -155,12 +157,14 @@ class Method:
         changes = dict(self.config.model)
         if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
             del changes["pooling"]
+        if phase is not None:
+            changes |= ({"revision": None} if "name" in phase.model else {}) | dict(phase.model)
         return EncoderConfig.model_validate({**shared.model_dump(), **changes})
 
-    def encoder_problem(self, shared: EncoderConfig) -> str:
-        """Why the method's own pooling or pairs do not go with the ``shared`` section; empty when they do."""
+    def encoder_problem(self, shared: EncoderConfig, phase: Phase | None = None) -> str:
+        """Why what the method (or a phase) changes does not go with the ``shared`` section; empty when it does."""
         try:
-            self.encoder(shared)
+            self.encoder(shared, phase)
         except ValidationError as error:
             return "; ".join(str(item.get("ctx", {}).get("error", item["msg"])) for item in error.errors())
         return ""

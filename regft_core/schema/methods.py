@@ -17,7 +17,7 @@ from regft_core.schema import (
     Size,
     StrictModel,
 )
-from regft_core.schema.encoder import MethodModel
+from regft_core.schema.encoder import MethodModel, PhaseModel
 from regft_core.schema.sources import Source
 
 #: Dotted path of a setting, or of several: ``regularisers.hype``, ``phases.members.repeat.vary``.
@@ -70,6 +70,7 @@ class PhaseConfig(StrictModel):
 
     data: DataConfig = DataConfig()
     start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
+    model: PhaseModel | None = Field(None, description="another encoder for this phase, which is not the last one")
     repeat: RepeatConfig | None = None
     seed: Seed | None = Field(None, description="a number: the phase is trained once for all seeds of the grid")
     regularisers: Regularisers = Field({})
@@ -165,8 +166,7 @@ class MethodConfig(ConsistentModel):
             needs = "the methods, and the settings in which they differ from this one"
             yield (given,), f"{given} needs '{other}': {needs}; add {other}"
 
-    @staticmethod
-    def _phase_inconsistencies(name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
+    def _phase_inconsistencies(self, name: str, phase: PhaseConfig, earlier: list[str]) -> Iterator[Inconsistency]:
         at, data = ("phases", name), phase.data
         if name in ("previous", "checkpoint"):
             yield at, f"'{name}' is a word of 'start'; give the phase another name"
@@ -175,6 +175,13 @@ class MethodConfig(ConsistentModel):
             known = ", ".join(starts)
             message = f"'{name}' starts from '{phase.start}', which is not an earlier phase; allowed: {known}"
             yield (*at, "start"), message
+        if phase.model and name == "finetune":
+            message = "the last phase has the encoder of params.yaml, which is evaluated and exported"
+            yield (*at, "model"), f"{message}; set model.name there, or name another encoder for an earlier phase"
+        start = ["checkpoint", *earlier][-1] if phase.start == "previous" else phase.start
+        if start in earlier and (self.phases or {})[start].model != phase.model:
+            message = f"'{name}' starts from '{start}', which has another encoder; set start: checkpoint"
+            yield (*at, "start"), f"{message}, or the same 'model' for both"
         if phase.repeat is not None and phase.repeat.merge == "greedy" and data.split == 1.0:
             message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
             yield (*at, "repeat", "merge"), message

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from regft_core.settings.grid import Cell, cells
 from regft_core.settings.papers.public_sizes import published_rows
 from regft_core.settings.project import Project
 
+#: One epoch, of which a forward pass over the rows is a third.
+ONE_PASS = {"epochs": 1, "max_steps": None}
 #: Seeds of a cell whose runs exist.
 Cached = Callable[[Cell], set[int]]
 
@@ -95,7 +97,7 @@ def run_cost(
     Phases that trials share count once. None when that needs an unknown number of ``rows``.
     """
     shared, tuning = project.shared(task), project.params.tuning
-    costs = [phase_cost(phase, rows, registry, shared) for phase in method.phases]
+    costs = [sized_cost(project, method, task, phase, rows, registry, shared) for phase in method.phases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         return None
@@ -106,7 +108,8 @@ def run_cost(
         variant, training = project.tuned(method.name, task, values)
         for index, phase in enumerate(variant.phases):
             path = repr((training, variant.phases[: index + 1]))
-            tried.setdefault(path, phase_cost(phase, rows, registry, training) or 0.0)
+            if path not in tried:
+                tried[path] = sized_cost(project, variant, task, phase, rows, registry, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
     return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known[:-1]), redone * known[-1]
 
@@ -142,10 +145,13 @@ def prepared_rows(root: Path, task: str) -> int | None:
     return count
 
 
-def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig) -> float | None:
+def phase_cost(
+    phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig, size: float | None = 1.0
+) -> float | None:
     """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown.
 
     A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
+    ``size``: of the phase's encoder in that of the task (``Project.relative_size``).
     """
     count: int | None = rows
     if phase.data.task is not None or phase.data.size is not None:
@@ -156,10 +162,29 @@ def phase_cost(phase: Phase, rows: int | None, registry: Registry, shared: Train
         count = int(count * phase.data.split)
     own = phase.training
     steps, fit = optimiser_steps(own, count), phase.fit_ratio(registry)
-    if steps is None or (fit and count is None):
+    if steps is None or size is None or (fit and count is None):
         return None
     plain = steps * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
-    return plain * own.accumulation * phase.members * own.batch_size / shared.batch_size
+    return plain * size * own.accumulation * phase.members * own.batch_size / shared.batch_size
+
+
+def sized_cost(
+    project: Project,
+    method: Method,
+    task: str,
+    phase: Phase,
+    rows: int | None,
+    registry: Registry,
+    shared: TrainingConfig,
+) -> float | None:
+    """``phase_cost`` in steps with the task's encoder, with the answers of earlier phases that it learns."""
+    plain = replace(phase, regularisers=(), repeat=None, training=phase.training.model_copy(update=ONE_PASS))
+    size, teachers = project.relative_size(phase, method, task), map(method.phase, phase.teachers(registry))
+    sizes = [project.relative_size(teacher, method, task) for teacher in teachers]
+    costs = [phase_cost(phase, rows, registry, shared, size)]
+    costs += [phase_cost(plain, rows, registry, shared, size and size / 3) for size in sizes]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 def same_batches(own: TrainingConfig, shared: TrainingConfig) -> bool:

@@ -47,6 +47,7 @@ def settings_of(
         training = compose.resolve_training(phase_entries.entries(registry, phase.regularisers), phase, shared)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
         parts |= {"start": phase.start, "repeat": phase.repeat}
+        parts |= {f"model.{key}": value for key, value in phase.model.items()}
         for name, options in phase.regularisers:
             if not acting or registry[name].declare(options).active:
                 settings[f"{start}regularisers.{name}"] = True

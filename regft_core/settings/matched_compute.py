@@ -10,7 +10,8 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
     """Compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
 
     Counted in epochs: every phase costs epochs x share of the rows x members x passes of a step; what it fits
-    without steps goes over the same rows, and costs its passes in place of epochs x passes of a step. Where that
+    without steps goes over the same rows, and costs its passes in place of epochs x passes of a step, as do the answers
+    of an earlier phase that it learns. Where that
     protocol counts steps (``max_steps``) a phase costs its own number over the protocol's, whatever share of the
     rows they are drawn from, in batches of the protocol's size.
 
@@ -20,7 +21,8 @@ def method_factor(method: Method, training: TrainingConfig, registry: Registry) 
         raise ValueError(f"{method.name}: {reason}")
     total = 0.0
     for phase in method.phases:
-        fitted = phase.fit_ratio(registry) / training.epochs * phase.data.split
+        fit = phase.fit_ratio(registry) + len(phase.teachers(registry)) / 3
+        fitted = fit / training.epochs * phase.data.split
         total += (_length(phase, training) * phase.ratio(registry) + fitted) * phase.members
     return total
 
@@ -43,8 +45,10 @@ def incomparable(method: Method, training: TrainingConfig, registry: Registry) -
     """
     if any(phase.data.task is not None or phase.data.size is not None for phase in method.phases):
         return "its phases train on other rows than the cell's"
+    if any(phase.model for phase in method.phases):
+        return "a phase of it has another encoder"
     counted = training.max_steps is not None
-    if counted and any(phase.fit_ratio(registry) > 0 for phase in method.phases):
+    if counted and any(phase.fit_ratio(registry) > 0 or phase.teachers(registry) for phase in method.phases):
         return "it fits without steps, and how many steps its passes over the rows are worth differs by size"
     for phase in method.phases:
         if phase.training.epochs and (phase.training.max_steps is not None) != counted:

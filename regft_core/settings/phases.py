@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -46,7 +47,9 @@ def build_phases(
             explicit = {key: getattr(training, key) for key in phase.training if key != "steps_factor"}
             if "dropout" in explicit:
                 explicit["dropout"] = DropoutConfig.model_validate(phase.training["dropout"])
-            phases.append(Phase(name, phase.data, start, phase.repeat, phase.seed, options, training, explicit))
+            model: dict[str, Any] = dict(phase.model or {})  # type: ignore[arg-type]
+            settled = name, phase.data, start, phase.repeat, phase.seed, options, training, explicit
+            phases.append(Phase(*settled, model))
     return tuple(phases)
 
 

@@ -8,7 +8,7 @@ that equal runs are trained once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +82,13 @@ def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str
 
 def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
     """Return ``data`` without the encoders that it and its tasks name."""
-    nameless: dict[str, Any] = _with_models(
-        data, lambda model: {k: v for k, v in model.items() if k not in ("name", "revision")}
-    )
-    return nameless
-
-
-def _with_models(data: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Return ``data`` with every section ``model`` changed: its own, and those of its tasks."""
-    if not isinstance(data, dict):
-        return data  # a mistake, which is told where the settings are validated
     changed = dict(data)
     if isinstance(model := data.get("model"), dict):
-        changed["model"] = change(model)
+        changed["model"] = {key: value for key, value in model.items() if key not in ("name", "revision")}
     if isinstance(tasks := data.get("task_settings"), dict):
-        changed["task_settings"] = {task: _with_models(own, change) for task, own in tasks.items()}
+        changed["task_settings"] = {
+            task: without_encoder(own) if isinstance(own, dict) else own for task, own in tasks.items()
+        }
     return changed
 
 
@@ -121,13 +113,20 @@ def folder_text(root: Path, data: dict[str, Any]) -> str:
     store = _mapping(data.get("store"))
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
 
-    def moved(model: dict[str, Any]) -> dict[str, Any]:
-        name = str(model.get("name", ""))
-        local = name and name not in ALIASES and (root / name).is_dir()
-        return {**model, "name": _seen_from_folder(name)} if local else model
-
-    data = _with_models(data, moved)
+    data = with_moved_encoders(root, data)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+
+
+def with_moved_encoders(root: Path, data: Any) -> Any:
+    """Return settings whose sections ``model``, at any depth, name local encoders as a preset sees them."""
+    if not isinstance(data, dict):
+        return data
+    moved = {key: with_moved_encoders(root, value) for key, value in data.items()}
+    if isinstance(model := moved.get("model"), dict):
+        name = str(model.get("name", ""))
+        if name and name not in ALIASES and (root / name).is_dir():
+            moved["model"] = {**model, "name": _seen_from_folder(name)}
+    return moved
 
 
 def lay_out(root: Path, name: str, changes: Iterable[str] = ()) -> Path:

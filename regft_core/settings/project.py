@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from regft_core.models.source import encoder_weights
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.method import Method
+from regft_core.schema.method import Method, Phase
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
@@ -86,6 +87,26 @@ class Project:
         """Return the section ``model`` of each encoder that tasks of the grid start from, once."""
         models = [self.model(task) for task in self.params.grid.tasks]
         return list({(model.name, model.revision): model for model in models}.values())
+
+    def every_encoder(self) -> list[EncoderConfig]:
+        """Return ``encoders`` and those that phases of the methods name, each once."""
+        named = [
+            method.encoder(self.model(task), phase)
+            for task in self.params.grid.tasks
+            for name in self.methods
+            for method in [self.method(name, task)]
+            for phase in method.phases
+            if phase.model
+        ]
+        return list({(model.name, model.revision): model for model in [*named, *self.encoders()]}.values())
+
+    def relative_size(self, phase: Phase, method: Method, task: str) -> float | None:
+        """Return the weights in the layers of a phase's encoder over those of the task's; None where nothing tells."""
+        own, shared = method.encoder(self.model(task), phase).name, self.model(task).name
+        if own == shared:
+            return 1.0
+        weights, of_task = encoder_weights(own, self.root), encoder_weights(shared, self.root)
+        return None if weights is None or of_task is None else weights / of_task
 
     def trials(self, name: str) -> list[Trial]:
         """Return the settings that are tried for a method, in order; none where nothing of it is tuned."""

@@ -15,7 +15,13 @@ from regft_core.hooks.registry import discover
 from regft_core.schema.method import Method, Registry
 from regft_core.schema.params import Params
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.checks.methods import check_compositions, check_encoder, check_layers, check_tuning
+from regft_core.settings.checks.methods import (
+    check_compositions,
+    check_encoder,
+    check_layers,
+    check_phase_encoders,
+    check_tuning,
+)
 from regft_core.settings.checks.params import (
     check_evaluations,
     check_model,
@@ -104,6 +110,9 @@ def load_project(
     for name, method in methods.items():
         place = reader.documents[method_file(name)]
         reader.note(check_encoder(method, place, params.model))
+        for task in grid:
+            on_this, file = changed.get((name, task), method), builder.document(name, task) or place
+            reader.note(*check_phase_encoders(root, on_this, file, shared_on(task)))
         if check_composition:
             # Where a task changes the method, its trials are laid over that: they are other methods than these.
             tried = {
@@ -121,9 +130,15 @@ def load_project(
 
     for task, config in grid.items():
         sets = list(config.ood)
-        encoder, where = sections[task][1].name, shared_on(task).place(("model", "name"))
-        for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
-            reader.warnings.append(f"{where}: {text}")
+        encoders = {sections[task][1].name: shared_on(task).place(("model", "name"))}
+        for name, method in methods.items():
+            for phase in method.phases:
+                if "name" in phase.model:
+                    at = ("phases", phase.name, "model", "name")
+                    encoders.setdefault(phase.model["name"], reader.documents[method_file(name)].place(at))
+        for encoder, where in encoders.items():
+            for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
+                reader.warnings.append(f"{where}: {text}")
     controls = find_controls(builder, methods)
     methods = described(builder, methods, controls, reader.warnings)
     for (name, task), on_this in changed.items():

@@ -19,7 +19,15 @@ from regft_core.schema import Name, StrictModel
 from regft_core.settings.document import load_yaml
 from regft_core.settings.files import METHODS, OVERRIDE, TASKS, ships, task_file
 from regft_core.settings.grid import Cell
-from regft_core.settings.preset import FOLDER, LINKED, folder_text, link, make_folder, write_changed
+from regft_core.settings.preset import (
+    FOLDER,
+    LINKED,
+    folder_text,
+    link,
+    make_folder,
+    with_moved_encoders,
+    write_changed,
+)
 from regft_core.settings.project import Project
 from regft_core.settings.validate import validate
 
@@ -97,7 +105,7 @@ def lay_out_config(root: Path, file: Path) -> Path:
             if path.stem not in declared:
                 link(folder / place / path.name, path)
         for name, content in declared.items():
-            content = ({OVERRIDE: True} if ships(place, name) else {}) | content
+            content = ({OVERRIDE: True} if ships(place, name) else {}) | with_moved_encoders(root, content)
             write_changed(folder / place / f"{name}.yaml", yaml_text(content))
     return make_folder(root, folder, folder_text(root, config.params), set(LINKED) - {METHODS, TASKS})
 

@@ -12,9 +12,10 @@ from regft_core.disk.reading import read_json
 from regft_core.grid import step_time, time
 from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.keys import stale_cells
-from regft_core.grid.step_time import GPU_SPEED, StepTime, encoder_weights
+from regft_core.grid.step_time import GPU_SPEED, StepTime
 from regft_core.grid.time import SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
 from regft_core.hooks.registry import discover
+from regft_core.models.source import encoder_weights
 from regft_core.runs.project import open_project
 from regft_core.settings.cost import PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells

@@ -97,9 +97,11 @@ class Case:
         key = (self.key, architecture, masked_lm, *sorted(form.items(), key=lambda item: item[0]))
         if key not in _EARLIER:
             once = [replace(given, repeat=None) for given in self.before]
-            done = runner(architecture, masked_lm=masked_lm, **form).run(once, steps=1)
+            own = runner(architecture, masked_lm=masked_lm, **form)
+            done = own.run(once, steps=1)
+            handed = {name: ran.handed for name, ran in done.items()} | dict(own.inputs(self.phase, done).handed)
             weights = None if self.phase.start == "checkpoint" else done[self.phase.start].handed.weights
-            _EARLIER[key] = {name: ran.handed for name, ran in done.items()}, weights
+            _EARLIER[key] = handed, weights
         return _EARLIER[key]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
+from regft_core.evaluate.predict import predict
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
@@ -124,6 +127,20 @@ class Ran:
         stored = {name: load(save(named)) for name, named in self.tensors.items()}
         self.handed = Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
 
+    def answering(self, encoded: Encoded, tokenizer: Any, kind: str) -> Handed:
+        """What it hands over with its answers to rows, unless a test has put others there."""
+        if self.handed.answers is not None:
+            return self.handed
+        model: Any = deepcopy(self.members[0].trainee.model)
+        model.load_state_dict(model.state_dict() | self.handed.weights)
+        answers = predict(model, encoded, padding=padding_of(tokenizer), kind=kind)
+        return replace(self.handed, answers=torch.from_numpy(answers))
+
+
+def _keeps_head(before: Phase, given: Phase) -> bool:
+    learns = before.data.labels or bool(before.teachers(discover()))
+    return learns and before.seed is None and given.seed is None and before.data.task == given.data.task
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -167,7 +184,8 @@ class Runner:
         """What one member of a phase is computed from."""
         other = given.data.task is not None
         labels = 3 if other else self.labels
-        kind = "classification" if other or not given.data.labels else self.kind
+        learns = given.data.labels or bool(given.teachers(discover()))
+        kind = "classification" if other or not learns else self.kind
         pair = self.pair or self.separately or other
         tokenizer = load_tokenizer(self.source)
         rows = examples(self.rows, pair=pair, kind=kind, labels=labels) if self.given is None else list(self.given)
@@ -177,8 +195,15 @@ class Runner:
         member = f"{given.name}-{index}"
         own, aside = split_rows(len(rows), given.data.split, self.seed, given.name, index if "split" in vary else 0)
         before = None if given.start == "checkpoint" else done[given.start]
-        needed = {name for entry in self.entries(given) for name in entry.declares.needs}
         prompt = prompt_of(self.entries(given), labels, pair)
+        encoded = encode(
+            rows,
+            tokenizer,
+            self.max_length,
+            rows_per_example=2 if self.separately else 1,
+            prompt=prompt,
+            reading=self.reading,
+        )
         return PhaseInputs(
             phase=given,
             entries=self.entries(given),
@@ -190,14 +215,7 @@ class Runner:
             },
             source=self.source,
             tokenizer=tokenizer,
-            encoded=encode(
-                rows,
-                tokenizer,
-                self.max_length,
-                rows_per_example=2 if self.separately else 1,
-                prompt=prompt,
-                reading=self.reading,
-            ),
+            encoded=encoded,
             train_rows=own,
             validation_rows=aside,
             kind=kind,
@@ -211,8 +229,12 @@ class Runner:
             pooling="mask" if prompt is not None else self.pooling,
             prompt=prompt,
             start=before.handed.weights if before is not None else None,
-            start_head=before is None or (before.phase.keeps_head and before.phase.data.task == given.data.task),
-            handed={name: done[name].handed for name in needed},
+            start_head=before is None or _keeps_head(before.phase, given),
+            handed={
+                name: done[name].answering(encoded, tokenizer, kind) if what == "answers" else done[name].handed
+                for entry in self.entries(given)
+                for name, what in entry.declares.needs.items()
+            },
             final=given.name == FINETUNE,
         )
 

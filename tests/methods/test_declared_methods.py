@@ -93,10 +93,12 @@ def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
     declared = [REGISTRY[regulariser].declare(options) for regulariser, options in final.regularisers]
     for where, what in {where: what for each in declared for where, what in each.needs.items()}.items():
         given = done[where].handed
-        assert given.state or what == "weights"
-        if given.state:
+        assert given.state or what in ("weights", "answers")
+        if given.state or what == "answers":
             other = copy(done[where])
-            other.handed = Handed(given.key, {n: shifted(v) for n, v in given.state.items()}, given.weights)
+            answers = own_runner(name).inputs(final, done).handed[where].answers
+            state = {n: shifted(v) for n, v in given.state.items()}
+            other.handed = Handed(given.key, state, given.weights, None if answers is None else shifted(answers))
             moved = own_runner(name).run_phase(final, {**done, where: other}).handed.weights
             assert not same(moved, weights), f"{where} is handed over and not used"
 

@@ -38,7 +38,7 @@ def test_a_run_stores_what_it_changed_and_gives_all_of_it(project: Path, method:
     inputs = phase_inputs(context, phase, None)
     whole, there = outcome_tensors(inputs, train(inputs), weights=True)["weights"], stored(project, record["key"])
     on_disk = there.load_tensors("weights")
-    listed = left_out(context, there)
+    listed = left_out(context, context.phase("finetune"), there)
     assert set(on_disk) == {name for name in whole if STORED[method](name)}
     assert set(listed) == {name for name in whole if not STORED[method](name)}
     read = load_whole(context, phase, there, "weights")

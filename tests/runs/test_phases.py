@@ -194,15 +194,19 @@ def test_a_failed_phase_fails_the_run_and_ends_it(project: Path, caplog: Any) ->
 
 
 def test_whether_a_head_is_taken_over_is_in_the_key(project: Path) -> None:
-    """The same rows by another name, or the same seed by a number, train the same phase, but its head is new."""
+    """The same labels by another name keep the head; values, or the same seed by a number, do not."""
     shrink_task(project, "cue_sentence")
     same_rows = {"data": {"task": "cue_sentence", "size": 24}}
     write_method(project, "own", phases={"one": {}, "finetune": {}})
     write_method(project, "named", phases={"one": same_rows, "finetune": {}})
     own, named = (Context(job(project, name)) for name in ("own", "named"))
     assert own.keys.of("one") == named.keys.of("one")
-    assert (own.keys.start_head(own.phase("finetune")), named.keys.start_head(named.phase("finetune"))) == (True, False)
-    assert own.keys.of("finetune") != named.keys.of("finetune")
+    assert own.keys.of("finetune") == named.keys.of("finetune")
+    write_method(project, "values", phases={"one": {"data": {"task": "cue_regression"}}, "finetune": {}})
+    values = Context(job(project, "values"))
+    heads = [one.keys.start_head(one.phase("finetune")) for one in (own, named, values)]
+    assert heads == [True, True, False]
+    assert "other labels" in values.keys.dropped_head(values.phase("finetune"))
     full = {"data": {"size": "full"}}
     write_method(project, "own", phases={"one": full, "finetune": {}})
     write_method(project, "named", phases={"one": {**full, "seed": 0}, "finetune": {}})

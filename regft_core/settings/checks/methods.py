@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from regft_core.errors import ConfigError, Problem
@@ -15,11 +16,13 @@ from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.build_method import MethodBuilder
+from regft_core.settings.checks.params import check_model
 from regft_core.settings.derived import regularisers_of
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import METHODS, find, method_file, missing
-from regft_core.settings.layers import from_dotted
+from regft_core.settings.layers import from_dotted, lay
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
+from regft_core.settings.validate import validate
 
 #: The protocol and the encoder that all methods share on a task.
 Sections = tuple[TrainingConfig, EncoderConfig]
@@ -72,6 +75,24 @@ def check_encoder(method: Method, document: Document, shared: EncoderConfig) -> 
         yield document.problem("model-conflict", at, message, "change it here or there")
 
 
+def check_phase_encoders(
+    root: Path, method: Method, document: Document, shared: Document
+) -> tuple[list[Problem], list[str]]:
+    """Return problems and warnings of the encoders that phases name in a method's ``document``.
+
+    ``shared``: ``params.yaml`` as the task changes it.
+    """
+    problems, warnings = list[Problem](), list[str]()
+    for phase in method.phases:
+        if phase.model:
+            laid = lay(lay(shared, document, ("model",), "model"), document, ("phases", phase.name, "model"), "model")
+            model, wrong = validate(EncoderConfig, laid, ("model",))
+            found = check_model(root, model, laid) if model is not None else (wrong, [])
+            problems += found[0]
+            warnings += found[1]
+    return problems, warnings
+
+
 def check_compositions(
     builder: MethodBuilder,
     methods: Mapping[str, Collection[Method]],
@@ -106,7 +127,7 @@ def composition_errors(
     """Return the errors of one method on one task; ``tasks`` holds those that phases name."""
     training, encoder = sections
     # An encoder that the method cannot take is a problem of its own.
-    model = None if method.encoder_problem(encoder) else encoder
+    model = None if any(method.encoder_problem(encoder, phase) for phase in method.phases) else encoder
     registry: Mapping[str, Any] = builder.registry
     tf32 = builder.settings.execution.tf32
     return compose.check_method(registry, method, training, task, model, tasks, tf32=tf32)

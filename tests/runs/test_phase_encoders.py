@@ -1,0 +1,195 @@
+"""A phase with an encoder of its own, and what a later phase with another one learns from it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.errors import ConfigError
+from regft_core.grid.cached import cached_seeds
+from regft_core.grid.fetch import fetch_all
+from regft_core.grid.keys import write_plan
+from regft_core.runs.context import Context
+from regft_core.runs.evaluate import evaluate
+from regft_core.runs.finished_model import FinishedModel
+from regft_core.runs.outputs import manifest_head
+from regft_core.runs.phase import phase_inputs
+from regft_core.runs.project import open_project
+from regft_core.runs.train import finetune, search
+from regft_core.settings.cost import plan_rows
+from regft_core.settings.grid import Cell
+from tests.runs.conftest import TASK, change, job, run_stages, stored, train, weights_of, write_method
+from tests.tiny import tiny_model_dir
+
+LARGE = {"name": "models/large"}
+PHASES: dict[str, Any] = {
+    "teacher": {"model": LARGE},
+    "finetune": {"start": "checkpoint", "regularisers": {"distil": {"weight": 1.0}}},
+}
+
+
+@pytest.fixture
+def two(project: Path) -> Path:
+    """A project with a second encoder, of another family, width and vocabulary."""
+    shutil.copytree(tiny_model_dir(project / "scratch", "mpnet", layers=4), project / "models" / "large")
+    return project
+
+
+def taught(root: Path, name: str = "taught", **phases: Any) -> Context:
+    write_method(root, name, phases={**PHASES, **phases} if "finetune" not in phases else phases)
+    return Context(job(root, name))
+
+
+def test_a_phase_trains_its_encoder_and_the_next_one_learns_its_answers(two: Path) -> None:
+    context = taught(two)
+    found = search(context)
+    record = finetune(Context(context.job), found)
+    assert record["status"] == "ok", record["error"]
+    teacher = stored(two, found["phases"]["teacher"])
+    assert any(name.startswith("mpnet.") for name in teacher.load_tensors("weights"))
+    assert all(name.startswith(("bert.", "classifier.")) for name in weights_of(two, record["key"]))
+    inputs = phase_inputs(context, context.phase("finetune"), None)
+    answers = inputs.handed["teacher"].answers
+    assert answers is not None
+    assert answers.shape == (24, 2)
+    assert answers[0].tolist() != answers[1].tolist()
+    # Half as many steps of the teacher would give other answers, so other weights.
+    other = taught(two, "briefly", **{**PHASES, "teacher": {"model": LARGE, "training": {"epochs": 1}}})
+    assert train(two, "briefly")["key"] != record["key"]
+    assert other.keys.shared_identity(other.phase("finetune")) == context.keys.shared_identity(
+        context.phase("finetune")
+    )
+    assert evaluate(context, record)["status"] == "ok"
+    assert FinishedModel(context).answer(inputs.examples[:2]).shape == (2, 2)
+
+
+def test_the_record_tells_both_encoders(two: Path) -> None:
+    settings = manifest_head(taught(two))["settings"]
+    assert settings["model"]["name"] == "models/tiny"
+    own = settings["phases"]["teacher"]["model"]
+    assert own["name"] == "models/large"
+    assert own["sha256"] != settings["model"]["sha256"]
+    assert "model" not in settings["phases"]["finetune"]
+
+
+def test_only_runs_that_learn_from_it_depend_on_a_phases_encoder(two: Path) -> None:
+    context, plain = taught(two), Context(job(two, "vanilla"))
+    before = [context.keys.of(name) for name in ("teacher", "finetune")], plain.keys.of("finetune")
+    shutil.rmtree(two / "models" / "large")
+    shutil.copytree(tiny_model_dir(two / "scratch", "mpnet", layers=4), two / "models" / "large")
+    again = Context(job(two, "taught"))
+    assert [again.keys.of(name) for name in ("teacher", "finetune")] == before[0]
+    shutil.rmtree(two / "models" / "large")
+    shutil.copytree(tiny_model_dir(two / "other", "bert", layers=3), two / "models" / "large")
+    edited = Context(job(two, "taught"))
+    assert not {edited.keys.of(name) for name in ("teacher", "finetune")} & set(before[0])
+    assert Context(job(two, "vanilla")).keys.of("finetune") == before[1]
+
+
+def test_at_weight_0_it_is_plain_fine_tuning(two: Path) -> None:
+    off = {**PHASES, "finetune": {"start": "checkpoint", "regularisers": {"distil": {"weight": 0.0}}}}
+    assert taught(two, "off", **off).keys.of("finetune") == Context(job(two, "vanilla")).keys.of("finetune")
+    taught(two)
+    change(two, methods=["vanilla", "taught"])
+    assert "taught" in open_project(two).methods["vanilla"].config.zero_for
+
+
+def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> None:
+    student = {**PHASES["finetune"], "data": {"size": "full", "labels": False}}
+    context = taught(two, teacher=PHASES["teacher"], student=student, finetune={})
+    found = search(context)
+    assert found["status"] == "ok", found["error"]
+    inputs = phase_inputs(context, context.phase("student"), None)
+    assert len(inputs.encoded) == 60
+    assert {row.label for row in inputs.examples} == {0}
+    assert context.keys.start_head(context.phase("finetune"))
+    record = finetune(Context(context.job), found)
+    assert record["status"] == "ok", record["error"]
+    assert any("without their labels" in mark for mark in record["degraded"])
+    assert "new_head" not in record
+
+
+def test_a_head_that_is_dropped_is_told(two: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change(two, execution={"executor": "serial", "checkpoint_seconds": 0, "device": "cpu"})
+    once = {"data": {"size": "full"}, "seed": 0}
+    write_method(two, "once", phases={"first": once, "finetune": {}})
+    caplog.set_level("INFO")
+    write_plan(open_project(two))
+    (record, *_) = run_stages(two, "once")["finetune"]
+    assert "first" in record["new_head"]
+    assert any("new head" in message for message in caplog.messages)
+
+
+def test_costs_count_an_encoder_by_its_size(two: Path) -> None:
+    """Four layers in place of two: twice the passes; the answers are a third of an epoch of theirs."""
+    taught(two)
+    change(two, methods=["vanilla", "taught"])
+    project = open_project(two)
+    rows = {row.cell.method: row for row in plan_rows(project, project.builder.registry)}  # type: ignore[arg-type]
+    plain = rows["vanilla"].cost
+    assert plain == 6.0
+    assert rows["taught"].cost == pytest.approx(2 * plain + 2 * 3 / 3 + plain)
+    assert train(two, "taught")["cost"]["declared_ratio"] == pytest.approx(rows["taught"].cost / plain)
+
+
+def test_a_missing_encoder_is_told_before_anything_runs(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = {"name": "someone/large", "revision": "a" * 40}
+    write_method(two, "taught", phases={**PHASES, "teacher": {"model": hub}})
+    project = open_project(two)
+    assert cached_seeds(project, Cell("taught", TASK, 24)) == set()
+    asked: list[str] = []
+
+    def fetched(name: str, revision: str, root: Path) -> None:
+        asked.append(name)
+
+    monkeypatch.setattr("regft_core.grid.fetch.hub_encoder", fetched)
+    fetch_all(project, lambda _: None)
+    assert asked == ["someone/large"]
+
+
+@pytest.mark.parametrize(
+    ("phases", "line", "code"),
+    [
+        ({**PHASES, "teacher": {"model": {"name": "models/lost"}}}, 5, "revision-missing"),
+        ({**PHASES, "teacher": {"model": {"name": "models/large", "windows": 2}}}, 6, "bad-name"),
+        ({**PHASES, "teacher": {"model": {**LARGE, "max_length": 4000}}}, 6, "input-too-long"),
+        ({**PHASES, "teacher": {"model": {**LARGE, "max_length": "long"}}}, 6, "invalid-value"),
+        ({"teacher": {"model": LARGE}, "finetune": {}}, 6, "inconsistent"),
+        ({"finetune": {"model": LARGE}}, 4, "inconsistent"),
+        ({**PHASES, "teacher": {"model": LARGE, "data": {"labels": False}}}, 2, "bad-composition"),
+    ],
+)
+def test_what_a_phase_cannot_honour_is_refused_with_its_line(
+    two: Path, phases: dict[str, Any], line: int, code: str
+) -> None:
+    write_method(two, "taught", phases=phases)
+    with pytest.raises(ConfigError) as found:
+        open_project(two)
+    assert {(problem.line, problem.code) for problem in found.value.problems} == {(line, code)}
+
+
+def test_answers_of_values_and_of_other_labels(make_project: Callable[..., Path], two: Path) -> None:
+    change(two, grid={"tasks": ["cue_regression"]})
+    no_labels = {**PHASES["finetune"], "data": {"labels": False}}
+    write_method(two, "taught", phases={**PHASES, "finetune": no_labels})
+    with pytest.raises(ConfigError, match="values"):
+        open_project(two)
+    write_method(two, "taught", phases={"teacher": {"data": {"task": "cue_sentence"}}, "finetune": PHASES["finetune"]})
+    with pytest.raises(ConfigError, match="other labels"):
+        open_project(two)
+
+
+def test_a_teachers_answers_have_no_dropout_and_are_those_of_its_weights(two: Path) -> None:
+    context = taught(two)
+    search(context)
+    first, second = (
+        phase_inputs(Context(context.job), context.phase("finetune"), None).handed["teacher"].answers for _ in range(2)
+    )
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first, second)

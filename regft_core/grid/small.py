@@ -38,7 +38,7 @@ ROWS = 32
 SEEDS = [0, 1]
 #: Whole numbers by the name of their key, wherever it stands: at most this.
 CAPS = {
-    **{"max_steps": 4, "epochs": 1, "warmup_steps": 1, "batch_size": 8, "times": 2, "trials": 2},
+    **{"max_steps": 4, "epochs": 1, "warmup_steps": 1, "batch_size": 8, "times": 2, "trials": 2, "size": ROWS},
     **{"max_length": 64, "windows": 2, "stride": 16, "bootstrap_samples": 400},
 }
 #: Changes of the command line that would undo cuts: they are made before the cuts alone.
@@ -64,6 +64,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     depth = layers_of(EncoderConfig(name=encoder), root) / (24 if "large" in original else 12)
     after = [change for change in changes if not change.startswith(_BEFORE_ONLY)]
     data = changed(_with_files(shrunk(given, depth), project, depth), after, file)
+    data = changed(data, _teachers(project, data["model"]["name"]), file)
     data["small_scale"] = {"preset": name, "rows": ROWS, "changes": _differences(printed, data)}
     head = f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n"
     return make_folder(root, root / FOLDER / f"{name}{SUFFIX}", head + folder_text(root, data))
@@ -112,6 +113,16 @@ def _with_files(data: dict[str, Any], project: Project, scale: float) -> dict[st
         if cuts := _differing(own, capped(own, scale)):
             data[section] = _over(cuts, data.get(section) or {})
     return data
+
+
+def _teachers(project: Project, encoder: str) -> list[str]:
+    """Return changes that give ``encoder`` to each phase that names one."""
+    return [
+        f"method_settings.{name}.phases.{phase.name}.model={{name: {encoder}}}"
+        for name, method in project.methods.items()
+        for phase in method.phases
+        if phase.model
+    ]
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

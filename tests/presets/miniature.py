@@ -32,7 +32,10 @@ FAMILIES = (
     ("chinese", "bert"),
     ("roberta", "roberta"),
     ("bert", "bert"),
+    ("minilm", "bert"),
 )
+#: Presets that are no experiment of a paper, so that nothing printed stands beside their numbers.
+OWN = {"distil_mpnet"}
 
 
 def names() -> list[str]:

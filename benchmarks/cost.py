@@ -3,21 +3,28 @@
 Random weights, random tokens, no padding. Every phase that takes optimiser steps is timed; phases before it
 run a single step first, so that it finds what it needs. In every round an arm and plain fine-tuning make as many
 steps one after the other; the ratio is the median over rounds of the two times, so that a machine that is busy for a
-while slows both. Passes are those that the step counted. On a GPU the peak memory of an arm is taken, too, without
-that of plain fine-tuning beside it.
+while slows both. On a GPU the peak memory of an arm is taken, too, without that of plain fine-tuning beside it, and how
+often the host waits for the device.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import statistics
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from regft_core.data.encode import Encoded
 from regft_core.errors import RegftError
@@ -55,11 +62,6 @@ class Row:
     low: float
     high: float
     milliseconds: float
-    forward: float
-    backward: float
-    declared_forward: float
-    declared_backward: float
-    peak: int | None
 
 
 def checkpoint(shape: str, folder: Path) -> ModelSource:
@@ -194,37 +196,117 @@ def peak_above(held: int, device: torch.device) -> int | None:
     return int(torch.cuda.max_memory_allocated(device)) - held if device.type == "cuda" else None
 
 
-def measure(name: str, phase: Phase, loop: Loop, vanilla: Loop, rounds: int, steps: int, held: int = 0) -> Row:
-    """Interleave the arm with plain fine-tuning; see the module's text.
-
-    ``held``: bytes on the GPU before the arm was there, which are no part of its peak.
-    """
+def measure(name: str, loop: Loop, vanilla: Loop, rounds: int, steps: int) -> Row:
+    """Interleave the arm with plain fine-tuning; see the module's text."""
     device = loop.trainee.device
-    forget_peak(device)
     run_steps(loop, 1, device)
-    peak = peak_above(held, device)
     own, plain = [], []
     for _ in range(rounds):
         plain.append(run_steps(vanilla, steps, device))
         own.append(run_steps(loop, steps, device))
     ratios = [a / b for a, b in zip(own, plain, strict=True)]
-    declared = phase_cost(phase)
-    done = loop.done
-    return Row(
-        name,
-        statistics.median(ratios),
-        min(ratios),
-        max(ratios),
-        1000 * statistics.median(own),
-        done.forward_passes / done.batches,
-        done.backward_passes / done.batches,
-        *declared,
-        peak,
-    )
+    return Row(name, statistics.median(ratios), min(ratios), max(ratios), 1000 * statistics.median(own))
 
 
-def phase_cost(phase: Phase) -> tuple[float, float]:
-    from regft_core.schema.method import declared_cost
+@contextmanager
+def counted_waits(device: torch.device) -> Iterator[list[str]]:
+    """Collects what CUDA says about the host waiting for it; nothing on a CPU."""
+    found: list[str] = []
+    if device.type != "cuda":
+        yield found
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
+    found += [str(warning.message) for warning in caught if "called a synchronizing" in str(warning.message)]
 
-    cost = declared_cost(phase_entries.entries(discover(), phase.regularisers))
-    return cost.forward, cost.backward
+
+class Operations(TorchDispatchMode):
+    """Counts what reaches a kernel, by name (views do not), and the flops of matrix products by torch's formulas.
+
+    torch's own ``FlopCounterMode`` also asks which module each product belongs to, and its hooks for that fail (torch
+    2.11) where a step asks for the gradient of a leaf, as the search of weight mixup does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.names[func.overloadpacket.__name__] += 1
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def counted_step(loop: Loop) -> Operations:
+    """One step's operations that the host starts, with those of the backward pass and the update, and its flops."""
+    with Operations() as found:
+        run_steps(loop, 1, loop.trainee.device)
+    return found
+
+
+@functools.cache
+def peak_flops(device: str, precision: str) -> float:
+    """Multiplications and additions a second of one large product: the best of ten."""
+    kind = torch.device(device).type
+    size = 8192 if kind == "cuda" else 1024
+    matrix = torch.randn(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    before = torch.backends.cuda.matmul.allow_tf32
+    multiply_in_tf32(precision == "tf32")
+    try:
+        seconds = []
+        for _ in range(10):
+            started = time.perf_counter()
+            matrix @ matrix
+            if kind == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+    finally:
+        multiply_in_tf32(before)
+    return 2 * size**3 / min(seconds)
+
+
+def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
+    """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
+    device = loop.trainee.device
+    run_steps(loop, 2, device)  # the second one is recorded, where steps are
+    while loop.done.step % 10 == 0 or loop.done.step % 10 + steps > 10:
+        run_steps(loop, 1, device)
+    with counted_waits(device) as found:
+        for _ in range(steps):
+            epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
+            loop._step(loop.stream.steps(epoch, 1)[position])
+            loop.done.step += 1
+    loop._flush()
+    return len(found) / steps if device.type == "cuda" else None
+
+
+def multiply_in_tf32(wanted: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
+
+
+class InTf32:
+    """A loop whose own steps multiply in TF32; what the process does beside them is in fp32 as before."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        multiply_in_tf32(False)  # preparing the loop has set it for the whole process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def _step(self, rows: list[list[int]]) -> None:
+        multiply_in_tf32(True)
+        try:
+            self._loop._step(rows)
+        finally:
+            multiply_in_tf32(False)

@@ -32,17 +32,12 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cost
@@ -107,12 +102,7 @@ def run_cell(cell: Cell, *, device: str) -> float:
     bench = cost.Bench(cost.source_of(Path(cell.folder)), cost.tokens(cell.rows * 8, cell.length), cell.rows, device)
     inputs = plain(bench, steps=cell.steps)
     trained = train(inputs)
-    predict(
-        trained.trainee.model,
-        inputs.encoded,
-        device=device,
-        padding=Padding(0),
-    )
+    predict(trained.trainee.model, inputs.encoded, device=device, padding=Padding(0))
     return time.perf_counter() - started
 
 
@@ -152,119 +142,12 @@ def plain(bench: cost.Bench, steps: int | None = None, **changes: Any) -> PhaseI
     return dataclasses.replace(inputs, phase=dataclasses.replace(inputs.phase, training=training), **changes)
 
 
-@contextmanager
-def counted_waits(device: torch.device) -> Iterator[list[str]]:
-    """Collects what CUDA says about the host waiting for it; nothing on a CPU."""
-    found: list[str] = []
-    if device.type != "cuda":
-        yield found
-        return
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            yield found
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    # Not the notice that this mode is a prototype, which comes with the first use of it in a process.
-    found += [str(warning.message) for warning in caught if "called a synchronizing" in str(warning.message)]
-
-
-class _Operations(TorchDispatchMode):
-    """Counts what reaches a kernel, by name (views do not), and the flops of matrix products by torch's formulas.
-
-    torch's own ``FlopCounterMode`` also asks which module each product belongs to, and its hooks for that fail (torch
-    2.11) where a step asks for the gradient of a leaf, as the search of weight mixup does.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: Counter[str] = Counter()
-        self.flops = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            self.names[func.overloadpacket.__name__] += 1
-        if formula := flop_registry.get(func.overloadpacket):
-            self.flops += formula(*args, **(kwargs or {}), out_val=result)
-        return result
-
-
-def counted_step(loop: Loop) -> _Operations:
-    """One step's operations that the host starts, with those of the backward pass and the update, and its flops."""
-    with _Operations() as found:
-        cost.run_steps(loop, 1, loop.trainee.device)
-    return found
-
-
-@functools.cache
-def peak_flops(device: str, precision: str) -> float:
-    """Multiplications and additions a second of one large product: the best of ten."""
-    kind = torch.device(device).type
-    size = 8192 if kind == "cuda" else 1024
-    matrix = torch.randn(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
-    before = torch.backends.cuda.matmul.allow_tf32
-    multiply_in_tf32(precision == "tf32")
-    try:
-        seconds = []
-        for _ in range(10):
-            started = time.perf_counter()
-            matrix @ matrix
-            if kind == "cuda":
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - started)
-    finally:
-        multiply_in_tf32(before)
-    return 2 * size**3 / min(seconds)
-
-
-def waits_per_step(loop: Loop, steps: int = 3) -> float | None:
-    """Waits of a step that logs nothing; None on a CPU, which cannot tell."""
-    device = loop.trainee.device
-    cost.run_steps(loop, 2, device)  # the second one is recorded, where steps are
-    while loop.done.step % 10 == 0 or loop.done.step % 10 + steps > 10:
-        cost.run_steps(loop, 1, device)
-    with counted_waits(device) as found:
-        for _ in range(steps):
-            epoch, position = divmod(loop.done.step, loop.steps_per_epoch)
-            loop._step(loop.stream.steps(epoch, 1)[position])
-            loop.done.step += 1
-    loop._flush()
-    return len(found) / steps if device.type == "cuda" else None
-
-
-def multiply_in_tf32(wanted: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
-
-
-class InTf32:
-    """A loop whose own steps multiply in TF32; what the process does beside them is in fp32 as before."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        multiply_in_tf32(False)  # preparing the loop has set it for the whole process
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    def _step(self, rows: list[list[int]]) -> None:
-        multiply_in_tf32(True)
-        try:
-            self._loop._step(rows)
-        finally:
-            multiply_in_tf32(False)
-
-
-def shown(row: cost.Row, waits: float | None, operations: int, utilisation: float) -> str:
-    target = cost.TARGETS.get(row.name, "-")
-    memory = f"{row.peak / 2**30:.2f}" if row.peak else "-"
-    told = "-" if waits is None else f"{waits:.1f}"
-    rounds = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}"
-    return (
-        f"| {row.name} | {rounds} | {target} | {row.milliseconds:.1f} | {memory} | {told} | {operations} | "
-        f"{utilisation:.3f} |"
-    )
+def shown(row: cost.Row, peak: int | None, waits: float | None, operations: int, utilisation: float) -> str:
+    ratio, target = f"{row.ratio:.2f} | {row.low:.2f}, {row.high:.2f}", cost.TARGETS.get(row.name, "-")
+    memory = f"{peak / 2**30:.2f}" if peak else "-"
+    blocked = "-" if waits is None else f"{waits:.1f}"
+    cells = (row.name, ratio, target, f"{row.milliseconds:.1f}", memory, blocked, operations, f"{utilisation:.3f}")
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, table: Table) -> None:
@@ -282,28 +165,28 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         vanilla = bench.loop(plain(bench))
         assert vanilla is not None
         cost.run_steps(vanilla, 2, device)
-        plain_flops = counted_step(vanilla).flops
+        plain_flops = cost.counted_step(vanilla).flops
 
-        def add(name: str, phase: Any, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
+        def add(name: str, inputs: PhaseInputs, beside: Loop = vanilla) -> None:
             held = cost.memory_held(device)
             prepared = bench.loop(inputs)
             if prepared is None:
                 return
-            loop: Any = InTf32(prepared) if inputs.tf32 else prepared
+            loop: Any = cost.InTf32(prepared) if inputs.tf32 else prepared
             cost.forget_peak(device)
-            waits, counted = waits_per_step(loop), counted_step(loop)
+            waits, counted = cost.waits_per_step(loop), cost.counted_step(loop)
             # Of a recorded step the host starts nothing that could be counted.
             flops = plain_flops if name.startswith("vanilla") else counted.flops
             peak = cost.peak_above(held, device)  # of the first steps: recording one takes more than repeating it
-            row = cost.measure(name, phase, loop, beside, options.rounds, options.steps)
+            row = cost.measure(name, loop, beside, options.rounds, options.steps)
             precision = "tf32" if inputs.tf32 else inputs.training.precision
-            utilisation = 1000 * flops / row.milliseconds / peak_flops(options.device, precision)
-            table.add(shown(dataclasses.replace(row, peak=peak), waits, counted.names.total(), utilisation))
+            utilisation = 1000 * flops / row.milliseconds / cost.peak_flops(options.device, precision)
+            table.add(shown(row, peak, waits, counted.names.total(), utilisation))
 
         def phases_of(name: str) -> None:
             for phase, inputs in bench.phases(methods[name]):
                 label = name if phase.name == "finetune" else f"{name} ({phase.name})"
-                attempt(label, functools.partial(add, label, phase, inputs))
+                attempt(label, functools.partial(add, label, inputs))
 
         @functools.cache
         def plain_half() -> Loop | None:
@@ -315,7 +198,7 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         def half_of(name: str) -> None:
             _, inputs = next(iter(bench.phases(methods[name])))
             beside = None if name == "vanilla" else plain_half()
-            add(f"{name}, bf16", inputs.phase, in_bf16(inputs), beside or vanilla)
+            add(f"{name}, bf16", in_bf16(inputs), beside or vanilla)
 
         def attempt(name: str, measure: Callable[[], None]) -> None:
             table.attempt(name, measure)
@@ -327,8 +210,8 @@ def step_table(shape: str, rows: int, length: int, options: argparse.Namespace, 
         if device.type == "cuda":
             for label, changes in (("cuda_graphs", {"cuda_graphs": True}), ("tf32", {"tf32": True})):
                 inputs = plain(bench, **changes)
-                attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs.phase, inputs))
-            multiply_in_tf32(False)
+                attempt(f"vanilla, {label}", functools.partial(add, f"vanilla, {label}", inputs))
+            cost.multiply_in_tf32(False)
         for name in options.half:
             attempt(f"{name}, bf16", functools.partial(half_of, name))
         attempt("evaluation", functools.partial(evaluation, vanilla.trainee.model, length, options, table))
@@ -350,13 +233,7 @@ def evaluation(model: torch.nn.Module, length: int, options: argparse.Namespace,
     for _ in range(options.rounds + 1):
         for precision, taken in seconds.items():
             started = time.perf_counter()
-            predict(
-                model,
-                encoded,
-                device=options.device,
-                precision=precision,
-                padding=Padding(0),
-            )
+            predict(model, encoded, device=options.device, precision=precision, padding=Padding(0))
             taken.append(time.perf_counter() - started)
     table.add("", f"| evaluation of {options.evaluated} rows | rows per second | times fp32 |", "|---|---|---|")
     middle = {precision: statistics.median(taken[1:]) for precision, taken in seconds.items()}  # the first warms up

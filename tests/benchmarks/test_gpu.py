@@ -84,7 +84,7 @@ def test_products_of_a_step_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_pat
     layer = 2 * 16 * (4 * 32 * 32 + 2 * 32 * 64)  # 16 tokens
     attention = 2 * 2 * (2 * 8 * 8 * 32)  # two texts; scores and the mean of values
     head = 2 * 2 * (32 * 32 + 32 * 2)  # the pooler and two classes
-    products = gpu.counted_step(bench.loop(gpu.plain(bench))).flops
+    products = gpu.cost.counted_step(bench.loop(gpu.plain(bench))).flops
     assert products == pytest.approx(3 * (layer + attention + head), rel=0.02)
 
 
@@ -107,11 +107,10 @@ class _Loop:
 
 def test_only_the_arm_multiplies_in_tf32_and_not_what_it_is_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    gpu = importlib.import_module("gpu")
+    cost = importlib.import_module("cost")
     arm, vanilla = _Loop(), _Loop()
-    gpu.multiply_in_tf32(True)  # as preparing the arm leaves it
-    phase = SimpleNamespace(regularisers=())
-    gpu.cost.measure("vanilla, tf32", phase, gpu.InTf32(arm), vanilla, rounds=2, steps=3)
+    cost.multiply_in_tf32(True)  # as preparing the arm leaves it
+    cost.measure("vanilla, tf32", cost.InTf32(arm), vanilla, rounds=2, steps=3)
     assert arm.tf32 == [True] * 7
     assert vanilla.tf32 == [False] * 6
     assert not torch.backends.cudnn.allow_tf32

@@ -335,4 +335,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import gpu  # workers look their functions up in a module; they do not run this script again
+
+    gpu.main()

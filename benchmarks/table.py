@@ -5,9 +5,10 @@
 
 A mark is ``<!-- FORM NAME [METHOD ...] -->``, up to ``<!-- end -->``. Forms: ``tasks`` (a row per task: scores of the
 methods, and what each of the others differs from the first by), ``methods`` (a row per method of a single task),
-``scores`` (a row per method, a column per task) and ``printed`` (what a benchmark printed, kept as NAME.txt). Scores
-are times 100, means over seeds with their 95% interval. Differences are paired by seed and row; their intervals hold
-for all comparisons of a task together.
+``scores`` (a row per method, a column per task), ``gains`` (as ``scores``, of the differences to the reference and to
+controls) and ``printed`` (what a benchmark printed, kept as NAME.txt). Scores are times 100, means over seeds with
+their 95% interval. Differences are paired by seed and row; their intervals hold for all comparisons of a task with the
+reference, or with controls, together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
-MARK = re.compile(r"(<!-- (tasks|methods|scores|printed) (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"(<!-- (tasks|methods|scores|gains|printed) (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson_spearman": "Pearson and Spearman"}
 Task = dict[str, Any]
 
@@ -123,10 +124,22 @@ def by_score(tasks: dict[str, Task], methods: list[str]) -> list[list[str]]:
     return table
 
 
+def by_gain(tasks: dict[str, Task], methods: list[str]) -> list[list[str]]:
+    table = [["difference", *(f"{name}, {NAMES[task['metric']]}" for name, task in tasks.items())]]
+    for method in methods:
+        compared = [task["methods"][method] for task in tasks.values()]
+        for role, text in (("versus", "minus"), ("control", "minus its control")):
+            for other in dict.fromkeys(other for found in compared for other in found[role]):
+                gains = [interval(found[role].get(other), "+") for found in compared]
+                table.append([f"{method} {text} {other}", *gains])
+    return table
+
+
 FORMS: dict[str, Callable[[dict[str, Task], list[str]], list[list[str]]]] = {
     "tasks": by_task,
     "methods": by_method,
     "scores": by_score,
+    "gains": by_gain,
 }
 
 

@@ -36,7 +36,7 @@ STEP = {
     "update": ("learning rates", "optimiser", "update"),
     "result": ("final weights", "exported weights"),
 }
-RESULTS = {"main_job": "the main job", "sst2_papers": "SST-2, `minilm`", "public_tasks": "public tasks, `mpnet`"}
+RESULTS = {"main_job": "the main job", "sst2_papers": "SST-2, `minilm`", "public_papers": "public tasks, `mpnet`"}
 
 
 @cache

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 
 from regft_core.settings.cost import table
 from regft_core.settings.project import Project
@@ -28,6 +29,9 @@ from regft_core.settings.trial_values import budget_lines
 
 from .check import warn
 from .common import PRESET, argument, flag, project_or_preset, run
+
+#: A sentence that is longer is broken between its words.
+COLUMNS = 80
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -54,9 +58,10 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         from regft_core.report import looks, planner
 
         remembered = store_path(project.root, project.params) / looks.FILE
-        needs = planner.needs(project, rows, time.runs.get, arguments.detect, remembered)
+        needs = planner.needs(project, time.runs.get, arguments.detect, remembered)
         parts.append(planner.table(needs, arguments.detect))
-    print("\n\n".join(filter(None, parts)))
+    lines = "\n\n".join(filter(None, parts)).splitlines()
+    print("\n".join(line if len(line) <= COLUMNS else fill(line, COLUMNS, break_long_words=False) for line in lines))
 
 
 def _lengths(project: Project) -> Iterator[str]:

@@ -84,13 +84,15 @@ class Board:
 
 def leaderboard(block: Block, reference: str | None = None) -> Board:
     """Sort and rank the methods of ``block``."""
-    sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
+    metric = metrics.find(block.primary)
+    sign = 1.0 if metric.lower_is_better else -1.0
     scores = [(row, row.scores["dev"][block.primary].estimate if row.n_ok else None) for row in block.rows]
     scores.sort(key=lambda scored: math.inf if scored[1] is None else sign * scored[1].mean)
     means = [None if dev is None else round(dev.mean, 12) for _, dev in scores]
     lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
     columns = tuple(_columns(block, [line.row for line in lines], reference))
-    return Board(block, lines, columns, *_scale([line.dev for line in lines if line.dev is not None], sign))
+    low, high = _scale([line.dev for line in lines if line.dev is not None], sign)
+    return Board(block, lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:

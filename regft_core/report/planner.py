@@ -6,14 +6,10 @@ verdicts: corrected for the comparisons of its family and, where it was looked a
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from regft_core import metrics
 from regft_core.disk.reading import read_json
@@ -25,7 +21,6 @@ from regft_core.report.formatting import number, some
 from regft_core.report.looks import Looks, digests
 from regft_core.report.model import Pair
 from regft_core.runs.work import JudgedRows, Work
-from regft_core.settings.cost import PlanRow
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.layers import sizes_of
@@ -36,7 +31,7 @@ from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 
 #: Below this a pilot says next to nothing about the spread.
 PILOT = 3
-HEADS = ("seeds", "verdict", "spread", "floor", "detected", "needed", "safe", "runs to add", "steps", "time")
+HEADS: tuple[str, ...] = ("seeds", "spread", "floor", "detected", "needed", "safe", "add", "time")
 
 
 @dataclass(frozen=True)
@@ -55,15 +50,13 @@ class Need:
     metric: str = ""
     #: The last report's verdict on these runs; None where there is none.
     word: str | None = None
-    #: Runs of both methods to add for the safe number of seeds, in plain steps and seconds; None where unknown.
+    #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
     runs: int | None = None
-    steps: float | None = None
     seconds: float | None = None
 
 
 def needs(
     project: Project,
-    rows: Sequence[PlanRow],
     seconds: Callable[[Cell], float | None],
     difference: float,
     looks: Path | None = None,
@@ -71,7 +64,6 @@ def needs(
     """Return what every pair of methods takes to find ``difference``, in the unit that the report shows (points).
 
     Args:
-        rows: the plan, whose costs are taken.
         seconds: of one run of a cell; None where that is not known.
         looks: the file of earlier looks.
 
@@ -80,7 +72,7 @@ def needs(
         StoreError: the file of looks, or the report's numbers, cannot be read.
     """
     names, config, seen = list(project.methods), project.params.report, Looks(looks)
-    costs, file = {row.cell: row.cost for row in rows}, project.root / RESULTS
+    file = project.root / RESULTS
     reported = read_json(file) if file.is_file() else {}
     pairs = [pair for name in names for pair in opposites(name, project.methods, names, config.reference)]
     found = []
@@ -104,8 +96,7 @@ def needs(
                 need = replace(need, estimate=estimate, plan=plan, metric=metric, word=word)
                 if plan.safe is not None:
                     added = {cells[name]: max(0, plan.safe - len(keys[name])) for name in (pair.method, pair.other)}
-                    steps, time = _total(costs.get, added), _total(seconds, added)
-                    need = replace(need, runs=sum(added.values()), steps=steps, seconds=time)
+                    need = replace(need, runs=sum(added.values()), seconds=_total(seconds, added))
             found.append(need)
     return found
 
@@ -153,31 +144,29 @@ def table(found: Sequence[Need], difference: float) -> str:
     """The needs as text; ``-`` stands for what cannot be known yet."""
     if not found:
         return "no pair of methods to compare: list the reference and a method"
-    shown, lines = Table(box=None, pad_edge=False), []
-    for head in ("pair", "task", *HEADS):
-        shown.add_column(head, justify="right" if head in HEADS else "left", no_wrap=True)
+    pairs, rows = list[str](), [HEADS]
     for need in found:
         if need.plan is not None and need.estimate is not None:
             scale = metrics.find(need.metric).factor
             sizes = (need.estimate.seed_deviation, need.plan.floor, need.plan.shown)
-            shown.add_row(
-                f"{need.pair.method} - {need.pair.other} ({need.pair.role})", f"{need.cell.task}-{need.cell.size}",
-                str(need.estimate.n), need.word or "-", *(number(size * scale, 2) for size in sizes),
-                *("never" if seeds is None else str(seeds) for seeds in (need.plan.seeds, need.plan.safe)),
-                "-" if need.runs is None else str(need.runs), "-" if need.steps is None else f"{need.steps:,.0f}",
-                "-" if need.seconds is None else duration(need.seconds),
-            )  # fmt: skip
-    if shown.row_count:
-        console = Console(width=10_000, color_system=None, file=io.StringIO(), record=True)
-        console.print(shown)
+            seeds = ("never" if count is None else str(count) for count in (need.plan.seeds, need.plan.safe))
+            runs = "-" if need.runs is None else str(need.runs)
+            time = "-" if need.seconds is None else duration(need.seconds)
+            pair = f"{need.pair.method} - {need.pair.other} ({need.pair.role}) on {need.cell.task}-{need.cell.size}"
+            pairs.append(f"{pair}\n{need.word or 'not reported':<19}")
+            rows.append((str(need.estimate.n), *(number(size * scale, 2) for size in sizes), *seeds, runs, time))
+    lines = []
+    if pairs:
+        widths = [max(map(len, column)) for column in zip(*rows)]
         lines += [
             f"seeds that detect a true difference of {difference:g} points 80% of the time, at the report's confidence",
-            *(line.rstrip() for line in console.export_text().splitlines()),
+            *(f"{pair}  {'  '.join(map(str.rjust, row, widths))}" for pair, row in zip([" " * 19, *pairs], rows)),
             f"spread: over the seeds at hand; needed: if that is the true one; safe: if it is at the upper end of its "
-            f"80% interval; floor: detected with {LIMIT} seeds; detected: with the grid's. never: below the floor.",
+            f"80% interval; floor: detected with {LIMIT} seeds; detected: with the grid's; never: below the floor; "
+            "add: runs of both methods up to the safe number.",
         ]
-        if looked := [need for need in found if need.looks and need.plan is not None]:
-            lines.append(f"{len(looked)} of these pairs were looked at before, so the next look has a wider interval.")
+    if looked := [need for need in found if need.looks and need.plan is not None]:
+        lines.append(f"{len(looked)} of these pairs were looked at before, so the next look has a wider interval.")
     if unknown := [f"{n.pair.method} - {n.pair.other} on {n.cell.task}-{n.cell.size}" for n in found if n.plan is None]:
         lines.append(
             f"no spread seen yet for {some(unknown)}: finish at least {PILOT} seeds of both methods "

@@ -62,13 +62,15 @@ class Controls:
     twins: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def warnings(self) -> list[str]:
-        """Return one warning for all missing controls; none where none is missing."""
-        if not self.missing:
+        """Return one warning for all methods of whose controls none is listed."""
+        controlled = {method for method, _ in self.present}
+        alone = [control for control in self.missing if control.control_for not in controlled]
+        if not alone:
             return []
-        zero = any(control.zero for control in self.missing)
+        zero = any(control.zero for control in alone)
         return [
-            f"{listing(dict.fromkeys(control.control_for for control in self.missing))}: not every control is in the "
-            f"grid, so {'not every gain is shown' if zero else 'nothing shows whether their ingredients matter'}. "
+            f"{listing(dict.fromkeys(control.control_for for control in alone))}: no control is in the grid, so "
+            f"{'no gain is shown' if zero else 'nothing shows whether their ingredients matter'}. "
             f"`regft controls` lists {plural(len(self.missing), 'control')}; `regft controls --write` adds them."
         ]
 

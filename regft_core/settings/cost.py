@@ -202,16 +202,16 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
 
     ``seconds``: of one worker for what a cell still has to train.
     """
-    head = ("cell", "seeds", "cached", "to train", "steps/run", "plain steps/run", "in this grid", "estimate")
-    lines: list[tuple[str, ...]] = [head]
-    for row in rows:
-        counts = [str(count) for count in (row.seeds, row.cached, row.to_train)]
+    lines: list[tuple[str, ...]] = [("method", "seeds", "cached", "steps", "plain steps", "in grid", "time")]
+    for row in sorted(rows, key=lambda row: (row.cell.task, str(row.cell.size))):
+        if (title := f"{row.cell.task}-{row.cell.size}") not in (line[0] for line in lines):
+            lines.append((title, *[""] * 6))
         steps = ["?" if number is None else f"{number:,.0f}" for number in (row.steps, row.cost, row.in_grid)]
         left = seconds(row.cell)
         time = "-" if row.to_train == 0 else "?" if left is None else duration(left)
-        lines.append((row.cell.name, *counts, *steps, time))
+        lines.append((row.cell.method, str(row.seeds), str(row.cached), *steps, time))
     widths = [max(map(len, column)) for column in zip(*lines)]
-    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     runs, unknown = sum(row.to_train for row in rows), sum(row.to_train for row in rows if row.cost is None)
     known = sum(row.in_grid or 0 for row in rows)
     total = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {known:,.0f} plain steps"
@@ -219,4 +219,4 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
         total += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
     if any(row.published for row in rows):
         total += " (sets that are not prepared yet with their published numbers of rows)"
-    return "\n".join([text[0], "  ".join("-" * width for width in widths), *text[1:], "", total])
+    return "\n".join([*text, "", total])

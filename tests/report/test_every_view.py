@@ -49,7 +49,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_tags_of_mlflow(seen: Any) -> None:
-    records = {one.tags["method"]: one.tags for one in read_grid(seen.root, cells(seen.project), SEEDS)}
+    records = {one.params["method"]: one.tags for one in read_grid(seen.root, cells(seen.project), SEEDS)}
     for (method, other), word in WORDS.items():
         assert records[method][f"verdict_{ROLE[other]}"] == word
     for method in ARMS:
@@ -83,10 +83,10 @@ def test_the_data_frame(seen: Any) -> None:
 
 
 def test_the_plan(seen: Any) -> None:
-    needs = planner.needs(seen.project, [], lambda cell: None, 5.0)
+    needs = planner.needs(seen.project, lambda cell: None, 5.0)
     assert {(need.pair.method, need.pair.other): need.word for need in needs} == WORDS
     table = planner.table(needs, 5.0)
     for need in needs:
         verdict = seen.results[need.pair.method][f"versus_{need.pair.role}"][need.pair.other]["dev"]
         assert (need.comparisons, need.confidence) == (verdict["comparisons"], verdict["confidence"])
-        assert re.search(rf"^{need.pair.method} - {need.pair.other} .* {need.word}  ", table, re.MULTILINE)
+        assert re.search(rf"^{need.pair.method} - {need.pair.other} .*\n{need.word}  ", table, re.MULTILINE)

@@ -10,7 +10,6 @@ import pytest
 
 from regft_core.report.planner import needs, table
 from regft_core.schema.report import ReportConfig
-from regft_core.settings.cost import PlanRow
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +25,12 @@ def project(make: Any, synthetic: Any) -> Any:
     return SimpleNamespace(root=built.root, params=params, methods=built.methods, cells=built.cells)
 
 
-def rows(project: Any) -> list[PlanRow]:
-    return [PlanRow(cell, 6, 6, 300, 57, 100.0, None) for cell in project.cells]
-
-
 def two_seconds(cell: Any) -> float:
     return 2.0
 
 
 def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
-    found = needs(project, rows(project), two_seconds, 1.0)
+    found = needs(project, two_seconds, 1.0)
     assert [(need.pair.method, need.pair.other, need.pair.role) for need in found] == [
         ("good", "vanilla", "reference"),
         ("good", "good_control", "control"),
@@ -49,13 +44,11 @@ def test_every_pair_is_planned_from_its_own_spread(project: Any) -> None:
 
 
 def test_what_it_costs(project: Any) -> None:
-    (need, *_) = needs(project, rows(project), two_seconds, 4.0)
+    (need, *_) = needs(project, two_seconds, 4.0)
     assert need.plan.safe is not None
     assert need.runs == 2 * max(0, need.plan.safe - 6)
-    assert need.steps == need.runs * 100.0
     assert need.seconds == need.runs * 2.0
-    unknown = [PlanRow(cell, 6, 6, None, None, None, None) for cell in project.cells]
-    assert needs(project, unknown, two_seconds, 4.0)[0].steps is None
+    assert needs(project, lambda cell: None, 4.0)[0].seconds is None
 
 
 def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: Path) -> None:
@@ -64,15 +57,15 @@ def test_a_looked_at_pair_is_planned_for_its_next_look(project: Any, tmp_path: P
     file = tmp_path / "looks.jsonl"
     config = ReportConfig(bootstrap_samples=100)
     write_report(Inputs(project.root, project.cells, range(6), config, project.methods, looks=file), tmp_path / "r")
-    (need, *_) = needs(project, rows(project), two_seconds, 4.0, file)
+    (need, *_) = needs(project, two_seconds, 4.0, file)
     assert (need.looks, need.confidence) == (1, pytest.approx(1 - 0.05 / 6))
-    assert need.plan.seeds >= needs(project, rows(project), two_seconds, 4.0)[0].plan.seeds
+    assert need.plan.seeds >= needs(project, two_seconds, 4.0)[0].plan.seeds
     assert "1 of these pairs were looked at before" in table([need], 4.0)
 
 
 def test_without_results_it_says_what_to_run_first(project: Any, tmp_path: Path) -> None:
     empty = SimpleNamespace(**{**vars(project), "root": tmp_path})
-    found = needs(empty, [], two_seconds, 1.0)
+    found = needs(empty, two_seconds, 1.0)
     assert all(need.plan is None for need in found)
     text = table(found, 1.0)
     assert "no spread seen yet for good - vanilla on sst2-300" in text

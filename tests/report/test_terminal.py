@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from regft_core.report.formatting import interval, score
+from regft_core.report.leaderboard import leaderboard
 from tests.report import grids
 
 COMMAND = "$ regft export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
@@ -45,6 +46,12 @@ def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
 def test_the_terminal_is_that_of_the_golden_text() -> None:
     found, golden = grids.terminal(grids.report("3-tasks"), 80), grids.GOLDEN.read_text(encoding="utf-8")
     assert found == golden, f"what people see changed. Read it as a user would, then write it anew: {grids.COMMAND}"
+
+
+def test_the_scale_ends_where_the_metric_does(make: Any, synthetic: Any) -> None:
+    arms = {"vanilla": synthetic.Arm(0.9), "perfect": synthetic.Arm(1.0)}
+    (block,) = make(arms, {"one": synthetic.Task(n=60)}, seeds=[0, 1]).report.blocks
+    assert leaderboard(block).high == 1.0
 
 
 # ---------------------------------------------------------------------------------- sentences

@@ -71,6 +71,8 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
         ("quiet", "noise"),
         ("quieter", "quiet"),
     ]
+    (warning,) = found.warnings()
+    assert warning.startswith("vanilla, quiet: no control is in the grid"), "noise has vanilla, which is without noise"
     write_controls(root, found.missing)
     after = load_project(root, registry).controls
     assert after.missing == []

@@ -87,18 +87,14 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
     changes = {
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
-        NOISE: files[NOISE] + "controlled_by: quiet\n",
-        "pipelines/methods/quiet.yaml": edit(files[NOISE], "{}", "{epochs: 1}")
-        + "control_for: noise\ndiffers_in: [training]\n",
     }
     warnings = load(build(changes), registry).warnings
-    assert len(warnings) == 5
+    assert len(warnings) == 4
     for part in (
         "params.yaml:1: written for regft 0.0.9",
         "params.yaml:7: 3 seeds",
         "params.yaml:3: revision 'main' of org/encoder can move",
         f"{TASK}:1: revision 'main' of org/set can move",
-        "params.yaml: noise: not every control is in the grid, so",
     ):
         assert any(part in warning for warning in warnings), part
 

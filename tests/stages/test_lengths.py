@@ -37,6 +37,7 @@ def test_the_plan_says_it_before_the_stage_has_run(long: Path) -> None:
     prepare_dataset(long, "reviews", open_project(long).tasks)
     planned = stage(long, "plan")
     assert "tokens per row at max_length 32" in planned.stdout
+    assert max(map(len, planned.stdout.splitlines())) <= 80
     assert "cuts 100.0% of train" in planned.stderr
 
 

@@ -6,6 +6,7 @@
 # make docs    build the documentation as a site, in .site
 # make release   check, build and try the wheel, tag the commit
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
+# make compare   the experiments of DVC beside each other: method, score, and the settings that differ
 #
 # Without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's CPU build
 # (about 200 MB) instead of the default one with CUDA (several GB).
@@ -16,7 +17,7 @@ BIN := $(abspath $(VENV))/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN := PATH="$(BIN):$$PATH"
 
-.PHONY: repro test test-full release lint docs ui install plan mpnet clean
+.PHONY: repro test test-full release lint docs ui compare install plan mpnet clean
 
 repro: $(VENV)/.installed
 ifdef PRESET
@@ -47,6 +48,9 @@ plan: $(VENV)/.installed
 
 ui: $(VENV)/.installed
 	@$(RUN) regft ui
+
+compare: $(VENV)/.installed
+	@$(RUN) dvc exp show --no-pager --only-changed --keep 'method$$|score' --drop 'Created|work/'
 
 docs: $(VENV)/.installed
 	@$(PIP) install --quiet -c constraints.txt -e '.[docs]'

@@ -38,6 +38,11 @@ def score(value: float | None, metric: str, signed: bool = False) -> str:
     return number(None if value is None else value * factor(metric), metrics.find(metric).digits, signed)
 
 
+def as_shown(value: float, metric: str) -> float:
+    """A score in the unit of the page, with one digit more than the page shows, for DVC and MLflow."""
+    return round(value * factor(metric), metrics.find(metric).digits + 1)
+
+
 def interval(bounds: tuple[float, float] | None, metric: str, signed: bool = False) -> str:
     """``[low, high]`` or ``n/a``."""
     if bounds is None or any(map(_missing, bounds)):

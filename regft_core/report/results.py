@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regft_core.report.contents import Report
+from regft_core.report.formatting import as_shown, factor
 from regft_core.report.model import ROLES, Block, Comparison, Role, Row
 from regft_core.report.read_grid import Inputs
 from regft_core.runs.records import MARK
@@ -21,6 +22,8 @@ WHOLE = 2
 def results(report: Report, inputs: Inputs) -> dict[str, Any]:
     """Content of ``results.json``: block -> method -> everything that the page shows of it."""
     numbers: dict[str, Any] = {b.name: {row.method: _row(b, row) for row in b.rows} for b in report.blocks}
+    # Scores are in the metric's own unit (accuracy from 0 to 1); page, terminal, DVC and MLflow show them times this.
+    numbers["shown_times"] = {metric: factor(metric) for b in report.blocks for metric in b.described.metrics}
     for finding in report.findings:
         numbers[finding.block][finding.method]["findings"] = list(finding.sentences)
     for section, entry in ((s, entry) for s in report.evaluations for entry in s.found):
@@ -158,8 +161,8 @@ def primary(blocks: Sequence[Block]) -> dict[str, Any]:
     """block -> the few numbers of the primary metric that DVC shows; each block becomes a file of ``metrics/``.
 
     A block is a line of ``dvc metrics show``. Each of its numbers is a column of ``dvc exp show``, which sorts them by
-    name: ``method`` (to take), ``score`` with its interval, its sets out of distribution. Of several blocks only method
-    and score, so that they stay beside each other; ``results.json`` has everything.
+    name: ``method`` (to take), ``score`` with its interval, its sets out of distribution, all as the page shows them.
+    Of several blocks only method and score, so that they stay beside each other; ``results.json`` has everything.
     """
     return {block.name: _shown(block, whole=len(blocks) <= WHOLE) for block in blocks}
 
@@ -172,10 +175,11 @@ def _shown(block: Block, whole: bool) -> dict[str, Any]:
         and (row := block.row(block.decision.pick.method))
     ):
         scores = {name: by_metric[block.primary].estimate for name, by_metric in row.scores.items()}
-        shown |= {"method": row.method, "score": scores["dev"].mean}
+        numbers = {"score": scores["dev"].mean}
         if whole:
-            shown |= {f"score_{side}": _estimate(scores["dev"])[side] for side in ("low", "high")}
-            shown |= {f"set_{name}": estimate.mean for name, estimate in scores.items() if name != "dev"}
+            numbers |= zip(("score_low", "score_high"), scores["dev"].interval or ())
+            numbers |= {f"set_{name}": estimate.mean for name, estimate in scores.items() if name != "dev"}
+        shown |= {"method": row.method, **{name: as_shown(n, block.primary) for name, n in numbers.items()}}
     if failed := sum(len(row.failed) for row in block.rows):
         shown["unfinished"] = failed
     if block.mixed_environments:

@@ -11,6 +11,7 @@ from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.answers import answers_of
 from regft_core.report.contents import Report
 from regft_core.report.figures import block as figures
+from regft_core.report.figures.answers import figures as answer_figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
@@ -52,7 +53,8 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     """Write the report's files to ``out`` (relative to the project root).
 
     ``report.html``, ``results.json`` (all its numbers), ``metrics/<task>-<size>.json`` (the few that
-    ``dvc metrics show`` prints, a line for each), ``tables/*.csv`` and, for ``dvc plots show``, the pictures
+    ``dvc metrics show`` prints, a line for each), ``tables/*.csv``, ``figures/<task>-<size>/*.svg`` (of the answers of
+    the method to take and the reference) and, for ``dvc plots show``, the pictures
     ``plots/leaderboard/<task>-<size>.svg`` and ``plots/loss/<task>-<size>.svg``.
 
     Without ``out`` no file is written and no page is drawn; it is still a look at the results.
@@ -68,7 +70,11 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
         looks.save()
         return report
     curves = {block.name: figures.learning_curves(block) for block in report.blocks}
-    report = replace(report, html=render(report, inputs, curves))
+    validated = {
+        name: {method: sets["dev"] for method, sets in by_method.items()} for name, by_method in report.answers.items()
+    }
+    answered = {block.name: list(answer_figures(block, validated[block.name])) for block in report.blocks}
+    report = replace(report, html=render(report, inputs, curves, answered))
     looks.save()  # before anybody can have seen it
     folder, plots = inputs.root / out, inputs.root / out / "plots"
     with atomic_directory(folder / "tables") as shown:
@@ -78,6 +84,10 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     with atomic_directory(folder / "metrics") as shown:
         for name, numbers in results.primary(report.blocks).items():
             write_json(shown / f"{name}.json", numbers)
+    with atomic_directory(folder / "figures") as shown:
+        for block_name, drawn_answers in answered.items():
+            for name, _, svg in drawn_answers:
+                write_text(shown / block_name / f"{name}.svg", standalone(svg))
     with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
         for block in report.blocks:
             for place, drawn in ((boards, figures.scores(block)), (loss, curves[block.name])):

@@ -15,11 +15,11 @@ import pandas as pd
 
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.reading import read_json
+from regft_core.report.formatting import as_shown
 from regft_core.runs.records import MARK, Finding, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
-from regft_core.settings.papers.contamination import read_contamination
 from regft_core.settings.run_config import of_seed, yaml_text
 from regft_core.tracking.artifacts import HANDED, KEPT, WEIGHTS, soup_table, tensor_artifacts, trials_table
 from regft_core.tracking.numbers import (
@@ -27,6 +27,7 @@ from regft_core.tracking.numbers import (
     Curve,
     Dataset,
     Point,
+    costs_of,
     drawn_rows,
     evaluated_sets,
     parameters,
@@ -36,6 +37,9 @@ from regft_core.tracking.numbers import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+VERDICTS = ("verdict_reference", "verdict_control", "verdict_replacement")
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Entry:
         keys: seed -> key, of a run its own alone. A cell with another key for one of its seeds is another run.
         params: every setting by its path; what the comparison of two runs is made of.
         tags: an empty one says that there is nothing (any more).
-        scores: metric -> its value now. ``points``: curves, which never change.
-        evaluation: digest of what judged the run; empty before that.
-        files: artifact -> its content, or the file with it. ``judged`` are those that the evaluation wrote.
+        scores: metric -> its value now. ``points``: curves, which never change; of a cell those of its first seed.
+        evaluation: digest of what evaluated the run, or of the report's figures of a cell; empty before that.
+        files: artifact -> its content, or the file with it. ``judged`` are those that the evaluation, or report, wrote.
         stored: folder in the run store whose tensors are summarised when the run is first logged; the names of these.
         nested: entries of the runs below it.
     """
@@ -110,23 +114,17 @@ def read_report(root: Path) -> Entry | None:
 def _cell(work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], store: Path | None) -> Entry:
     manifest, folder = work.finetune(cell), f"{cell.task}-{cell.size}"
     result = work.evaluation(cell) if work.result_file(cell).is_file() else None
-    evaluations = {run.seed: run for run in (result.runs if result else ())}
+    recorded = {run.seed: run for run in manifest.runs}
+    records = {seed: recorded[seed] for seed in seeds if seed in recorded}
+    evaluations = {
+        run.seed: run
+        for run in (result.runs if result else ())
+        if run.seed in records and run.key == records[run.seed].key  # else of an earlier run
+    }
     searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
     searches, findings = {run.seed: run for run in searched}, work.findings(cell)
     sets = list(dict.fromkeys(name for run in evaluations.values() for name in run.sets))
     primary = result.primary if result else ""
-    tags = {
-        **{"method": cell.method, "task": cell.task, "size": str(cell.size), "primary": primary},
-        MARK: reported.get(MARK) or "",
-        "control_for": ", ".join(manifest.method.get("control_for") or ()),
-        "differs_by": manifest.method.get("differs_by") or "",
-        "contaminated": "",
-    }
-    if manifest.reads_encoder:
-        seen = read_contamination(work.root).of(
-            manifest.model.name if manifest.model else "none", [cell.task, *(name for name in sets if name != "dev")]
-        )
-        tags["contaminated"] = "; ".join(f"{name}: {what}" for name, what in seen.items())
     shared = Entry(
         kind="run",
         identity=f"{cell.method}/{folder}",
@@ -134,61 +132,65 @@ def _cell(work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, A
         start=0,
         end=int(work.manifest_file("finetune", cell).stat().st_mtime * 1000),
         params=parameters(cell, manifest.settings),
-        tags=tags,
+        tags={"primary": primary, MARK: reported.get(MARK) or ""},
         files={"config.yaml": manifest.config} if manifest.config else {},
     )
-    records = {run.seed: run for run in manifest.runs}
-    curves = read_curves(work, cell, [records[seed] for seed in seeds if seed in records])
+    curves = read_curves(work, cell, list(records.values()))
     runs = [
-        _run(work, cell, shared, run, searches.get(run.seed), evaluations.get(run.seed), findings,
-             curves[run.seed], store)
-        for run in (records[seed] for seed in seeds if seed in records)
-    ]  # fmt: skip
+        _run(work, cell, shared, run, searches.get(seed), evaluations.get(seed), findings, curves[seed], store)
+        for seed, run in records.items()
+    ]
     if not runs:
         return shared
     states = {run.tags["status"] for run in runs}
-    own = reported.get(folder, {}).get(cell.method, {})
-    scores = _means(runs, own)
-    current = f"dev.{primary}.low" in scores  # else the report is about other runs
-    words = {
-        role: own.get(role) or "" if current else ""
-        for role in ("verdict_reference", "verdict_control", "verdict_replacement")
-    }
-    low = ", ".join(own.get("no_better_than_constant") or ()) if current else ""
     status = states.pop() if len(states) == 1 else "partly failed"
+    evaluated = [run for seed, run in evaluations.items() if any(str(seed) in one.keys for one in runs if one.ok)]
+    row = _row(reported.get(folder, {}).get(cell.method, {}), evaluated, primary)
+    figures = sorted((work.root / "reports/figures" / folder).glob("*.svg")) if row.get("answers") else []
     return replace(
         shared,
         kind="cell",
         ok=status != "failed",
         start=min(run.start for run in runs),
         keys={seed: key for run in runs for seed, key in run.keys.items()},
-        tags={**tags, **words, "no_better_than_constant": low, "status": status},
-        scores=scores,
+        tags={
+            **shared.tags,
+            **{role: row.get(role) or "" for role in VERDICTS},
+            "no_better_than_constant": ", ".join(row.get("no_better_than_constant") or ()),
+            "status": status,
+        },
+        scores=_means(runs, scores_of(evaluated, primary), row, primary),
+        points=next((run.points for run in runs if run.points), ()),
+        evaluation=sha256_text("\n".join(map(sha256_file, figures))) if figures else "",
+        judged={f"figures/{path.name}": path for path in figures},
         datasets=list(evaluated_sets(work, cell, ["train", *sets])),
         nested=runs,
     )
 
 
-def _means(runs: Sequence[Entry], reported: Mapping[str, Any]) -> dict[str, float]:
-    """Means over the runs that did not fail, and the report's intervals where they are about the same runs."""
-    good = [run for run in runs if run.ok]
-    scores = {}
-    for name in dict.fromkeys(name for run in good for name in run.scores):
+def _row(reported: Mapping[str, Any], evaluated: Sequence[RunRecord], primary: str) -> Mapping[str, Any]:
+    """The report's numbers of a cell; nothing where the report is older than the results."""
+    bounds = reported.get("dev", {}).get(primary, {})
+    values = [run.sets["dev"].metrics[primary] for run in evaluated if "dev" in run.sets]
+    same = values and bounds.get("n") == len(values) and abs(bounds["mean"] - sum(values) / len(values)) < 1e-9
+    return reported if same else {}
+
+
+def _means(
+    runs: Sequence[Entry], scores: Mapping[str, float], row: Mapping[str, Any], primary: str
+) -> dict[str, float]:
+    """Scores, interval and costs over the seeds that did not fail; the numbers of failures where there are any."""
+    good, bounds = [run for run in runs if run.ok], row.get("dev", {}).get(primary, {})
+    sides = {side: bounds[side] for side in ("low", "high") if bounds.get(side) is not None}
+    numbers = dict(list(scores.items())[:1]) | {f"score_{side}": as_shown(sides[side], primary) for side in sides}
+    numbers |= scores
+    for name in dict.fromkeys(name for run in good for name in run.scores if name not in scores):
         values = [run.scores[name] for run in good if name in run.scores]
-        scores[name] = sum(values) / len(values)
-    collapsed = sum(run.scores.get("collapsed", 0.0) for run in good)
-    scores |= {"runs": float(len(runs)), "failed_runs": float(len(runs) - len(good)), "collapsed_runs": collapsed}
-    for place, metrics in reported.items():
-        for metric, bounds in metrics.items() if isinstance(metrics, Mapping) else ():
-            name, mean = f"{place}.{metric}", bounds.get("mean") if isinstance(bounds, Mapping) else None
-            # A report older than the results describes other runs.
-            if mean is None or abs(mean - scores.get(name, mean + 1)) > 1e-9 or bounds.get("n") != len(good):
-                continue
-            names = [name, "primary"] if name == f"dev.{runs[0].tags['primary']}" else [name]
-            sides = [(side, bounds[side]) for side in ("low", "high") if bounds.get(side) is not None]
-            scores |= {f"{one}.{side}": bound for one in names for side, bound in sides}
-    ratios = (reported.get("cost_ratio") or {}).items()
-    return scores | {f"cost.ratio_{kind}": float(v) for kind, v in ratios if kind != "declared" and v is not None}
+        numbers[name] = float(f"{sum(values) / len(values):.6g}")
+    if (measured := row.get("cost_ratio", {}).get("measured")) is not None:
+        numbers["cost_measured"] = round(measured, 2)
+    counts = {"failed_runs": len(runs) - len(good), "collapsed_runs": sum(bool(run.tags["collapsed"]) for run in good)}
+    return numbers | {"seeds": float(len(good)), **{name: float(count) for name, count in counts.items() if count}}
 
 
 def _run(
@@ -196,8 +198,6 @@ def _run(
     evaluation: RunRecord | None, findings: Mapping[str, Finding],
     curves: Mapping[str, Curve], store: Path | None,
 ) -> Entry:  # fmt: skip
-    if evaluation is not None and evaluation.key != run.key:
-        evaluation = None  # of an earlier run: the stage has not caught up
     failures = [one for one in (searched, run, evaluation) if one is not None and not one.ok]
     found, judged = {}, dict[str, Path | pd.DataFrame]()
     if evaluation is not None:
@@ -213,7 +213,6 @@ def _run(
         for table, content in tables.items()
     }
     tags = {
-        "seed": str(run.seed),
         "status": "failed" if failures else "ok",
         "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
         "variant": run.variant or "",
@@ -249,7 +248,9 @@ def _run(
         keys={str(run.seed): run.key},
         params={**shared.params, **tuned, "seed": str(run.seed)},
         tags={**shared.tags, **tags},
-        scores=scores_of(run, evaluation, shared.tags["primary"]) | scalars,
+        scores=scores_of([evaluation] if evaluation else [], shared.tags["primary"])
+        | costs_of(run, evaluation)
+        | scalars,
         evaluation=sha256_text("\n".join(digests)) if evaluation else "",
         files=files,
         judged=judged,
@@ -274,8 +275,7 @@ def _phases(run: Entry, record: RunRecord, curves: Mapping[str, Curve], store: P
     for label, (key, folder) in folders.items():
         phase = label if label in record.keys else label.rpartition("-")[0]
         result = read_json(folder / "result.json", dict) if folder and (folder / "result.json").is_file() else {}
-        numbers = {f"cost.{name}": value for name, value in (result.get("cost") or {}).items()}
-        numbers |= {name: result.get(name) for name in ("steps", "seconds", "final_loss")}
+        numbers = {name: result.get(name) for name in ("steps", "seconds")}
         cell = {name: value for name, value in run.params.items() if not name.startswith("phases.")}
         settings = {name: value for name, value in run.params.items() if name.startswith(f"phases.{phase}.")}
         entry = replace(
@@ -286,7 +286,7 @@ def _phases(run: Entry, record: RunRecord, curves: Mapping[str, Curve], store: P
             start=run.end - int((result.get("seconds") or (run.end - run.start) / 1000) * 1000),
             ok=result.get("status", "ok") == "ok",
             params={**cell, **settings, "phase": label},
-            tags={**run.tags, "phase": label, "status": result.get("status", "ok"), "error": result.get("error") or ""},
+            tags={"phase": label, "status": result.get("status", "ok"), "error": result.get("error") or ""},
             scores={name: float(value) for name, value in numbers.items() if value is not None},
             evaluation="",
             files={"soup.json": soup_table(result["soup"])} if "soup" in result else {},

@@ -6,13 +6,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from regft_core.disk.canonical import sha256_text
+from regft_core.report.formatting import as_shown
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.grid import Cell
 
 #: Characters of a parameter that MLflow takes, and of a dataset's digest.
 LONGEST, DIGEST = 6000, 32
+#: Metrics with a value at every step; MLflow's page has them in a section of this name, before the others.
+CURVES = "curves/"
 #: Name, digest, context (``training`` or ``evaluation``), folder and number of rows.
 Dataset = tuple[str, str, str, str, int | None]
 #: (name, value, step) of each point of a phase's metrics.
@@ -48,12 +53,12 @@ def _flat(value: Any, prefix: str) -> dict[str, Any]:
 
 
 def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, dict[str, Curve]]:
-    """Seed -> phase -> its curves, what its methods logged, and the scores of its epochs."""
+    """Seed -> phase -> its curves, what its methods logged, and the scores of its epochs, as the page shows them."""
     curves: dict[int, dict[str, Curve]] = {run.seed: {} for run in runs}
 
     def add(seed: int, phase: str, name: str, step: int, value: float | None) -> None:
         if value is not None:
-            curves[seed].setdefault(phase, []).append((name, value, step))
+            curves[seed].setdefault(phase, []).append((CURVES + name, value, step))
 
     stages, seeds, names = ("search", "finetune"), list(curves), ("loss", "learning_rate", "gradient_norm")
     for seed, phase, step, *values in (point for stage in stages for point in work.curves(stage, cell, seeds) or ()):
@@ -63,23 +68,32 @@ def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, 
         add(logged.seed, logged.phase, logged.name, logged.step, logged.value)
     for run, epochs in ((run, run.epoch_scores) for run in runs if run.epoch_scores is not None):
         for score in epochs.scores:
-            add(run.seed, score.phase, f"epoch.{score.rows}.{epochs.metric}", score.step, score.score)
+            value = None if score.score is None else as_shown(score.score, epochs.metric)
+            add(run.seed, score.phase, f"{score.rows}.{epochs.metric}", score.step, value)
     return curves
 
 
-def scores_of(run: RunRecord, evaluation: RunRecord | None, primary: str) -> dict[str, float]:
-    """Final numbers of one run; ``primary`` is the task's main metric on the development set."""
-    sets = evaluation.sets if evaluation else {}
-    scores: dict[str, float | None] = {"primary": sets["dev"].metrics.get(primary) if "dev" in sets else None}
-    for name, judged in sets.items():
-        scores |= {f"{name}.{metric}": value for metric, value in judged.metrics.items()}
-        scores |= {f"{name}.{metric}.majority": value for metric, value in judged.majority.items()}
-    if evaluation is not None and evaluation.ok:
-        scores["collapsed"] = int(bool(evaluation.collapsed))
+def scores_of(evaluations: Sequence[RunRecord], primary: str) -> dict[str, float]:
+    """Mean scores of evaluated runs, as the page shows them; ``score`` is the primary metric on the validation set."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for place, scores in (one for evaluation in evaluations for one in evaluation.sets.items()):
+        for metric, value in scores.metrics.items():
+            values.setdefault((metric, place), []).append(value)
+    means = {name: as_shown(float(np.mean(values[name])), name[0]) for name in values}
+    names = sorted(means, key=lambda name: name[0] != primary)
+    score = {"score": means[primary, "dev"]} if (primary, "dev") in means else {}
+    return score | {f"{place}.{metric}": means[metric, place] for metric, place in names}
+
+
+def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
+    """Passes of all phases (plain fine-tuning = 1), seconds of all training, and on a GPU the peak memory."""
     cost = run.cost.plain() | (evaluation.cost.plain() if evaluation else {})
-    scores |= {f"cost.{name}": value for name, value in cost.items()}
-    scores |= {"final_loss": run.final_loss, "steps": run.steps}
-    return {name: float(value) for name, value in scores.items() if value is not None}
+    costs = {
+        "cost": cost.get("declared_ratio"),
+        "seconds": sum(cost.get(name) or 0.0 for name in ("train_seconds", "fit_seconds", "search_seconds")),
+        "peak_memory_gib": (cost.get("peak_memory_bytes") or 0) / 2**30 or None,
+    }
+    return {name: round(float(value), 2) for name, value in costs.items() if value is not None}
 
 
 def drawn_rows(work: Work, cell: Cell, seed: int) -> Iterator[Dataset]:

@@ -29,7 +29,7 @@ from regft_core.report.facts import CHANGED, git
 from regft_core.settings.grid import Cell
 from regft_core.settings.store_path import project_root
 from regft_core.tracking.entries import Entry, read_grid, read_report
-from regft_core.tracking.numbers import Point
+from regft_core.tracking.numbers import CURVES, Point
 from regft_core.tracking.view import experiment_tags
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class Tracker:
         run = next((run for run in reversed(self.runs.get(entry.identity, [])) if _same_settings(entry, run)), None)
         tags = {**entry.tags, IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys)), **shared}
         tags |= {PARENT: parent} if parent else {}
+        tags = {key: value for key, value in tags.items() if value or (run and key in run.data.tags)}
         if name := os.environ.get("DVC_EXP_NAME"):
             names = (run.data.tags.get(DVC_EXPERIMENT, "") if run else "").split(", ")
             tags[DVC_EXPERIMENT] = ", ".join(dict.fromkeys(filter(None, [*names, name])))
@@ -202,7 +203,7 @@ class Tracker:
         scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
         record = {
             **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
-            # Scores first: the compare page starts with the first metric it finds.
+            # In the order of the run's page.
             **{"tags": dict(tags), "params": dict(entry.params), "metrics": [*scores, *entry.points]},
             "datasets": list(entry.datasets),
         }
@@ -222,7 +223,8 @@ class Tracker:
             self._write(run_id, {f"{folder}{name}": path for name, path in entry.judged.items()})
         changed = {key: value for key, value in wanted.items() if known.tags.get(key) != value}
         # A mean that is no longer known (an evaluation was switched off) is no number: metrics cannot be taken away.
-        latest = {**(dict.fromkeys(known.metrics, math.nan) if entry.kind == "cell" else {}), **entry.scores}
+        numbers = [name for name in known.metrics if entry.kind == "cell" and not name.startswith(CURVES)]
+        latest = {**dict.fromkeys(numbers, math.nan), **entry.scores}
         before = {name: known.metrics.get(name) for name in latest}
         scores = [Point(name, v, 0, now) for name, v in latest.items() if str(v) != str(before[name])]
         there = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()

@@ -52,7 +52,8 @@ def test_every_word_beside_the_sets_is_refused_as_a_name_of_a_set(built: Any) ->
     described = [json.loads(path.read_text()) for path in built.root.glob("work/datasets/*/task.json")]
     sets = {name for task in described for name in task["sets"]}
     assert "contrast" in sets
-    for methods in json.loads((built.root / "reports" / "results.json").read_text()).values():
+    results = json.loads((built.root / "reports" / "results.json").read_text())
+    for methods in (results[block.name] for block in built.report.blocks):
         assert all(set(row) - sets <= set(RESERVED_SETS) for row in methods.values())
     assert RUN in RESERVED_SETS
 
@@ -62,17 +63,25 @@ def shown(root: Path) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in (root / "reports" / "metrics").iterdir()}
 
 
+def points(share: float) -> float:
+    return round(100 * share, 2)
+
+
 def test_what_dvc_shows_is_a_line_for_each_block_of_the_primary_metric(built: Any) -> None:
     """``dvc exp show`` prints a column per number, by name: method and score come first."""
     shown_of = shown(built.root)
     full = json.loads((built.root / "reports" / "results.json").read_text())
-    assert shown_of.keys() == full.keys()
+    assert {*shown_of, "shown_times"} == full.keys()
     entry, everything = shown_of["sst2-300"], full["sst2-300"]
     (taken,) = [name for name, own in everything.items() if own.get("decision", {}).get("taken")]
     accuracy = {name: everything[taken][name]["accuracy"] for name in ("dev", "contrast")}
     assert entry == {
-        **{"method": taken, "score": accuracy["dev"]["mean"], "set_contrast": accuracy["contrast"]["mean"]},
-        **{f"score_{side}": accuracy["dev"][side] for side in ("low", "high")},
+        **{
+            "method": taken,
+            "score": points(accuracy["dev"]["mean"]),
+            "set_contrast": points(accuracy["contrast"]["mean"]),
+        },
+        **{f"score_{side}": points(accuracy["dev"][side]) for side in ("low", "high")},
         "unfinished": 1,
     }
     assert sorted(entry)[:2] == ["method", "score"]

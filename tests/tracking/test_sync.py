@@ -20,7 +20,7 @@ from regft_core.tracking.artifacts import tensor_artifacts
 from regft_core.tracking.registry import register
 from regft_core.tracking.sync import Tracker, database_uri, sync
 from tests.errors import raises_code
-from tests.tracking.tree import COST, HYPE, SEARCHED, VANILLA, Tree, sha
+from tests.tracking.tree import HYPE, SEARCHED, STEPS, VANILLA, Tree, sha
 
 SEEDS = [0, 1]
 #: Sync in a process of its own: MLflow keeps a database open that was deleted meanwhile.
@@ -102,17 +102,13 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
         "phases.finetune.regularisers.hype.scale": "1e-05",
     }
     assert {key: value for key, value in run.data.params.items() if key != "seed"} == cell.data.params
-    wanted = {
-        "primary": 0.66,
-        "dev.accuracy": 0.66,
-        "hans.accuracy": 0.56,
-        "dev.accuracy.majority": 0.5,
-        "collapsed": 0,
-    }
-    assert {name: run.data.metrics[name] for name in wanted} == pytest.approx(wanted)
-    assert run.data.metrics["cost.declared_ratio"] == 1.5
-    assert history(grid.root, run, "loss") == [1.0, 0.5, pytest.approx(1 / 3), 0.25]
-    assert history(grid.root, run, "hype.noise") == pytest.approx([0.1, 0.3])
+    curves = {"curves/loss", "curves/learning_rate", "curves/gradient_norm", "curves/hype.noise"}
+    numbers = {name: value for name, value in run.data.metrics.items() if name not in curves}
+    assert numbers == {"score": 66.0, "dev.accuracy": 66.0, "hans.accuracy": 56.0, "cost": 1.5, "seconds": 30.0}
+    assert history(grid.root, run, "curves/loss") == [1.0, 0.5, pytest.approx(1 / 3), 0.25]
+    assert history(grid.root, run, "curves/hype.noise") == pytest.approx([0.1, 0.3])
+    first = runs["seed 0 of hype_n rte-300"]
+    assert history(grid.root, cell, "curves/loss") == history(grid.root, first, "curves/loss")
     assert runs["seed 1 of vanilla rte-300"].data.tags["collapsed"] == "constant"
     names = {path.relative_to(files_of(run)).as_posix() for path in files_of(run).rglob("*") if path.is_file()}
     assert names == {"config.yaml", "run.yaml", "record.json", "predictions/dev.jsonl", "predictions/hans.jsonl"}
@@ -122,7 +118,8 @@ def test_seeds_are_nested_under_their_cell_with_all_that_is_known(grid: Tree) ->
         "rte dev": (sha("rte", "dev", 0)[:32], "evaluation"),
         "rte hans": (sha("rte", "hans", 0)[:32], "evaluation"),
     }
-    assert (cell.data.metrics["primary"], cell.data.metrics["runs"]) == (pytest.approx(0.655), 2)
+    assert (cell.data.metrics["score"], cell.data.metrics["seeds"]) == (65.5, 2)
+    assert runs["vanilla rte-300"].data.metrics["collapsed_runs"] == 1
 
 
 def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tree) -> None:
@@ -130,16 +127,20 @@ def test_the_reports_intervals_and_verdicts_are_those_of_the_same_runs(grid: Tre
     hype = {
         "dev": {"accuracy": bounds},
         "verdict_reference": "better",
+        "answers": {"dev": {}},
         "cost_ratio": {"declared": 1.5, "measured": 1.4},
     }
     grid.report("text", {"rte-300": {"hype_n": hype, "vanilla": {"dev": {"accuracy": bounds}}}})
+    grid.write("reports/figures/rte-300/calibration.svg", "<svg/>")
     sync(grid.root, [VANILLA, HYPE], SEEDS)
     runs = current(grid.root)
     cell, other = runs["hype_n rte-300"], runs["vanilla rte-300"]
-    wanted = {"primary.low": 0.6, "primary.high": 0.7, "dev.accuracy.low": 0.6, "cost.ratio_measured": 1.4}
+    wanted = {"score": 65.5, "score_low": 60.0, "score_high": 70.0, "cost_measured": 1.4}
     assert {name: cell.data.metrics[name] for name in wanted} == wanted
     assert cell.data.tags["verdict_reference"] == "better"
-    assert "primary.low" not in other.data.metrics, "the report is about other runs"
+    assert "score_low" not in other.data.metrics, "the report is about other runs"
+    drawn = {run.info.run_name for run in runs.values() if (files_of(run) / "figures" / "calibration.svg").is_file()}
+    assert drawn == {"hype_n rte-300"}
     assert (files_of(runs["report"]) / "report.html").is_file()
 
 
@@ -168,8 +169,8 @@ def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tr
         different = {p: (old.data.params.get(p), new.data.params.get(p)) for p in names}
         different = {p: pair for p, pair in different.items() if pair[0] != pair[1]}
         assert different == {"phases.search.repeat.times": ("2", "3")}
-        assert old.data.metrics["primary"] == pytest.approx(new.data.metrics["primary"] + 0.02)
-        assert len(history(tree.root, old, "primary")) == 1
+        assert old.data.metrics["score"] == pytest.approx(new.data.metrics["score"] + 2)
+        assert len(history(tree.root, old, "score")) == 1
         assert "times: 2" in (files_of(old) / "config.yaml").read_text()
         assert "times: 3" in (files_of(new) / "config.yaml").read_text()
     assert after["vanilla rte-300"].info.run_id == before["vanilla rte-300"].info.run_id
@@ -181,7 +182,7 @@ def test_an_edit_keeps_the_runs_before_it_and_differs_by_the_edit_alone(tree: Tr
 def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> None:
     tree.cell(SEARCHED, [0])
     tree.stored(tree.key(SEARCHED, 0), {"phase": "finetune", "status": "ok"})
-    tree.stored(tree.key(SEARCHED, 0, kind="search"), {"status": "ok", "cost": COST, "steps": 8}, members=("a", "b"))
+    tree.stored(tree.key(SEARCHED, 0, kind="search"), {"status": "ok", "seconds": 30.0, "steps": 8}, members=("a", "b"))
     tree.stored("b", {"status": "failed", "error": "loss became NaN", "soup": {"scores": [0.5, 0.7], "chosen": [1]}})
     sync(tree.root, [SEARCHED], [0], tree.root / ".regft")
     runs = current(tree.root)
@@ -191,9 +192,11 @@ def test_phases_are_runs_below_their_seed_with_what_they_left(tree: Tree) -> Non
     assert phases.keys() == {"search-0", "search-1", "search", "finetune"}
     assert {run.data.tags["mlflow.parentRunId"] for run in phases.values()} == {seed.info.run_id}
     assert (phases["search-1"].info.status, phases["search-1"].data.tags["error"]) == ("FAILED", "loss became NaN")
-    assert [history(tree.root, phases[label], "loss")[:2] for label in ("search-0", "finetune")] == [[1.0, 0.5]] * 2
-    assert history(tree.root, seed, "loss") == history(tree.root, phases["finetune"], "loss")
-    assert (phases["search"].data.metrics["steps"], phases["search"].data.metrics["cost.train_seconds"]) == (8, 30)
+    assert [history(tree.root, phases[label], "curves/loss")[:2] for label in ("search-0", "finetune")] == [
+        [1.0, 0.5]
+    ] * 2
+    assert history(tree.root, seed, "curves/loss") == history(tree.root, phases["finetune"], "curves/loss")
+    assert (phases["search"].data.metrics["steps"], phases["search"].data.metrics["seconds"]) == (8, 30)
     settings = {key for key in phases["search"].data.params if key.startswith("phases.")}
     assert settings == {key for key in seed.data.params if key.startswith("phases.search.")} != set()
     # Attention as a table and a figure, the choice of a soup; all as MLflow's own page reads them.
@@ -245,29 +248,30 @@ def test_an_added_seed_extends_its_cell(grid: Tree) -> None:
     assert sync(grid.root, [HYPE], [0, 1, 2]).startswith("MLflow: 1 runs logged, 3 as before")
     after = current(grid.root)["hype_n rte-300"]
     assert after.info.run_id == before.info.run_id
-    assert (after.data.metrics["primary"], after.data.metrics["runs"]) == (pytest.approx(0.66), 3)
-    assert history(grid.root, after, "primary") == pytest.approx([0.655, 0.66])
+    assert (after.data.metrics["score"], after.data.metrics["seeds"]) == (66.0, 3)
+    assert history(grid.root, after, "score") == [65.5, 66.0]
+    assert len(history(grid.root, after, "curves/loss")) == STEPS
     assert len(json.loads(after.data.tags["regft.keys"])) == 3
 
 
 def test_an_evaluation_that_comes_later_or_again_is_added(tree: Tree) -> None:
     tree.cell(HYPE, SEEDS, evaluated=False)
     sync(tree.root, [HYPE], SEEDS)
-    assert "primary" not in current(tree.root)["seed 0 of hype_n rte-300"].data.metrics
+    assert "score" not in current(tree.root)["seed 0 of hype_n rte-300"].data.metrics
     tree.evaluation(HYPE, SEEDS)
     sync(tree.root, [HYPE], SEEDS)
     tree.evaluation(HYPE, SEEDS, shift=-0.1)
     sync(tree.root, [HYPE], SEEDS)
     run = current(tree.root)["seed 0 of hype_n rte-300"]
     assert len(search(tree.root)) == 3
-    assert history(tree.root, run, "dev.accuracy") == pytest.approx([0.65, 0.55])
+    assert history(tree.root, run, "dev.accuracy") == [65.0, 55.0]
     kept = files_of(run) / "predictions" / "dev.jsonl"
     (later,) = files_of(run).glob("evaluation-*/predictions/dev.jsonl")
     assert ("0.65" in kept.read_text(), "0.55" in later.read_text()) == (True, True)
     tree.evaluation(HYPE, [0])  # of seed 1 there is none any more
     shutil.rmtree(tree.root / "work/evaluate/hype_n/rte/300/predictions/seed-1")
     sync(tree.root, [HYPE], SEEDS)
-    assert current(tree.root)["seed 1 of hype_n rte-300"].data.metrics["dev.accuracy"] == pytest.approx(0.56)
+    assert current(tree.root)["seed 1 of hype_n rte-300"].data.metrics["dev.accuracy"] == 56.0
 
 
 def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree) -> None:
@@ -320,7 +324,7 @@ def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch,
     runs = search(grid.root, view=ViewType.ALL)
     assert len(runs) == 6
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    assert all(len(history(grid.root, run, "primary")) == 1 for run in runs.values())
+    assert all(len(history(grid.root, run, "score")) == 1 for run in runs.values())
     assert all(run.data.params for run in runs.values())
 
 

@@ -46,9 +46,9 @@ def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> No
     bounds = {"dev": {"accuracy": {"mean": 0.65, "low": 0.6, "high": 0.7, "n": 1}}, "verdict_reference": "better"}
     tree.report("first", {"rte-300": {"hype_n": bounds}})
     state = view_state(read_grid(tree.root, [HYPE], [0]))
-    scores = [f"metrics.`{name}`" for name in ("primary", "primary.low", "primary.high")]
-    others = ["metrics.`hans.accuracy`", "metrics.`cost.declared_ratio`", "metrics.`runs`"]
-    assert state["selectedColumns"] == [*scores, *others, "tags.`verdict_reference`", "tags.`status`"]
+    scores = [f"metrics.`{name}`" for name in ("score", "score_low", "score_high")]
+    others = ["metrics.`hans.accuracy`", "metrics.`cost`", "metrics.`seeds`"]
+    assert state["selectedColumns"] == [*scores, "tags.`verdict_reference`", *others, "tags.`status`"]
     assert (state["orderByKey"], state["orderByAsc"]) == (scores[0], False)
     json.dumps(state, allow_nan=False)
     assert runs_page("http://127.0.0.1:5000", "1").startswith(

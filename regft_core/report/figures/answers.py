@@ -18,20 +18,25 @@ from regft_core.statistics.calibration import equal_mass
 BINS = 10
 
 
-def figures(block: Block, by_method: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str]]:
-    """Caption and SVG of each figure that the kind of task has."""
+def figures(block: Block, by_method: Mapping[str, SetAnswers]) -> Iterator[tuple[str, str, str]]:
+    """Name, caption and SVG of each figure that the kind of task has."""
+    if not by_method:
+        return
     first = next(iter(by_method.values()))
     if not len(first.probability):
-        yield "Labels and values of the method to take; on the line they are equal.", _scatter(block, by_method)
-        yield "Value minus label of every row.", _residuals(block, by_method)
+        caption = "Labels and values of the method to take; on the line they are equal."
+        yield "values", caption, _scatter(block, by_method)
+        yield "errors", "Value minus label of every row.", _residuals(block, by_method)
         return
     n = len(first.probability) // BINS
     yield (
+        "calibration",
         f"Calibration: share of right answers against their mean probability, a dot for about {n} answers. "
         "Below the line the method is too sure.",
         _drawn(block, by_method, "calibration", "probability of the answer", "right answers (%)", _reliability),
     )
     yield (
+        "abstention",
         f"Abstention: {block.primary} of the rows that are kept when the least confident ones are left to a person.",
         _drawn(block, by_method, "abstention", "rows kept (%)", block.primary, _kept(factor(block.primary))),
     )

@@ -19,7 +19,6 @@ from regft_core.report.contents import Report
 from regft_core.report.costs import overrides
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
-from regft_core.report.figures.answers import figures as answer_figures
 from regft_core.report.figures.panels import named
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
@@ -70,10 +69,12 @@ def _environment() -> Environment:
     return environment
 
 
-def render(report: Report, inputs: Inputs, curves: Mapping[str, str]) -> str:
+def render(
+    report: Report, inputs: Inputs, curves: Mapping[str, str], answered: Mapping[str, Sequence[tuple[str, str, str]]]
+) -> str:
     """Return the page. All text from files is escaped; only the figures are markup.
 
-    ``curves``: block -> its learning curves, which are files, too.
+    ``curves``: block -> its learning curves; ``answered``: block -> figures of answers. Both are files, too.
     """
     cells = [cell for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
@@ -84,7 +85,7 @@ def render(report: Report, inputs: Inputs, curves: Mapping[str, str]) -> str:
     findings = {(finding.method, finding.block): finding for finding in report.findings}
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(report, block, curves[block.name]) for block in report.blocks],
+        blocks=[_block(report, block, curves[block.name], answered[block.name]) for block in report.blocks],
         scale={
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
             for block in report.blocks
@@ -119,7 +120,7 @@ def render(report: Report, inputs: Inputs, curves: Mapping[str, str]) -> str:
     )  # fmt: skip
 
 
-def _block(report: Report, block: Block, curves: str) -> dict[str, Any]:
+def _block(report: Report, block: Block, curves: str, answered: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
     rows, large = block.rows, len(block.rows) > FOLDED_ABOVE
     drawn = {
         "scores": figures.scores(block),
@@ -129,10 +130,9 @@ def _block(report: Report, block: Block, curves: str) -> dict[str, Any]:
         "search": figures.search_curves(block),
         "epochs": figures.epoch_curves(block),
     }
-    answers = {method: sets["dev"] for method, sets in report.answers[block.name].items()}
     return {
         "block": block,
-        "answer_figures": [(text, Markup(svg)) for text, svg in answer_figures(block, answers)] if answers else [],
+        "answer_figures": [(caption, Markup(svg)) for _, caption, svg in answered],
         "counts": facts.row_counts(block),
         "board": leaderboard(block, report.reference),
         "alerts": alerts(report, block),

@@ -11,7 +11,7 @@ import pytest
 
 from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.runs.phase import phase_record
+from regft_core.runs.phase_record import phase_record
 from regft_core.runs.train import declared_ratio
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.training import TrainingConfig

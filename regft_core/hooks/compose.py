@@ -274,8 +274,9 @@ def degradations(
         if trained_on is not None:
             found = (entry.declares.description.degraded.get(trained_on.kind) for entry in active(stack))
             marks += [mark for mark in found if mark is not None]
-        if not phase.data.labels and phase.data.size == "full":
-            marks.append(f"phase '{phase.name}' reads the text of all training rows, without their labels")
+        if not phase.data.labels and (size := phase.data.size) is not None:
+            rows = "all" if size == "full" else f"{size:,}"
+            marks.append(f"phase '{phase.name}' reads the text of {rows} training rows, without their labels")
         if phase.data.task is not None:
             marks.append(f"phase '{phase.name}' trains on labelled rows of another task, {phase.data.task}")
     return list(dict.fromkeys(marks))

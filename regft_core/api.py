@@ -196,6 +196,7 @@ def fit(
     pair: str | None = None,
     group: str | None = None,
     kind: str | None = None,
+    ood: Iterable[Path | str] = (),
     minutes: float = 30.0,
     model: str | None = None,
     seed: int = 0,
@@ -208,6 +209,8 @@ def fit(
         data: a file as ``regft fit`` reads it, or a data frame.
         text, label, pair, group: columns.
         kind: what the labels are, where they do not tell: classification, multi_label, ordinal, regression.
+        ood: files of the same columns with other texts; of methods that are about as good, the one that is better
+            there is taken.
         minutes: for all of it on this machine, by its own estimate.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
@@ -225,9 +228,9 @@ def fit(
     file = Path(data) if not isinstance(data, pd.DataFrame) else beside / f"{folder.name}.csv"
     if isinstance(data, pd.DataFrame):
         data.to_csv(file, index=False)
-    wanted = Wanted(
-        Path.cwd(), Asked(file.absolute(), text, label, pair, group, kind), str(folder), minutes, model, seed
-    )
+    others = tuple(Path(one).absolute() for one in ood)
+    asked = Asked(file.absolute(), text, label, pair, group, kind, ood=others)
+    wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)
     return Fitted(taken.method, taken.path, folder, taken.decision)

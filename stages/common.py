@@ -125,7 +125,8 @@ def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
     from regft_core.fit.rows import Asked
 
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
-    return Asked(file, *columns, arguments.kind, format_of(arguments))
+    ood = tuple(map(Path, getattr(arguments, "ood", ())))
+    return Asked(file, *columns, arguments.kind, format_of(arguments), ood)
 
 
 def device_of(name: str) -> str:

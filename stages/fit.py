@@ -7,6 +7,7 @@ it shows the columns of the file. An interrupted call continues when repeated.
 examples
   regft fit reviews.csv --text review --label verdict
   regft fit pairs.csv --text one --pair other --label verdict --group product
+  regft fit reviews.csv --text review --label verdict --ood another_year.csv
 
 next: run the line that it prints at the end, which predicts new texts
 """
@@ -58,6 +59,9 @@ if __name__ == "__main__":
         argument("file", "labelled rows: .csv, .tsv, .jsonl or .parquet, also .gz, or .xlsx"),
         argument("--text", "column of the text"),
         argument("--label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
+        argument(
+            "--ood", "file of the same columns with other texts, which judges too; may be repeated", action="append"
+        ),
         *ROWS,
         argument(
             "--minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, type=float

@@ -9,7 +9,9 @@ from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.fit.project import RECORD, Draft, make_folder_once, refusal
+from regft_core.fit.elsewhere import read_elsewhere
+from regft_core.fit.folder import RECORD, make_folder_once, refusal
+from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import encoders_here, read_preset
 from regft_core.grid.refit import refit
@@ -61,6 +63,8 @@ def make(wanted: Wanted) -> list[str]:
     Raises ConfigError with all that is wrong, before anything is written.
     """
     rows, problems = read_own(wanted.asked)
+    elsewhere, wrong = read_elsewhere(wanted.asked, rows) if rows is not None else ([], [])
+    problems += wrong
     encoders, missing = encoders_here(wanted.root, wanted.model)
     problems += missing
     if not 0 < wanted.minutes < float("inf"):
@@ -71,7 +75,7 @@ def make(wanted: Wanted) -> list[str]:
     if problems or rows is None:
         raise ConfigError(problems)
     root = wanted.root
-    draft = Draft(root, wanted.asked, rows, read_preset(root), wanted.minutes, encoders, wanted.seed)
+    draft = Draft(root, wanted.asked, rows, read_preset(root), wanted.minutes, encoders, wanted.seed, elsewhere)
     return make_folder_once(draft, wanted.place)
 
 

@@ -1,7 +1,6 @@
 """An ordinary project folder from one file of rows: ``params.yaml``, the task's YAML, the pipeline files, the rows.
 
 A draft of it in a temporary folder, with all methods, tells which of them can act on the rows, and what a run costs.
-``fit.json`` in the folder records what it was made from.
 """
 
 from __future__ import annotations
@@ -9,34 +8,33 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
-from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import atomic_directory, write_json
-from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, Problem
+from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.language import unread
 from regft_core.fit.rows import Asked, OwnRows
-from regft_core.fit.setup import OwnPreset, Setup, choose
+from regft_core.fit.setup import LEAST_OF_LABEL, PARTS, OwnPreset, Setup, choose
 from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
 from regft_core.models.devices import cores
 from regft_core.models.source import longest_input, resolve_model
-from regft_core.names import listing, plural
+from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
+from regft_core.schema.method import Method
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import OVERRIDE, TASKS, ships, task_file
@@ -44,15 +42,18 @@ from regft_core.settings.grid import Cell
 from regft_core.settings.layers import nested
 from regft_core.settings.preset import LINKED, make_folder, of_the_machine, write_changed
 from regft_core.settings.project import Project
+from regft_core.training.bag_of_words import BagOfWords
+from regft_core.training.linear_solution import solve_words
+from regft_core.training.logistic import Rows
 
-#: What a folder was made from.
-RECORD = "fit.json"
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
 AROUND = 40.0
+#: Seconds of solved models, in those of the model of words: each entry's own, folds of the rows and strengths included.
+SOLVED = {"tfidf_logistic": 1.0, "linear_head": 3.0, "stacking": 11.0}
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 1.0
 
@@ -65,6 +66,7 @@ class Draft:
         root: the project whose methods, encoders and pipeline files it takes.
         minutes: for all of it.
         encoders: names as ``root`` knows them, the strongest first.
+        elsewhere: files that judge out of distribution.
         refused: method -> why it cannot act on these rows; known once it was ``chosen``.
     """
 
@@ -75,6 +77,7 @@ class Draft:
     minutes: float
     encoders: Sequence[str]
     seed: int = 0
+    elsewhere: Sequence[Elsewhere] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -113,8 +116,11 @@ class Draft:
         length = min(most, max(KEPT, -(-wanted // STEP) * STEP))
         return length, sum(count > length for count in tokens) / len(tokens)
 
-    def chosen(self) -> tuple[Setup, float]:
-        """Return the set-up for the minutes, and its seconds. Raises ConfigError for minutes that are too few."""
+    def chosen(self) -> tuple[Setup, float, str]:
+        """Return the set-up for the minutes, its seconds, and what more minutes would buy.
+
+        Raises ConfigError for minutes that are too few.
+        """
         every = *self.preset.always, *self.preset.methods
         with tempfile.TemporaryDirectory(prefix="regft-fit-") as name:
             folder = Path(name).resolve()  # links are relative
@@ -131,7 +137,8 @@ class Draft:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
                 runs = [prices[name] for name in setup.methods if name in prices]
                 # The final model, trained on all rows with settings that are known then, is counted as one more run.
-                return AROUND + sum(runs) * setup.folds * setup.repeats / workers + max(runs, default=0.0)
+                each = setup.folds * setup.repeats * setup.size
+                return AROUND + sum(runs) * each / workers + max(runs, default=0.0)
 
             several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
             bounds = [
@@ -140,8 +147,16 @@ class Draft:
             ]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
-            setup = choose(self.preset, acting, self.encoders, rows, most, seconds, self.minutes)
-            return setup, seconds(setup)
+            setup, more = choose(
+                self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
+            )
+            return setup, seconds(setup), more
+
+    @property
+    def _may_forecast(self) -> bool:
+        """Whether a part of the rows has some of each label, so that a model can be trained on it."""
+        least = min(self.rows.counts.values(), default=len(self.rows.examples))
+        return least >= LEAST_OF_LABEL * max(PARTS)
 
     def _run_seconds(
         self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
@@ -163,8 +178,27 @@ class Draft:
         tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
         mean = sum(tokens) / count
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
+        sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
         runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
-        return {cell.method: seconds + EACH * (1 + rounds * trials[cell.method]) for cell, seconds in runs.items()}
+        solved = {name: self._solving * _solved(method) for name, method in priced.methods.items()}
+        return {  # trials share the solved head that they start from
+            cell.method: seconds
+            + EACH * (1 + rounds * trials[cell.method])
+            + solved[cell.method] * (1 + rounds * (trials[cell.method] > 0))
+            for cell, seconds in runs.items()
+        }
+
+    @cached_property
+    def _solving(self) -> float:
+        """CPU seconds of the model of words on all rows, measured: they grow with rows, terms and labels."""
+        kind, examples = find(self.rows.kind), self.rows.examples
+        began = time.process_time()
+        bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
+        count = len(self.rows.labels or "1")
+        targets = np.arange(count) if kind.one_label else 1 << np.arange(count)
+        values = targets if kind.has_labels else np.linspace(0, 1, 7)
+        solve_words(kind, Rows(bag.features(examples), np.resize(values, len(examples)), count))
+        return time.process_time() - began
 
     # -------------------------------------------------------------------------------- files
 
@@ -175,7 +209,8 @@ class Draft:
         for path in (folder / TASKS).glob("*.yaml"):
             if path != folder / task_file(self.task):
                 path.unlink()  # of another name of the file
-        shutil.copyfile(self.asked.file, folder / "data" / self.asked.file.name)
+        for file in (self.asked.file, *(one.file for one in self.elsewhere)):
+            shutil.copyfile(file, folder / "data" / file.name)
         write_changed(folder / task_file(self.task), self.task_text(setup))
         linked = [name for name in LINKED if name not in (TASKS, "data")]
         make_folder(self.root, folder, self.params_text(folder, setup), linked)
@@ -187,7 +222,8 @@ class Draft:
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
         head += f"# {rows.rare_line}.\n" if rows.rare else ""
         override = {OVERRIDE: True} if ships(TASKS, self.task) else {}  # a file may have the name of a shipped task
-        return head + _yaml(override | rows.task(asked, asked.file.name, dev))
+        ood = {"ood": {one.name: one.declared(asked, rows) for one in self.elsewhere}} if self.elsewhere else {}
+        return head + _yaml(override | rows.task(asked, asked.file.name, dev) | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""
@@ -198,13 +234,15 @@ class Draft:
         model = {"name": _seen_from(folder, self.root, setup.encoder), "max_length": length, "pooling": "mean"}
         first = self.seed * setup.folds  # another seed is another repeat: folds and draws differ
         seeds = list(range(first, first + setup.folds * setup.repeats))
+        trained = len(self.rows.examples) * (setup.folds - 1) // setup.folds
+        parts = [trained // part for part in PARTS] if setup.forecast else []
         sections = [
             f"# Made by `regft fit` for {self.minutes:g} minutes: an ordinary project.\n",
             "# Edit it; the same call again, or `dvc repro` here, runs what changed.\n",
             _yaml({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            _yaml({"grid": {"tasks": [self.task], "sizes": ["full"], "seeds": seeds}}),
+            _yaml({"grid": {"tasks": [self.task], "sizes": [*parts, "full"], "seeds": seeds}}),
             _yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
             _yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),
@@ -222,7 +260,7 @@ class Draft:
         ]
         return "".join(sections)
 
-    def described(self, setup: Setup, seconds: float) -> list[str]:
+    def described(self, setup: Setup, seconds: float, more: str) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""
         rows, (length, cut) = self.rows, self.length(setup.encoder)
         counts = ", ".join(f"{label} {count}" for label, count in list(rows.counts.items())[:10])
@@ -242,67 +280,24 @@ class Draft:
             f"encoder: {setup.encoder}, {length} tokens of each row (cuts {cut:.1%} of them)",
             f"evaluated on: {setup.folds} folds, {plural(setup.repeats, 'repeat')}: every row by models that did not "
             "see it",
+            *(f"out of distribution: {one.name}, {plural(one.rows, 'row')}" for one in self.elsewhere),
             f"methods: {', '.join(setup.methods)}",
         ]
         if tuned := [name for name in setup.methods if len(self.preset.trials(name, setup.trainings)) > 1]:
             tried = plural(setup.trainings, "training")
             lines.append(f"settings of {', '.join(tuned)}: {tried} tried on folds of the rows that train each model")
         lines += [f"left out: {name}: {why}" for name, why in self.refused.items()]
+        if setup.forecast:
+            lines.append("forecast for more rows: from runs with a quarter and half of them")
         late = [name for name in self.preset.methods if name not in setup.methods and name not in self.refused]
-        if late:
-            lines.append(f"no time for: {', '.join(late)}; give more --minutes")
+        lines += [f"no time for: {', '.join(late)}"] if late else []
+        lines += [f"more minutes would buy: {more}"] if more else []
         return [*lines, f"time: about {max(1, round(seconds / 60))} of {self.minutes:g} minutes"]
 
 
-def make_folder_once(draft: Draft, folder: Path) -> list[str]:
-    """Make the folder of a draft, or leave it as it is where the same call made it; return lines on it.
-
-    Raises ConfigError for minutes that are too few, and for a folder that is not to be written over.
-    """
-    inputs = {
-        "file": str(draft.asked.file.resolve()),
-        "sha256": sha256_file(draft.asked.file),
-        "columns": draft.asked.columns,
-        "kind": draft.asked.kind,
-        "minutes": draft.minutes,
-        "seed": draft.seed,
-        "encoders": list(draft.encoders),
-        "written": draft.asked.how.told,
-    }
-    is_made = (folder / RECORD).is_file()
-    record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
-    if record["from"] == inputs:
-        return [f"{folder} is there; going on with it"]
-    if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
-        changed = [key for key, value in inputs.items() if record["from"].get(key) != value]
-        message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
-        hint = "run `dvc repro` there, or give another folder with --out"
-        raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
-    setup, seconds = draft.chosen()
-    # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory
-    # is made on the level of its target.
-    with nullcontext(folder) if is_made else atomic_directory(folder) as place:
-        draft.write(place, setup)
-        wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
-        write_json(place / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
-    return draft.described(setup, seconds)
-
-
-def _sha256(path: Path) -> str | None:
-    return sha256_file(path) if path.is_file() else None
-
-
-def refusal(folder: Path, file: Path) -> Problem | None:
-    """Return why a folder cannot be made from ``file``: it is in use, or of another file."""
-    away = "choose another folder with --out, or move it away"
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return None
-    if not (folder / RECORD).is_file():
-        return Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", away)
-    record = read_json(folder / RECORD)
-    if record["from"]["file"] != str(file.resolve()):
-        return Problem("in-the-way", str(folder), 0, "--out", f"was made from {record['from']['file']}", away)
-    return None
+def _solved(method: Method) -> float:
+    """Seconds of a method's solved models, in those of the model of words."""
+    return sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)
 
 
 def _seen_from(folder: Path, root: Path, encoder: str) -> str:

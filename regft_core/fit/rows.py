@@ -35,6 +35,8 @@ class Asked:
     group: str | None = None
     kind: str | None = None
     how: FileFormat = UNSAID
+    #: Files of the same columns that judge out of distribution.
+    ood: tuple[Path, ...] = ()
 
     @property
     def columns(self) -> dict[str, str]:

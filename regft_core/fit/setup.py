@@ -2,14 +2,17 @@
 
 The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
 those before it, with five folds, else three. Then, each if it still fits: the next method, a second training for every
-tuned method, the other methods one by one, a third training, a second repeat of the folds where rows are few. Without
-time for that start, the methods before the tuned one, else those that are always listed.
+tuned method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast,
+a second repeat of the folds where rows are few. Without time for that start, the methods before the tuned one, else
+those that are always listed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +35,8 @@ ENCODERS = ("mpnet", "minilm")
 #: Folds that are tried, and the repeats that minutes may add to files of at most so many rows.
 FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
+#: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
+PARTS, LEAST_OF_LABEL = (4, 2), 10
 
 
 class OwnTuning(StrictModel):
@@ -82,13 +87,22 @@ def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem
 
 @dataclass(frozen=True)
 class Setup:
-    """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs."""
+    """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs.
+
+    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring.
+    """
 
     encoder: str
     folds: int
     methods: tuple[str, ...]
     trainings: int = 1
     repeats: int = 1
+    forecast: bool = False
+
+    @property
+    def size(self) -> float:
+        """Runs of all sizes, in runs with all rows."""
+        return 1.0 + (sum(1 / part for part in PARTS) if self.forecast else 0.0)
 
 
 def choose(
@@ -99,8 +113,9 @@ def choose(
     most: int | None,
     seconds: Callable[[Setup], float],
     minutes: float,
-) -> Setup:
-    """Return the set-up for the minutes.
+    may_forecast: bool = True,
+) -> tuple[Setup, str]:
+    """Return the set-up for the minutes, and what more minutes would buy next, with their number; empty if nothing.
 
     Args:
         methods: those of the preset that minutes add, without those that cannot act on the rows.
@@ -108,6 +123,7 @@ def choose(
         rows: of the file.
         most: folds at most: rows of the rarest label, or groups where there are fewer; None without either.
         seconds: of a set-up, on the wall.
+        may_forecast: whether parts of the rows can be trained on.
 
     Raises ConfigError with the minutes of the smallest set-up.
     """
@@ -124,18 +140,35 @@ def choose(
     if setup is None:
         least = min(starts, key=seconds)
         message = f"{minutes:g} minutes are too few for {', '.join(least.methods)} with {least.folds} folds"
-        needed = max(1, -(-int(seconds(least)) // 60))
+        needed = math.ceil(seconds(least) / 60)
         hint = f"give --minutes {needed} or more, or fewer rows ({plural(rows, 'row')} now)"
         raise ConfigError([Problem("too-few-minutes", "--minutes", 0, "", message, hint)])
-    waiting: list[str | int] = [name for name in methods if name not in setup.methods]
-    waiting[1:1] = [2]  # trainings of every tuned method, after the second one
-    for more in [*waiting, *range(3, preset.trainings(methods) + 1)]:
-        if isinstance(more, str):
-            larger = replace(setup, methods=(*setup.methods, more))
-        elif more <= preset.trainings(setup.methods):
-            larger = replace(setup, trainings=more)
+    names = [name for name in methods if name not in setup.methods]
+    steps: list[tuple[str, Callable[[Setup], Setup]]] = [(name, _with(name)) for name in names]
+    trainings = [
+        (f"{count} trainings of each tuned method", partial(_tried, preset, count))
+        for count in range(2, preset.trainings(methods) + 1)
+    ]
+    steps = [*steps[:1], *trainings[:1], *steps[1:], *trainings[1:]]  # the second training after the second method
+    if may_forecast:
+        steps.append(("a forecast for more rows", lambda setup: replace(setup, forecast=True)))
+    if rows <= FEW_ROWS:
+        steps.append((f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)))
+    # More folds come first: they make every number more precise.
+    dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
+    for what, grown in steps:
+        larger = grown(setup)
+        if seconds(larger) <= budget:
+            setup = larger
         else:
-            continue
-        setup = larger if seconds(larger) <= budget else setup
-    repeated = replace(setup, repeats=MOST_REPEATS)
-    return repeated if rows <= FEW_ROWS and seconds(repeated) <= budget else setup
+            dearer.append((what, larger))
+    buys = [f"{what} from --minutes {math.ceil(seconds(larger) / 60)}" for what, larger in dearer[:1]]
+    return setup, "".join(buys)
+
+
+def _with(method: str) -> Callable[[Setup], Setup]:
+    return lambda setup: replace(setup, methods=(*setup.methods, method))
+
+
+def _tried(preset: OwnPreset, count: int, setup: Setup) -> Setup:
+    return replace(setup, trainings=count) if count <= preset.trainings(setup.methods) else setup

@@ -144,13 +144,17 @@ class Stacking(Regulariser):
             classify_words,
             regress_linearly,
             regress_words,
+            spanned,
         )
         from regft_core.training.stacked import LIGHT, chosen, joined, plain
 
         kind = find(self.setting.kind)
         own = replace(rows, features=features[name])
         if name == "words":
-            return chosen(kind, own, classify_words if kind.has_labels else regress_words, partial(plain, kind))
+            inside, back = spanned(own.features)
+            own, fit = replace(own, features=inside), classify_words if kind.has_labels else regress_words
+            member = chosen(kind, own, fit, partial(plain, kind))
+            return replace(member, solution=replace(member.solution, weight=back(member.solution.weight)))
         if name == "cosine":
             return chosen(kind, own, plain(kind, LIGHT), partial(plain, kind))
         parts = getattr(self.trainee.model, "parts", 1)

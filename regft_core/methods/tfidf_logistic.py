@@ -86,8 +86,8 @@ class TfidfLogistic(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         from regft_core.training.bag_of_words import BagOfWords
-        from regft_core.training.linear_solution import classify_words, regress_words
-        from regft_core.training.logistic import Rows, solve
+        from regft_core.training.linear_solution import solve_words
+        from regft_core.training.logistic import Rows
 
         examples, own, kind = data.training_examples, self.options, find(self.setting.kind)
         self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
@@ -101,7 +101,7 @@ class TfidfLogistic(Regulariser):
             what="tfidf",
         )
         self._labels = rows.targets
-        self._model = solve(kind, rows, classify_words) if kind.has_labels else regress_words(rows)
+        self._model = solve_words(kind, rows)
         self.diagnostics.log("tfidf_logistic.strength", 0, self._model.strength)
         self.diagnostics.log("tfidf_logistic.terms", 0, len(self._bag.idf))
 

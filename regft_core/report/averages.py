@@ -220,11 +220,16 @@ def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
 
 
 def more_rows_sentence(forecast: MoreRows) -> str:
-    """``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0] (...).``"""
-    first = forecast.gains[0]
-    bounds = interval((first.low, first.high), forecast.metric, signed=True)
+    """``With 400 rows of sst2 instead of 200, hype_n is expected to change by +2.1 points [+0.4, +5.0]; with ...``"""
+
+    def change(gain: Gain) -> str:
+        bounds = interval((gain.low, gain.high), forecast.metric, signed=True)
+        return f"{points(gain.mean, forecast.metric, signed=True)} {bounds}"
+
+    first, *others = forecast.gains
+    further = "".join(f"; with {number(gain.factor * forecast.rows, 0)} by {change(gain)}" for gain in others)
     return (
         f"With {number(first.factor * forecast.rows, 0)} rows of {forecast.task} instead of {forecast.rows}, "
-        f"{forecast.method} is expected to change by {points(first.mean, forecast.metric, signed=True)} {bounds} "
+        f"{forecast.method} is expected to change by {change(first)}{further} "
         f"(power law through {plural(forecast.sizes, 'size')})."
     )

@@ -19,7 +19,7 @@ from regft_core.report.formatting import interval, listed, number, points, ratio
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import beliefs, taken
+from regft_core.statistics.decision import Belief, beliefs, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
@@ -53,26 +53,37 @@ def decide(
         sentence = f"On {block.title} no method finished every seed, so there is nothing to take."
         return Decision((sentence,), left_out)
     names, judges = [row.method for row in entered], config.decide_by or ("dev",)
-    tables = [arms[name].table(names) for name in judges]
-    point = point_of(metric, np.concatenate([observed.ravel() for observed, _ in tables]))
-    groups = _alike(entered, [observed for observed, _ in tables], SAME_SCORES * point)
+    others = () if config.decide_by else tuple(name for name in arms if name != "dev")
+    tables = {name: arms[name].table(names) for name in (*judges, *others)}
+    point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))
+    groups = _alike(entered, [observed for observed, _ in tables.values()], SAME_SCORES * point)
     leaders = [group[0] for group in groups]
-    # The mean over sets; resamples of further sets are shuffled, since sets of one size share theirs.
-    rng = np.random.default_rng(0)
-    draws = [draws[:, leaders] for _, draws in tables]
-    resampled = np.mean([draws[0], *(rng.permutation(values) for values in draws[1:])], axis=0)
-    observed = np.mean([scores[leaders] for scores, _ in tables], axis=0)
-    upwards = metrics.higher_is_better(metric)
-    held = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
-    lowest, highest = metrics.find(metric).range
-    held = [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in held]
+
+    def held(sets: Sequence[str]) -> list[Belief]:
+        """On the mean over sets; resamples of further sets are shuffled, since sets of one size share theirs."""
+        rng, draws = np.random.default_rng(0), [tables[name][1][:, leaders] for name in sets]
+        resampled = np.mean([draws[0], *(rng.permutation(values) for values in draws[1:])], axis=0)
+        observed = np.mean([tables[name][0][leaders] for name in sets], axis=0)
+        upwards, (lowest, highest) = metrics.higher_is_better(metric), metrics.find(metric).range
+        found = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
+        return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
+
+    elsewhere = held(others) if others else [None] * len(leaders)
     choices = [
-        Choice(row.method, row.scores["dev"][metric].estimate, belief, row.cost.declared, tuple(names[i] for i in same))
-        for (row, same), belief in zip(((entered[first], same) for first, *same in groups), held, strict=True)
+        Choice(
+            row.method,
+            row.scores["dev"][metric].estimate,
+            belief,
+            row.cost.declared,
+            tuple(names[i] for i in same),
+            beyond,
+        )
+        for (row, same), belief, beyond in zip(
+            ((entered[first], same) for first, *same in groups), held(judges), elsewhere, strict=True
+        )
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
-    losses, costs = [c.belief.loss for c in choices], [_or_infinite(c.cost) for c in choices]
-    pick = choices[taken(losses, costs, config.tolerance * point)]
+    pick = _pick(choices, config.tolerance * point)
     best = block.opponents.best if block.opponents is not None else config.reference
     baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
@@ -96,6 +107,17 @@ def decide(
     ]
     commands = (command,) if exported else ()
     return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
+
+
+def _pick(choices: Sequence[Choice], allowed: float) -> Choice:
+    """The choice to take; of those within the tolerance the one that is better on out-of-distribution sets."""
+    costs = {c.method: _or_infinite(c.cost) for c in choices}
+    beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
+    if not beyond:
+        return choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
+    within = [c for c in choices if c.method in beyond]
+    least = min(beyond.values())
+    return within[taken([beyond[c.method] - least for c in within], [costs[c.method] for c in within], allowed)]
 
 
 def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
@@ -161,11 +183,19 @@ def _taken(
             f"One seed shows no spread; a standard deviation of about {assumed} points is assumed. "
             "Add seeds before you rely on it."
         )
-    if leader.method != pick.method:
+    if leader.method == pick.method:
+        return
+    within = f"within the tolerance of {number(config.tolerance, 1)}"
+    if leader.elsewhere is not None and pick.elsewhere is not None and pick.elsewhere.loss < leader.elsewhere.loss:
+        gained = points(leader.elsewhere.loss - pick.elsewhere.loss, metric)
+        yield (
+            f"{leader.method} has the best expected score; {pick.method} loses {points(pick.belief.loss, metric)}, "
+            f"{within}, and is expected to be {gained} better on out-of-distribution sets."
+        )
+    else:
         yield (
             f"{leader.method} has the best expected score, but {pick.method} takes fewer passes "
-            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {points(pick.belief.loss, metric)}, "
-            f"within the tolerance of {number(config.tolerance, 1)}."
+            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {points(pick.belief.loss, metric)}, {within}."
         )
 
 

@@ -154,6 +154,8 @@ class Choice:
     cost: float | None
     #: Other methods with the same scores under every seed: one choice, of which this is the simplest.
     same: tuple[str, ...] = ()
+    #: Of the mean over out-of-distribution sets; None without any, and where ``report.decide_by`` names what decides.
+    elsewhere: Belief | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:

@@ -98,6 +98,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
             **dict(zip(("low", "high"), choice.interval or (None, None), strict=True)),
             "probability_best": choice.belief.best,
             "expected_loss": choice.belief.loss,
+            "expected_out_of_distribution": choice.elsewhere and choice.elsewhere.expected,
             "taken": choice is block.decision.pick and leads,
         } | ({} if leads else {"same_as": choice.method})
     for role, word in words(row).items():

@@ -11,17 +11,21 @@ fine-tuned from such a head diverges. The parts of a pair's features, u, v, |u -
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from regft_core.training.logistic import FOLDS, Array, Penalty, Rows, Solution, classify, smallest_loss
+from regft_core.kinds import Kind
+from regft_core.training.logistic import FOLDS, Array, Penalty, Rows, Solution, classify, smallest_loss, solve
 
 #: Strengths tried for heads: the fit minimises the mean loss plus strength / 2 * ||W||^2 (ridge: + strength * ||W||^2).
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 #: And for words: the sum of the losses plus the same.
 WORD_STRENGTHS = tuple(10.0**power for power in range(-3, 3))
+#: Rows up to which a fit to words runs in the space that they span, by an eigendecomposition [n, n].
+SPANNED = 2_000
 #: Taken for words where there is nothing to choose by (scikit-learn's C = 1).
 USUAL_STRENGTH = 1.0
 
@@ -77,9 +81,31 @@ def regress_linearly(rows: Rows, parts: int = 1, strength: float | None = None) 
     return _folded(_solved(model.fit(scaled, rows.targets), float(model.alpha_) / count, notes), centre, scale)
 
 
+def solve_words(kind: Kind, rows: Rows) -> Solution:
+    """A linear model of sparse features, of any kind of labels or of values. Raises RunFailed as ``logistic.solve``.
+
+    The penalised solution lies in the span of the rows. There 500 rows of 110 classes take 3 CPU seconds, not minutes.
+    """
+    if not kind.has_labels:
+        return regress_words(rows)
+    features, back = spanned(rows.features)
+    solution = solve(kind, replace(rows, features=features), classify_words)
+    return replace(solution, weight=back(solution.weight))
+
+
 def classify_words(rows: Rows) -> Solution:
-    """Logistic regression on sparse features. Raises RunFailed when all rows have one label."""
+    """Logistic regression on features of words. Raises RunFailed when all rows have one label."""
     return classify(rows, Penalty(WORD_STRENGTHS, usual=USUAL_STRENGTH, tolerance=1e-5))
+
+
+def spanned(features: Any) -> tuple[Any, Callable[[Array], Array]]:
+    """Coordinates of sparse rows [n, d] in their span, where they are few, and what takes a weight [K, .] back to d."""
+    if features.shape[0] > min(SPANNED, features.shape[1]):
+        return features, lambda weight: weight
+    values, axes = np.linalg.eigh((features @ features.T).toarray())
+    real = values > 1e-10 * values.max()
+    roots, axes = np.sqrt(values[real]), axes[:, real]
+    return axes * roots, lambda weight: np.ascontiguousarray((weight / roots) @ axes.T @ features)
 
 
 def regress_words(rows: Rows) -> Solution:

@@ -17,7 +17,7 @@ import numpy as np
 
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
-from regft_core.training.linear_solution import WORD_STRENGTHS, ridge, scaled_apart
+from regft_core.training.linear_solution import WORD_STRENGTHS, ridge, scaled_apart, spanned
 from regft_core.training.logistic import (
     FOLDS,
     Array,
@@ -36,8 +36,6 @@ SCALES = (0.3, 1.0, 3.0)
 LIGHT = 1e-3
 #: Weights are multiples of a quarter, and then drawn towards equal ones as if so many rows spoke for those.
 STEPS, ROWS_FOR_EQUAL = 4, 50
-#: Rows up to which a fit runs in the space that they span, by an eigendecomposition [n, n].
-SPANNED = 1_000
 #: Smallest probability that a log loss reads.
 TINY = 1e-12
 
@@ -141,7 +139,7 @@ def joined(kind: Kind, rows: Rows, vectors: Array, parts: int) -> Member:
     best: tuple[float, float, Rows, Callable[[Array], Array], float, Array | None] | None = None
     for words in SCALES:
         both = sparse.hstack([sparse.csr_matrix(scaled), words * rows.features], format="csr")
-        features, back = _spanned(both)
+        features, back = spanned(both)
         inside = replace(rows, features=features)
         for strength in WORD_STRENGTHS:
             found = left_out(kind, inside, plain(kind, strength))
@@ -158,16 +156,6 @@ def joined(kind: Kind, rows: Rows, vectors: Array, parts: int) -> Member:
     of_vectors, of_words = weight[:, :width] / scale, weight[:, width:] * words
     bias = solution.bias - of_vectors @ centre
     return Member(Solution(np.hstack([of_vectors, of_words]), bias, strength, solution.notes), found)
-
-
-def _spanned(features: Any) -> tuple[Any, Callable[[Array], Array]]:
-    """Coordinates of sparse rows [n, d] in their span, where they are few, and what takes a weight [K, .] back to d."""
-    if features.shape[0] > min(SPANNED, features.shape[1]):
-        return features, lambda weight: weight
-    values, axes = np.linalg.eigh((features @ features.T).toarray())
-    real = values > 1e-10 * values.max()
-    roots, axes = np.sqrt(values[real]), axes[:, real]
-    return axes * roots, lambda weight: np.asarray((weight / roots) @ axes.T @ features)
 
 
 def weights_of(kind: Kind, members: Sequence[Array | None], targets: Any) -> tuple[Array, list[str]]:

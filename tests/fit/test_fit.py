@@ -65,7 +65,7 @@ def arguments(**options: Any) -> Namespace:
     """The command line of a fit; what is not among ``options`` is usual."""
     unset = dict.fromkeys(("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal"))
     usual = {"file": "reviews.csv", "text": "review", "label": "verdict", "minutes": 600.0, "out": None}
-    return Namespace(**(unset | usual | {"model": "tiny", "seed": 0} | options))
+    return Namespace(**(unset | usual | {"model": "tiny", "seed": 0, "ood": []} | options))
 
 
 def test_a_folder_for_the_minutes_which_an_edit_keeps(
@@ -89,7 +89,17 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert task["labels"] == ["bad", "good", "odd"]
     assert task["primary"] == "f1_macro"
     assert "f1_macro, because 'odd' has under a fifth of the rows" in capsys.readouterr().out
+    assert "ood" not in task
     open_project(folder)
+    write_csv(root / "later.csv", [("review", "verdict"), *((review(n), ["good", ""][n % 2]) for n in range(12))])
+    make(root, folder, arguments(**asked, ood=[Path("later.csv")]))
+    task = yaml.safe_load((folder / "pipelines" / "tasks" / "reviews.yaml").read_text())
+    declared = {"source": {"kind": "files"}, "split": "later.csv", "drop_labels": [""]}
+    assert task["ood"] == {"later": declared}
+    assert "out of distribution: later, 6 rows" in capsys.readouterr().out
+    assert open_project(folder).tasks["reviews"].ood["later"].split == "later.csv"
+    make(root, folder, arguments(**asked))
+    capsys.readouterr()
     file = folder / "params.yaml"
     file.write_text(file.read_text() + "# mine\n")
     make(root, folder, arguments(**asked))
@@ -101,7 +111,7 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
 
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
-    asked = Asked(Path(given.file), *columns)
+    asked = Asked(Path(given.file), *columns, ood=tuple(given.ood))
     print("\n".join(make_folder(Wanted(root, asked, str(folder), given.minutes, given.model, given.seed))))
 
 
@@ -129,6 +139,10 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"model": "tiny/none"}, ["file-missing"]),
     ({"out": "taken"}, ["in-the-way"]),
     ({"out": "of-another"}, ["in-the-way"]),
+    ({"ood": ["reviws.csv"]}, ["file-missing"]),
+    ({"ood": ["reviews.csv"]}, ["name-taken"]),
+    ({"ood": ["halves.csv", "ids.csv"]}, ["unknown-label"]),
+    ({"ood": ["notes"]}, ["unknown-format"]),
     ({"out": "taken", "text": "reviw", "minutes": -1.0}, ["column-missing", "wrong-minutes", "in-the-way"]),
 ]
 

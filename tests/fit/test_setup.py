@@ -32,11 +32,11 @@ def seconds(setup: Setup) -> float:
     factor = 10 if setup.encoder == "large" else 1
     trainings = {"share": setup.trainings, "plain": setup.trainings}
     runs = [factor * COSTS[name] * trainings.get(name, 1) for name in setup.methods]
-    return sum(runs) * setup.folds * setup.repeats + max(runs)
+    return sum(runs) * setup.folds * setup.repeats * setup.size + max(runs)
 
 
-def chosen(budget: float, rows: int = 200, most: int | None = 50) -> Setup:
-    return choose(PRESET, PRESET.methods, ("large", "small"), rows, most, seconds, budget / 60)
+def chosen(budget: float, rows: int = 200, most: int | None = 50, may_forecast: bool = False) -> Setup:
+    return choose(PRESET, PRESET.methods, ("large", "small"), rows, most, seconds, budget / 60, may_forecast)[0]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,25 @@ def chosen(budget: float, rows: int = 200, most: int | None = 50) -> Setup:
 )
 def test_the_rule(budget: float, encoder: str, folds: int, methods: list[str], trainings: int, repeats: int) -> None:
     assert chosen(budget) == Setup(encoder, folds, tuple(methods), trainings, repeats)
+
+
+def test_a_forecast_comes_before_a_second_repeat() -> None:
+    full = ("small", 5, ("probe", "share", "plain"), 2)
+    assert chosen(225, rows=401, may_forecast=True) == Setup(*full)
+    assert chosen(395, may_forecast=True) == Setup(*full, forecast=True)
+    assert chosen(1e8, may_forecast=True) == Setup("large", 5, ("probe", "share", "plain", "slow"), 2, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("budget", "more"),
+    [
+        (4, "5 folds from --minutes 1"),
+        (115, "2 trainings of each tuned method from --minutes 4"),
+        (20_000, ""),
+    ],
+)
+def test_it_says_what_more_minutes_would_buy(budget: float, more: str) -> None:
+    assert choose(PRESET, PRESET.methods, ("large", "small"), 200, 50, seconds, budget / 60, False)[1] == more
 
 
 def test_too_few_minutes_say_how_many_are_needed() -> None:
@@ -81,7 +100,7 @@ def test_solved_methods_come_before_the_first_that_is_tuned() -> None:
     preset = PRESET.model_copy(update={"methods": ["solved", *PRESET.methods]})
 
     def chosen_of(budget: float) -> Setup:
-        return choose(preset, preset.methods, ("large", "small"), 200, 50, seconds, budget / 60)
+        return choose(preset, preset.methods, ("large", "small"), 200, 50, seconds, budget / 60, False)[0]
 
     assert chosen_of(6).methods == ("probe",)
     assert chosen_of(12) == Setup("small", 5, ("probe", "solved"))

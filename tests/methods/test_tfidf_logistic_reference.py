@@ -13,10 +13,11 @@ from scipy import sparse
 from regft_core.data.examples import Example
 from regft_core.errors import RunFailed
 from regft_core.hooks.declare import from_tensor
+from regft_core.kinds import find
 from regft_core.methods.tfidf_logistic import TfidfLogistic, TfidfLogisticConfig
 from regft_core.training.bag_of_words import BagOfWords
-from regft_core.training.linear_solution import WORD_STRENGTHS, classify_words, regress_words, ridge
-from regft_core.training.logistic import Rows, log_probabilities
+from regft_core.training.linear_solution import WORD_STRENGTHS, classify_words, regress_words, ridge, solve_words
+from regft_core.training.logistic import Rows, log_probabilities, solve
 from tests.errors import raises_code
 from tests.methods.chain import phase, runner
 from tests.methods.harness import NO_STEPS, Bench, examples
@@ -105,6 +106,18 @@ def test_ridge_of_one_feature_by_hand() -> None:
     solution = ridge(sparse.csr_matrix([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), 2.0)
     assert solution.weight[0, 0] == pytest.approx(1.0)
     assert solution.bias[0] == pytest.approx(3.0 - 1.0)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label"])
+def test_solved_in_the_span_of_the_rows_it_is_the_same_model(kind: str) -> None:
+    drawn = np.random.default_rng(1)
+    features = sparse.csr_matrix(drawn.random((40, 300)) * (drawn.random((40, 300)) < 0.2))
+    labels = drawn.integers(0, 3, 40) if kind == "classification" else drawn.integers(1, 8, 40)
+    given = Rows(features, labels, 3, seed=7)
+    inside, outside = solve_words(find(kind), given), solve(find(kind), given, classify_words)
+    assert inside.strength == outside.strength
+    assert inside.weight == pytest.approx(outside.weight, abs=1e-3 * np.abs(outside.weight).max())
+    assert inside.bias == pytest.approx(outside.bias, abs=1e-3)
 
 
 @pytest.mark.parametrize("noise", [0.1, pytest.param(1.0, marks=pytest.mark.slow), 4.0])

@@ -162,9 +162,28 @@ def test_methods_with_the_same_scores_are_one_choice_and_the_simplest_is_taken()
     assert taken(choose(right, {**costs, "other": 1.0})) == "more"
 
 
+def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_taken() -> None:
+    right, costs = {"reference": 120, "cheap": 171, "dear": 170}, {"reference": 1.0, "cheap": 0.1, "dear": 2.0}
+    elsewhere = {"reference": 120, "cheap": 110, "dear": 160}
+    assert taken(choose(right, costs)) == "cheap"
+    found = choose(right, costs, elsewhere=elsewhere, tolerance=1.0)
+    assert taken(found) == "dear"
+    assert found.pick is not None
+    assert found.pick.elsewhere is not None
+    assert found.pick.elsewhere.expected == pytest.approx(0.8, abs=0.03)
+    assert "out-of-distribution sets" in " ".join(found.sentences)
+    # What is further away on the validation set is not taken, however good it is elsewhere.
+    assert taken(choose({**right, "dear": 150}, costs, elsewhere=elsewhere, tolerance=1.0)) == "cheap"
+    # Where both sets show no difference the cheaper one is taken.
+    assert taken(choose({**right, "dear": 171}, costs, elsewhere=dict.fromkeys(right, 150), tolerance=1.0)) == "cheap"
+    assert choose(right, costs, elsewhere=elsewhere, decide_by="dev").choices[0].elsewhere is None
+
+
 def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_does_not_decide() -> None:
     right, elsewhere = {"reference": 120, "a": 170, "b": 170}, {"reference": 120, "a": 150, "b": 140}
     found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere)
+    assert ([c.same for c in found.choices], taken(found)) == ([(), (), ()], "a")
+    found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by="dev")
     assert [c.same for c in found.choices] == [("b",), ()]
     assert "b scores the same under every seed, but not on other; a is the simplest." in found.sentences
     found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by=["dev", "other"])

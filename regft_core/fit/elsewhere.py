@@ -1,0 +1,110 @@
+"""Files of the same question about other texts, ``regft fit --ood``: out-of-distribution sets of the task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regft_core.data.examples import WrongText, text_of
+from regft_core.data.file_format import column_problems
+from regft_core.data.table import open_table
+from regft_core.errors import DataError, Problem
+from regft_core.fit.labels import Labels
+from regft_core.fit.rows import Asked, OwnRows
+from regft_core.kinds._reading import as_text
+from regft_core.names import listing, plural, suggestion
+from regft_core.schema import NAME_LENGTH
+from regft_core.schema.tasks import RESERVED_SETS
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A file with the columns and labels of the training file.
+
+    Attributes:
+        rows: that have a text and a label.
+        unlabelled: how cells without a label are written.
+        without_text: rows that are left out.
+    """
+
+    file: Path
+    rows: int
+    unlabelled: tuple[str, ...]
+    without_text: int
+
+    @property
+    def name(self) -> str:
+        """The set's name: that of the file, in the letters that names may have."""
+        name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
+        return name[:NAME_LENGTH] or "other"
+
+    def declared(self, asked: Asked, own: OwnRows) -> dict[str, Any]:
+        """Return the set's YAML, in the task's ``ood``; labels are read as those of the training file."""
+        dropped = sorted({*own.unlabelled, *self.unlabelled, *(own.rare if own.pool is None else ())})
+        data = {"source": {"kind": "files", **asked.how.told}, "split": self.file.name, "drop_labels": dropped or None}
+        data["drop_empty"] = self.without_text > 0 or None
+        return {key: value for key, value in data.items() if value is not None}
+
+
+def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Problem]]:
+    """Return the files of ``asked.ood``, and everything that is wrong with them."""
+    found, problems = [], list[Problem]()
+    for file in asked.ood:
+        one, wrong = _read(file, asked, own)
+        problems += [Problem(code, str(file), 0, "--ood", message, hint) for code, message, hint in wrong]
+        found += [one] if one else []
+    names = [asked.file.name, *(one.file.name for one in found)]
+    for at, one in enumerate(found):
+        if one.file.name in names[: at + 1] or one.name in {*RESERVED_SETS, *(other.name for other in found[:at])}:
+            message, hint = f"'{one.name}' is the name of another set, or a word of the results", "rename the file"
+            problems.append(Problem("name-taken", str(one.file), 0, "--ood", message, hint))
+    return found, problems
+
+
+def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, list[tuple[str, str, str]]]:
+    if not file.is_file():
+        near = sorted(path.name for path in file.parent.glob("*")) if file.parent.is_dir() else []
+        return None, [("file-missing", "no such file", suggestion(file.name, near, f"files in {file.parent}"))]
+    options = [(f"--{option}", name) for option, name in asked.columns.items() if option != "group"]
+    try:
+        with open_table(file, asked.how) as table:
+            wrong = [
+                ("column-missing", f"{option}: {message}", hint)
+                for option, message, hint in column_problems(table, options)
+            ]
+            rows = [] if wrong else list(table.rows)
+    except DataError as error:
+        message, _, hint = error.text.removeprefix(f"{file}: ").partition("\n    -> ")
+        return None, [(error.code, message, hint)]
+    if wrong:
+        return None, wrong
+    labels = Labels({row.position: row.values.get(asked.label) for row in rows}, own.kind, asked.how.decimal)
+    unlabelled, without_text, count = set[str](), 0, 0
+    for row in rows:
+        try:
+            texts = [text_of(row.values.get(column), column) for column in (asked.text, asked.pair) if column]
+        except WrongText as error:
+            return None, [("not-text", f"{row.position}: {error}", "correct the row, or remove it")]
+        if row.position not in labels.of_rows:
+            unlabelled.add(as_text(row.values.get(asked.label)) or "")
+        elif None in texts:
+            without_text += 1
+        else:
+            count += 1
+    wrong = [*labels.mistakes(), *_unknown(labels, own)]
+    if not count and not wrong:
+        wrong = [("too-few-rows", "no row has a text and a label", "fill them in, or leave --ood out")]
+    return (None, wrong) if wrong else (Elsewhere(file, count, tuple(sorted(unlabelled)), without_text), [])
+
+
+def _unknown(labels: Labels, own: OwnRows) -> Iterator[tuple[str, str, str]]:
+    """Yield labels that the training file lacks."""
+    if own.labels is None:
+        return
+    known = {*own.labels, *own.rare} - {own.pool}
+    if unknown := sorted({label for parts in labels.of_rows.values() for label in parts} - known):
+        message = f"{plural(len(unknown), 'label')} that no training row has: {listing(unknown)}"
+        yield "unknown-label", message, suggestion(unknown[0], sorted(known), "labels of the training rows")

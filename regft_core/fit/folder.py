@@ -1,0 +1,72 @@
+"""The folder of ``regft fit``, made once: complete or not at all, and never over what a person edited.
+
+``fit.json`` in it records what it was made from.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from regft_core.disk.canonical import sha256_file
+from regft_core.disk.files import atomic_directory, write_json
+from regft_core.disk.reading import read_json
+from regft_core.errors import ConfigError, Problem
+from regft_core.fit.project import Draft
+from regft_core.names import listing
+from regft_core.settings.files import task_file
+
+#: What a folder was made from.
+RECORD = "fit.json"
+
+
+def make_folder_once(draft: Draft, folder: Path) -> list[str]:
+    """Make the folder of a draft, or leave it as it is where the same call made it; return lines on it.
+
+    Raises ConfigError for minutes that are too few, and for a folder that is not to be written over.
+    """
+    inputs = {
+        "file": str(draft.asked.file.resolve()),
+        "sha256": sha256_file(draft.asked.file),
+        "columns": draft.asked.columns,
+        "kind": draft.asked.kind,
+        "minutes": draft.minutes,
+        "seed": draft.seed,
+        "encoders": list(draft.encoders),
+        "written": draft.asked.how.told,
+        "ood": {one.name: sha256_file(one.file) for one in draft.elsewhere},
+    }
+    is_made = (folder / RECORD).is_file()
+    record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
+    if record["from"] == inputs:
+        return [f"{folder} is there; going on with it"]
+    if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
+        changed = [key for key, value in inputs.items() if record["from"].get(key) != value]
+        message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
+        hint = "run `dvc repro` there, or give another folder with --out"
+        raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
+    setup, seconds, more = draft.chosen()
+    # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory
+    # is made on the level of its target.
+    with nullcontext(folder) if is_made else atomic_directory(folder) as place:
+        draft.write(place, setup)
+        wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
+        write_json(place / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
+    return draft.described(setup, seconds, more)
+
+
+def _sha256(path: Path) -> str | None:
+    return sha256_file(path) if path.is_file() else None
+
+
+def refusal(folder: Path, file: Path) -> Problem | None:
+    """Return why a folder cannot be made from ``file``: it is in use, or of another file."""
+    away = "choose another folder with --out, or move it away"
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if not (folder / RECORD).is_file():
+        return Problem("in-the-way", str(folder), 0, "--out", "is there, and regft fit did not make it", away)
+    record = read_json(folder / RECORD)
+    if record["from"]["file"] != str(file.resolve()):
+        return Problem("in-the-way", str(folder), 0, "--out", f"was made from {record['from']['file']}", away)
+    return None

@@ -101,7 +101,7 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     task = read_json(wanted.place / RECORD)["task"]
     method, decision = decided(wanted.place, task)
     say(f"taken: {method}")
-    return Taken(method, decision, export(refit(wanted.place, method, task, say=say)))
+    return Taken(method, decision, export(refit(wanted.place, method, task, "full", say=say)))
 
 
 def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:

@@ -44,7 +44,11 @@ class Elsewhere:
     def declared(self, asked: Asked, own: OwnRows) -> dict[str, Any]:
         """Return the set's YAML, in the task's ``ood``; labels are read as those of the training file."""
         dropped = sorted({*own.unlabelled, *self.unlabelled, *(own.rare if own.pool is None else ())})
-        data: dict[str, Any] = {"source": {"kind": "files", **asked.how.told}, "split": self.file.name, "drop_labels": dropped or None}
+        data: dict[str, Any] = {
+            "source": {"kind": "files", **asked.how.told},
+            "split": self.file.name,
+            "drop_labels": dropped or None,
+        }
         data["drop_empty"] = self.without_text > 0 or None
         return {key: value for key, value in data.items() if value is not None}
 

@@ -96,7 +96,7 @@ def decide(
     exported = pick.method not in without_export
     failed = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
     sentences = [
-        *_taken(block, pick, choices, judges, config, bool(left_out)),
+        *_taken(block, pick, choices, judges, config, point, bool(left_out)),
         *_changing_nothing(pick, arms, SAME_SCORES * point),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config),
@@ -110,14 +110,14 @@ def decide(
 
 
 def _pick(choices: Sequence[Choice], allowed: float) -> Choice:
-    """The choice to take; of those within the tolerance the one that is better on out-of-distribution sets."""
+    """The choice to take; another within the tolerance where that is better on out-of-distribution sets by more."""
     costs = {c.method: _or_infinite(c.cost) for c in choices}
+    usual = choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
-    if not beyond:
-        return choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
-    within = [c for c in choices if c.method in beyond]
-    least = min(beyond.values())
-    return within[taken([beyond[c.method] - least for c in within], [costs[c.method] for c in within], allowed)]
+    if not beyond or beyond[usual.method] - min(beyond.values()) <= allowed:
+        return usual
+    near = [c for c in choices if c.method in beyond and beyond[c.method] - min(beyond.values()) <= allowed]
+    return min(near, key=lambda c: (costs[c.method], c.belief.loss))
 
 
 def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
@@ -161,7 +161,13 @@ def _or_infinite(value: float | None) -> float:
 
 
 def _taken(
-    block: Block, pick: Choice, choices: Sequence[Choice], judges: Sequence[str], config: ReportConfig, failed: bool
+    block: Block,
+    pick: Choice,
+    choices: Sequence[Choice],
+    judges: Sequence[str],
+    config: ReportConfig,
+    point: float,
+    failed: bool,
 ) -> Iterator[str]:
     metric, k, leader = block.primary, len(choices), choices[0]
     mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
@@ -186,8 +192,9 @@ def _taken(
     if leader.method == pick.method:
         return
     within = f"within the tolerance of {number(config.tolerance, 1)}"
-    if leader.elsewhere is not None and pick.elsewhere is not None and pick.elsewhere.loss < leader.elsewhere.loss:
-        gained = points(leader.elsewhere.loss - pick.elsewhere.loss, metric)
+    beyond = pick.elsewhere and leader.elsewhere and leader.elsewhere.loss - pick.elsewhere.loss
+    if beyond is not None and beyond > config.tolerance * point:
+        gained = points(beyond, metric)
         yield (
             f"{leader.method} has the best expected score; {pick.method} loses {points(pick.belief.loss, metric)}, "
             f"{within}, and is expected to be {gained} better on out-of-distribution sets."

@@ -263,7 +263,8 @@ def _against_controls(block: Block) -> Iterator[str]:
     if len(judged) == 1:
         yield from (f"{name} against its control: {word}." for name, word in judged.items())
     elif judged and not winners:
-        yield f"None of {having} is {GAIN} than its control."
+        several = any(len(row.against("control")) > 1 for row in block.rows if row.method in judged)
+        yield f"None of {having} is {GAIN} than {'all of its controls' if several else 'its control'}."
     elif judged:
         verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")
         yield f"{some(winners, 3)} {verb} {whose} control, of {having}."

@@ -255,7 +255,8 @@ def _run(
         files=files,
         judged=judged,
         datasets=[*drawn_rows(work, cell, run.seed), *judged_on],
-        stored=(_stored(store, run.key), (KEPT,)) if store else None,
+        # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
+        stored=(_stored(store, run.key), (KEPT,)) if store and run.steps else None,
     )
     phases = _phases(entry, run, curves, store)
     return replace(entry, points=_points(entry, curves.get("finetune", [])), nested=phases if len(phases) > 1 else ())

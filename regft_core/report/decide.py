@@ -192,8 +192,10 @@ def _taken(
     if leader.method == pick.method:
         return
     within = f"within the tolerance of {number(config.tolerance, 1)}"
-    beyond = pick.elsewhere and leader.elsewhere and leader.elsewhere.loss - pick.elsewhere.loss
-    if beyond is not None and beyond > config.tolerance * point:
+    beyond = 0.0
+    if leader.elsewhere is not None and pick.elsewhere is not None:
+        beyond = leader.elsewhere.loss - pick.elsewhere.loss
+    if beyond > config.tolerance * point:
         gained = points(beyond, metric)
         yield (
             f"{leader.method} has the best expected score; {pick.method} loses {points(pick.belief.loss, metric)}, "

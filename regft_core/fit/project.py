@@ -242,7 +242,7 @@ class Draft:
             _yaml({"regft": __version__, "model": model}),
             f"# max_length cuts {cut:.1%} of the rows.\n",
             f"# The validation set of seed s is fold s % {setup.folds} of repeat s // {setup.folds}.\n",
-            _yaml({"grid": {"tasks": [self.task], "sizes": [*parts, "full"], "seeds": seeds}}),
+            _yaml({"grid": {"tasks": [self.task], "sizes": ["full", *reversed(parts)], "seeds": seeds}}),
             _yaml({"methods": list(setup.methods), "subsample": {"stratified": False}}),
             "# Shared by every method; a method's YAML may override values.\n",
             _yaml({"training": self.preset.training.model_dump(mode="json", exclude_unset=True)}),

@@ -5,21 +5,23 @@ Other programs need it for nothing; ``regft predict`` and people read it.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from regft_core.catalogue import KINDS
-from regft_core.disk.files import write_json
+from regft_core.disk.files import write_json, write_text
 from regft_core.disk.reading import read_record
 from regft_core.errors import ModelError, StoreError, text_of
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.schema import named_in
 
-FILE = "regft.json"
+FILE, MLFLOW = "regft.json", "MLmodel"
 
 
 class AnsweredBy(BaseModel):
@@ -151,8 +153,10 @@ def refuse_foreign(directory: Path, file: str) -> None:
 
 
 def write_served(directory: Path, served: Served) -> None:
-    """Write ``regft.json`` into ``directory``."""
+    """Write ``regft.json`` into ``directory``, and ``MLmodel``, by which MLflow loads it (``serve/pyfunc.py``)."""
     write_json(directory / FILE, served.model_dump(mode="json"))
+    how = {"loader_module": "regft_core.serve.pyfunc", "python_version": platform.python_version()}
+    write_text(directory / MLFLOW, yaml.safe_dump({"flavors": {"python_function": how}}))
 
 
 def read_served(directory: Path) -> Served | None:

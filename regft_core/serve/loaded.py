@@ -44,8 +44,7 @@ class LoadedModel:
         The answers of ``regft predict``; None where a model that abstains is not confident enough. Raises DataError for
         a row without a text, with its place.
         """
-        examples = self._examples(texts)
-        given = [line.get("prediction") for line in answers(self._model, examples, Counted())]
+        given = [line.get("prediction") for line in self.lines(texts)]
         if self._joined:
             given = [None if one is None else [part for part in one.split(SEPARATOR) if part] for one in given]
         if not self._joined and None not in given:
@@ -53,6 +52,10 @@ class LoadedModel:
         found: npt.NDArray[Any] = np.empty(len(given), dtype=object)
         found[:] = given
         return found
+
+    def lines(self, texts: Text | Iterable[Text] | pd.DataFrame) -> list[dict[str, Any]]:
+        """Return the columns that ``regft predict`` writes for each text. Raises DataError as ``predict``."""
+        return list(answers(self._model, self._examples(texts), Counted()))
 
     def predict_proba(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[np.float64]:
         """Return [n, K] probabilities in the order of ``classes_``; of several labels each by itself.

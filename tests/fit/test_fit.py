@@ -109,6 +109,15 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert file.read_text().endswith("# mine\n")
 
 
+def test_enough_rows_of_each_label_get_a_forecast(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    lines = [(f"{review(n)} {n}", ["bad", "good"][n % 2]) for n in range(100)]
+    write_csv(root / "hundred.csv", [("review", "verdict"), *lines])
+    make(root, root / "fits" / "hundred", arguments(file="hundred.csv"))
+    params = yaml.safe_load((root / "fits" / "hundred" / "params.yaml").read_text())
+    assert params["grid"]["sizes"] == ["full", 40, 20]
+
+
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
     asked = Asked(Path(given.file), *columns, ood=tuple(given.ood))

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from mlflow.pyfunc import load_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -43,12 +45,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_predictions_are_those_of_the_evaluation(root: Path, tmp_path: Path, method: str, task: str) -> None:
     folder = export(Job(str(root), method, task, "16", 1), tmp_path / "exported")
     encoder = ["encoder"] if method == "combination" else []
-    names = ["README.md", *encoder, "kept.safetensors", "regft.json"]
+    names = ["MLmodel", "README.md", *encoder, "kept.safetensors", "regft.json"]
     assert sorted(path.name for path in folder.iterdir()) == names
     served = load_served(folder, "cpu")
+    by_mlflow = load_model(str(folder)).predict(pd.read_csv(root / "data" / f"{TASKS[task][1]}.csv"))
     counted = predict_file(served, root / "data" / f"{TASKS[task][1]}.csv", tmp_path / "out.csv")
     found, expected = lines(tmp_path / "out.csv"), stored(root, method, task)
     assert (counted.rows, counted.cut) == (len(expected), 0)
+    assert [list(by_mlflow), len(by_mlflow)] == [[name for name in found[0] if name in by_mlflow], len(found)]
+    assert [str(value) for value in by_mlflow["prediction"]] == [row["prediction"] for row in found]
     for row, one in zip(found, expected, strict=True):
         if task == "scores":
             assert float(row["prediction"]) == pytest.approx(one["prediction"], rel=1e-5)  # six digits

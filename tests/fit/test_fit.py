@@ -73,7 +73,8 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
 ) -> None:
     monkeypatch.chdir(root)
     folder, asked = root / "fits" / "reviews", {"group": "product"}
-    make(root, folder, arguments(**asked, minutes=1.5))
+    monkeypatch.setattr("regft_core.fit.project.EACH", 10.0)  # 360 seconds by this, or 630 with repeats: not by a clock
+    make(root, folder, arguments(**asked, minutes=8.0))
     assert yaml.safe_load((folder / "params.yaml").read_text())["grid"]["seeds"] == [0, 1, 2]
     make(root, folder, arguments(**asked))  # of another call, and unedited: made anew
     params = yaml.safe_load((folder / "params.yaml").read_text())

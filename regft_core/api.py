@@ -27,7 +27,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
@@ -196,7 +196,7 @@ def fit(
     pair: str | None = None,
     group: str | None = None,
     kind: str | None = None,
-    ood: Iterable[Path | str] = (),
+    ood: Path | str | pd.DataFrame | Sequence[Path | str | pd.DataFrame] = (),
     minutes: float = 30.0,
     model: str | None = None,
     seed: int = 0,
@@ -209,8 +209,8 @@ def fit(
         data: a file as ``regft fit`` reads it, or a data frame.
         text, label, pair, group: columns.
         kind: what the labels are, where they do not tell: classification, multi_label, ordinal, regression.
-        ood: files of the same columns with other texts; of methods that are about as good, the one that is better
-            there is taken.
+        ood: files or data frames of the same columns with other texts. Of methods within the tolerance one that is
+            better there by more than it is taken.
         minutes: for all of it on this machine, by its own estimate.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
@@ -225,11 +225,16 @@ def fit(
     folder = Path(project or Path(tempfile.mkdtemp(prefix="regft-")) / "project").absolute()
     beside = folder.parent / BESIDE  # a file of the user's may have the project's name
     beside.mkdir(parents=True, exist_ok=True)
-    file = Path(data) if not isinstance(data, pd.DataFrame) else beside / f"{folder.name}.csv"
-    if isinstance(data, pd.DataFrame):
-        data.to_csv(file, index=False)
-    others = tuple(Path(one).absolute() for one in ood)
-    asked = Asked(file.absolute(), text, label, pair, group, kind, ood=others)
+
+    def file_of(rows: Path | str | pd.DataFrame, name: str) -> Path:
+        if not isinstance(rows, pd.DataFrame):
+            return Path(rows).absolute()
+        rows.to_csv(beside / f"{name}.csv", index=False)
+        return beside / f"{name}.csv"
+
+    several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
+    others = tuple(file_of(rows, f"{folder.name}-ood-{number}") for number, rows in enumerate(several, 1))
+    asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, ood=others)
     wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)

@@ -19,6 +19,9 @@ from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
 from regft_core.schema.tasks import RESERVED_SETS
 
+#: Rows that such a file needs: the report's decision asks for as many.
+FEWEST = 20
+
 
 @dataclass(frozen=True)
 class Elsewhere:
@@ -99,8 +102,9 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
         else:
             count += 1
     wrong = [*labels.mistakes(), *_unknown(labels, own)]
-    if not count and not wrong:
-        wrong = [("too-few-rows", "no row has a text and a label", "fill them in, or leave --ood out")]
+    if count < FEWEST and not wrong:
+        message = f"{plural(count, 'row')} with text and label; {FEWEST} are the least that say something"
+        wrong = [("too-few-rows", message, "label more rows, or leave --ood out")]
     return (None, wrong) if wrong else (Elsewhere(file, count, tuple(sorted(unlabelled)), without_text), [])
 
 

@@ -38,10 +38,11 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     }
     is_made = (folder / RECORD).is_file()
     record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
-    if record["from"] == inputs:
+    before = {"ood": {}} | record["from"]
+    if before == inputs:
         return [f"{folder} is there; going on with it"]
     if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:
-        changed = [key for key, value in inputs.items() if record["from"].get(key) != value]
+        changed = [key for key, value in inputs.items() if before.get(key) != value]
         message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
         hint = "run `dvc repro` there, or give another folder with --out"
         raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])

@@ -24,6 +24,8 @@ from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD,
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
 SAME_SCORES = 1e-4
+#: Rows from which an out-of-distribution set decides; resamples of fewer do not show how little they say.
+FEWEST_ELSEWHERE = 20
 
 
 def decide(
@@ -53,7 +55,8 @@ def decide(
         sentence = f"On {block.title} no method finished every seed, so there is nothing to take."
         return Decision((sentence,), left_out)
     names, judges = [row.method for row in entered], config.decide_by or ("dev",)
-    others = () if config.decide_by else tuple(name for name in arms if name != "dev")
+    large = [name for name, one in arms.items() if name != "dev" and one.count >= FEWEST_ELSEWHERE]
+    others = () if config.decide_by else tuple(large)
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
     point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))
     groups = _alike(entered, [observed for observed, _ in tables.values()], SAME_SCORES * point)
@@ -83,7 +86,7 @@ def decide(
         )
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
-    pick = _pick(choices, config.tolerance * point)
+    pick, usual = _pick(choices, config.tolerance * point)
     best = block.opponents.best if block.opponents is not None else config.reference
     baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
@@ -96,7 +99,7 @@ def decide(
     exported = pick.method not in without_export
     failed = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
     sentences = [
-        *_taken(block, pick, choices, judges, config, point, bool(left_out)),
+        *_taken(block, pick, usual, choices, judges, config, bool(left_out)),
         *_changing_nothing(pick, arms, SAME_SCORES * point),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config),
@@ -109,15 +112,18 @@ def decide(
     return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
 
 
-def _pick(choices: Sequence[Choice], allowed: float) -> Choice:
-    """The choice to take; another within the tolerance where that is better on out-of-distribution sets by more."""
+def _pick(choices: Sequence[Choice], allowed: float) -> tuple[Choice, Choice]:
+    """(the choice to take, what the judging sets alone would take).
+
+    They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
+    several, the cheapest that is within the tolerance of the best there.
+    """
     costs = {c.method: _or_infinite(c.cost) for c in choices}
     usual = choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
-    if not beyond or beyond[usual.method] - min(beyond.values()) <= allowed:
-        return usual
-    near = [c for c in choices if c.method in beyond and beyond[c.method] - min(beyond.values()) <= allowed]
-    return min(near, key=lambda c: (costs[c.method], c.belief.loss))
+    better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
+    near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]
+    return min(near, key=lambda c: (costs[c.method], c.belief.loss), default=usual), usual
 
 
 def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) -> list[list[int]]:
@@ -163,10 +169,10 @@ def _or_infinite(value: float | None) -> float:
 def _taken(
     block: Block,
     pick: Choice,
+    usual: Choice,
     choices: Sequence[Choice],
     judges: Sequence[str],
     config: ReportConfig,
-    point: float,
     failed: bool,
 ) -> Iterator[str]:
     metric, k, leader = block.primary, len(choices), choices[0]
@@ -189,19 +195,14 @@ def _taken(
             f"One seed shows no spread; a standard deviation of about {assumed} points is assumed. "
             "Add seeds before you rely on it."
         )
-    if leader.method == pick.method:
-        return
     within = f"within the tolerance of {number(config.tolerance, 1)}"
-    beyond = 0.0
-    if leader.elsewhere is not None and pick.elsewhere is not None:
-        beyond = leader.elsewhere.loss - pick.elsewhere.loss
-    if beyond > config.tolerance * point:
-        gained = points(beyond, metric)
+    if pick is not usual and pick.elsewhere is not None and usual.elsewhere is not None:
+        gained = points(usual.elsewhere.loss - pick.elsewhere.loss, metric)
         yield (
-            f"{leader.method} has the best expected score; {pick.method} loses {points(pick.belief.loss, metric)}, "
-            f"{within}, and is expected to be {gained} better on out-of-distribution sets."
+            f"Without out-of-distribution sets it would be {usual.method}: {pick.method} is expected to be {gained} "
+            f"better on them, and to lose {points(pick.belief.loss, metric)} to the best here, {within}."
         )
-    else:
+    elif leader is not pick:
         yield (
             f"{leader.method} has the best expected score, but {pick.method} takes fewer passes "
             f"({_costs(pick)} against {ratio(leader.cost)}) and loses {points(pick.belief.loss, metric)}, {within}."

@@ -127,7 +127,7 @@ class FinishedModel:
     @cached_property
     def handed(self) -> Mapping[str, Tensor]:
         """State that earlier phases handed to fine-tuning; the phase that the method names last wins."""
-        phases = handed(self._context, self._phase).values()
+        phases = handed(self._context, self._phase, state_only=True).values()
         return {name: tensor for phase in phases for name, tensor in phase.state.items()}
 
     @property

@@ -13,7 +13,8 @@ from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
-from regft_core.runs.encoder_tensors import load_pretrained, load_whole, without_encoder
+from regft_core.runs.earlier_answers import earlier_answers
+from regft_core.runs.encoder_tensors import load_whole, without_encoder
 from regft_core.runs.environment import numerics, other_environments
 from regft_core.runs.epoch_scores import epoch_scores
 from regft_core.runs.hashed_code import family
@@ -221,35 +222,16 @@ def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[s
     return stored, tensors
 
 
-def handed(context: Context, phase: Phase) -> dict[str, Handed]:
-    """Return the state of the earlier phases that the regularisers of ``phase`` name, by phase."""
+def handed(context: Context, phase: Phase, *, state_only: bool = False) -> dict[str, Handed]:
+    """Return what the regularisers of ``phase`` take of the earlier phases that they name, by phase."""
     by_phase = {}
     for name, what in context.keys.needs(phase).items():
-        earlier, tensors = _earlier(context, name, "state" if what == {"state"} else "weights")
-        weights = tensors.get("weights", {})
-        answers = _answers(context, context.phase(name), weights, phase) if "answers" in what else None
+        earlier, tensors = _earlier(context, name, "state" if state_only or what == {"state"} else "weights")
+        weights, answers = tensors.get("weights", {}), None
+        if "answers" in what and not state_only:
+            answers = earlier_answers(context, context.phase(name), weights, phase)
         by_phase[name] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
     return by_phase
-
-
-def _answers(context: Context, earlier: Phase, weights: Mapping[str, Tensor], phase: Phase) -> Tensor:
-    """Return what an ``earlier`` phase with these weights answers to the rows of ``phase``: [n, K]."""
-    import torch
-
-    from regft_core.data.batches import padding_of
-    from regft_core.evaluate.predict import predict
-
-    model = load_pretrained(context, earlier)
-    model.load_state_dict(model.state_dict() | weights)
-    answers = predict(
-        model.to(context.device),
-        context.encode(context.data(phase).examples, earlier),
-        device=context.device,
-        precision=earlier.training.precision,
-        padding=padding_of(context.tokenizer_of(earlier)),
-        kind=context.data(earlier).kind,
-    )
-    return torch.from_numpy(answers)
 
 
 # --------------------------------------------------------------------------- inputs of a training

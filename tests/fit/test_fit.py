@@ -92,12 +92,12 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert "f1_macro, because 'odd' has under a fifth of the rows" in capsys.readouterr().out
     assert "ood" not in task
     open_project(folder)
-    write_csv(root / "later.csv", [("review", "verdict"), *((review(n), ["good", ""][n % 2]) for n in range(12))])
+    write_csv(root / "later.csv", [("review", "verdict"), *((review(n), ["good", ""][n % 2]) for n in range(40))])
     make(root, folder, arguments(**asked, ood=[Path("later.csv")]))
     task = yaml.safe_load((folder / "pipelines" / "tasks" / "reviews.yaml").read_text())
     declared = {"source": {"kind": "files"}, "split": "later.csv", "drop_labels": [""]}
     assert task["ood"] == {"later": declared}
-    assert "out of distribution: later, 6 rows" in capsys.readouterr().out
+    assert "out of distribution: later, 20 rows" in capsys.readouterr().out
     assert open_project(folder).tasks["reviews"].ood["later"].split == "later.csv"
     make(root, folder, arguments(**asked))
     capsys.readouterr()
@@ -151,7 +151,8 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"out": "of-another"}, ["in-the-way"]),
     ({"ood": ["reviws.csv"]}, ["file-missing"]),
     ({"ood": ["reviews.csv"]}, ["name-taken"]),
-    ({"ood": ["halves.csv", "ids.csv"]}, ["unknown-label"]),
+    ({"ood": ["halves.csv"]}, ["too-few-rows"]),
+    ({"ood": ["hundred.csv", "ids.csv"]}, ["unknown-label"]),
     ({"ood": ["notes"]}, ["unknown-format"]),
     ({"out": "taken", "text": "reviw", "minutes": -1.0}, ["column-missing", "wrong-minutes", "in-the-way"]),
 ]
@@ -173,6 +174,7 @@ def test_a_wrong_use_is_refused_before_anything_is_written(
         "rare": [head, *((review(n), "good") for n in range(12)), ("x", "odd")],
         "ids": [head, *((review(n), f"id {n}") for n in range(12))],
         "unlabelled": [head, *((review(n), "") for n in range(8))],
+        "hundred": [head, *((review(n), two[n % 2]) for n in range(100))],
         "one-text": [head, *(("the same", two[n % 2]) for n in range(12))],
         "halves": [(*head, "half"), *((review(n), two[n % 2], n % 4 // 2) for n in range(12))],
     }.items():

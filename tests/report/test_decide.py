@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from regft_core.report import Inputs, write_report
+from regft_core.report import decide as decide_module
 from regft_core.report.decide import decide
 from regft_core.report.leaderboard import alerts
-from regft_core.report.model import Decision
+from regft_core.report.model import Choice, Decision
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
+from regft_core.statistics.decision import Belief
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,9 @@ def test_methods_with_the_same_scores_are_one_choice_and_the_simplest_is_taken()
     assert taken(choose(right, {**costs, "other": 1.0})) == "more"
 
 
-def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_taken() -> None:
+def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     right, costs = {"reference": 120, "cheap": 171, "dear": 170}, {"reference": 1.0, "cheap": 0.1, "dear": 2.0}
     elsewhere = {"reference": 120, "cheap": 110, "dear": 160}
     assert taken(choose(right, costs)) == "cheap"
@@ -177,6 +181,19 @@ def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_t
     # Where both sets show no difference the cheaper one is taken.
     assert taken(choose({**right, "dear": 171}, costs, elsewhere=dict.fromkeys(right, 150), tolerance=1.0)) == "cheap"
     assert choose(right, costs, elsewhere=elsewhere, decide_by="dev").choices[0].elsewhere is None
+    monkeypatch.setattr(decide_module, "FEWEST_ELSEWHERE", N + 1)  # a set of fewer rows decides nothing
+    assert taken(choose(right, costs, elsewhere=elsewhere, tolerance=1.0)) == "cheap"
+
+
+def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> None:
+    """``near`` is within the tolerance of the best elsewhere, and not better than ``leader`` by more than it."""
+    losses = {"leader": (0.0, 0.75, 1.0), "near": (0.25, 0.4, 2.0), "far": (0.3, 0.0, 3.0), "off": (0.6, 0.0, 0.1)}
+    choices = [
+        Choice(name, SimpleNamespace(), Belief(0, 0, 0, 0, here), cost, (), Belief(0, 0, 0, 0, there))  # type: ignore[arg-type]
+        for name, (here, there, cost) in losses.items()
+    ]
+    pick, usual = decide_module._pick(choices, 0.5)
+    assert (pick.method, usual.method) == ("far", "leader")
 
 
 def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_does_not_decide() -> None:

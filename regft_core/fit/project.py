@@ -193,15 +193,21 @@ class Draft:
     @cached_property
     def _solving(self) -> float:
         """CPU seconds of the model of words on all rows: measured on some rows and labels, times how many there are."""
-        kind, examples = find(self.rows.kind), self.rows.examples[:SAMPLED]
-        every = len(self.rows.labels or "1")
+        kind, every = find(self.rows.kind), len(self.rows.labels or "1")
         count = min(every, SAMPLED_LABELS)
-        began = time.process_time()
-        bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
         targets = np.arange(count) if kind.one_label else 1 << np.arange(count)
         values = targets if kind.has_labels else np.linspace(0, 1, 7)
-        solve_words(kind, Rows(bag.features(examples), np.resize(values, len(examples)), count))
-        return (time.process_time() - began) * len(self.rows.examples) / len(examples) * every / count
+
+        def solve(rows: int) -> tuple[float, int]:
+            examples = self.rows.examples[:rows]
+            began = time.process_time()
+            bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
+            solve_words(kind, Rows(bag.features(examples), np.resize(values, len(examples)), count))
+            return time.process_time() - began, len(examples)
+
+        solve(4 * count)  # the first one imports scikit-learn
+        seconds, rows = solve(SAMPLED)
+        return seconds * len(self.rows.examples) / rows * every / count
 
     # -------------------------------------------------------------------------------- files
 

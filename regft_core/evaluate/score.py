@@ -81,10 +81,8 @@ def evaluate_run(
         set_labels = list(info.label_names) if info.label_names is not None else labels
         to_set = ood.label_indices(labels, set_labels, info.label_map, name)
         _check_reachable(name, kind, gold, to_set, set_labels)
-        predictions, scores = (
-            kind.predictions(decided(decision, logits), to_set),
-            kind.scores(logits, to_set, len(set_labels)),
-        )
+        predictions = kind.predictions(decided(decision, logits), to_set)
+        scores = kind.scores(logits, to_set, len(set_labels))
         positive = ood.positive_index(labels, task.get("positive_label"), to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (

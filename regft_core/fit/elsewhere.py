@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regft_core.data.examples import WrongText, text_of
-from regft_core.data.file_format import column_problems
-from regft_core.data.table import open_table
-from regft_core.errors import DataError, Problem
+from regft_core.errors import Problem
 from regft_core.fit.labels import Labels
-from regft_core.fit.rows import Asked, OwnRows
+from regft_core.fit.rows import Asked, OwnRows, name_of, rows_of
 from regft_core.kinds._reading import as_text
 from regft_core.names import listing, plural, suggestion
-from regft_core.schema import NAME_LENGTH
 from regft_core.schema.tasks import RESERVED_SETS
-
-#: Rows that such a file needs: the report's decision asks for as many.
-FEWEST = 20
+from regft_core.statistics.decision import FEWEST_ROWS
 
 
 @dataclass(frozen=True)
@@ -40,9 +34,8 @@ class Elsewhere:
 
     @property
     def name(self) -> str:
-        """The set's name: that of the file, in the letters that names may have."""
-        name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
-        return name[:NAME_LENGTH] or "other"
+        """The set's name: that of the file."""
+        return name_of(self.file)
 
     def declared(self, asked: Asked, own: OwnRows) -> dict[str, Any]:
         """Return the set's YAML, in the task's ``ood``; labels are read as those of the training file."""
@@ -51,8 +44,8 @@ class Elsewhere:
             "source": {"kind": "files", **asked.how.told},
             "split": self.file.name,
             "drop_labels": dropped or None,
+            "drop_empty": self.without_text > 0 or None,
         }
-        data["drop_empty"] = self.without_text > 0 or None
         return {key: value for key, value in data.items() if value is not None}
 
 
@@ -72,22 +65,10 @@ def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Pr
 
 
 def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, list[tuple[str, str, str]]]:
-    if not file.is_file():
-        near = sorted(path.name for path in file.parent.glob("*")) if file.parent.is_dir() else []
-        return None, [("file-missing", "no such file", suggestion(file.name, near, f"files in {file.parent}"))]
-    options = [(f"--{option}", name) for option, name in asked.columns.items() if option != "group"]
-    try:
-        with open_table(file, asked.how) as table:
-            wrong = [
-                ("column-missing", f"{option}: {message}", hint)
-                for option, message, hint in column_problems(table, options)
-            ]
-            rows = [] if wrong else list(table.rows)
-    except DataError as error:
-        message, _, hint = error.text.removeprefix(f"{file}: ").partition("\n    -> ")
-        return None, [(error.code, message, hint)]
-    if wrong:
-        return None, wrong
+    columns = {option: name for option, name in asked.columns.items() if option != "group"}
+    rows, problems = rows_of(file, asked.how, columns)
+    if problems or rows is None:
+        return None, [(code, f"{option}: {text}" if option else text, hint) for code, option, text, hint in problems]
     labels = Labels({row.position: row.values.get(asked.label) for row in rows}, own.kind, asked.how.decimal)
     unlabelled, without_text, count = set[str](), 0, 0
     for row in rows:
@@ -102,8 +83,8 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
         else:
             count += 1
     wrong = [*labels.mistakes(), *_unknown(labels, own)]
-    if count < FEWEST and not wrong:
-        message = f"{plural(count, 'row')} with text and label; {FEWEST} are the least that say something"
+    if count < FEWEST_ROWS and not wrong:
+        message = f"{plural(count, 'row')} with text and label; {FEWEST_ROWS} are the least that decide anything"
         wrong = [("too-few-rows", message, "label more rows, or leave --ood out")]
     return (None, wrong) if wrong else (Elsewhere(file, count, tuple(sorted(unlabelled)), without_text), [])
 

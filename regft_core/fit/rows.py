@@ -47,8 +47,7 @@ class Asked:
     @property
     def task_name(self) -> str:
         """The task's name: that of the file, in the letters that names may have."""
-        name = re.sub(r"[^a-z0-9_-]+", "-", self.file.name.split(".")[0].lower()).strip("-_")
-        return name[:NAME_LENGTH] or "rows"
+        return name_of(self.file)
 
     def problem(self, code: str, option: str, message: str, hint: str) -> Problem:
         """Return a problem of the file."""
@@ -142,23 +141,38 @@ class OwnRows:
 
 def read_own(asked: Asked) -> tuple[OwnRows | None, list[Problem]]:
     """Return the rows of a file, and everything that is wrong with it; None where no task can be made of them."""
-    if not asked.file.exists():
-        near = sorted(path.name for path in asked.file.parent.glob("*")) if asked.file.parent.is_dir() else []
-        hint = suggestion(asked.file.name, near, f"files in {asked.file.parent}")
-        return None, [asked.problem("file-missing", "", "no such file", hint)]
-    options = [(f"--{option}", name) for option, name in asked.columns.items()]
-    try:
-        with open_table(asked.file, asked.how) as table:
-            problems = [
-                asked.problem("column-missing", option, message, hint)
-                for option, message, hint in column_problems(table, options)
-            ]
-            problems += _same_columns(asked)
-            rows = [] if problems else list(table.rows)
-    except DataError as error:
-        message, _, hint = error.text.removeprefix(f"{asked.file}: ").partition("\n    -> ")
-        return None, [asked.problem(error.code, "", message, hint)]
+    rows, wrong = rows_of(asked.file, asked.how, asked.columns)
+    problems = [asked.problem(*one) for one in wrong]
+    if rows is None:
+        return None, problems
+    problems += _same_columns(asked)
     return (None, problems) if problems else _read(asked, rows)
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a file's task or set: its own, in the letters that names may have."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", file.name.split(".")[0].lower()).strip("-_")
+    return name[:NAME_LENGTH] or "rows"
+
+
+def rows_of(
+    file: Path, how: FileFormat, columns: Mapping[str, str]
+) -> tuple[list[Row] | None, list[tuple[str, str, str, str]]]:
+    """Return the rows of a file and what is wrong: (code, option, message, what to do); None where it cannot be read.
+
+    ``columns``: option -> column that the file must have; without one of them no row is read.
+    """
+    if not file.exists():
+        near = sorted(path.name for path in file.parent.glob("*")) if file.parent.is_dir() else []
+        return None, [("file-missing", "", "no such file", suggestion(file.name, near, f"files in {file.parent}"))]
+    options = [(f"--{option}", name) for option, name in columns.items()]
+    try:
+        with open_table(file, how) as table:
+            wrong = [("column-missing", *missing) for missing in column_problems(table, options)]
+            return [] if wrong else list(table.rows), wrong
+    except DataError as error:
+        message, _, hint = error.text.removeprefix(f"{file}: ").partition("\n    -> ")
+        return None, [(error.code, "", message, hint)]
 
 
 def _same_columns(asked: Asked) -> Iterator[Problem]:

@@ -162,8 +162,10 @@ def choose(
             setup = larger
         else:
             dearer.append((what, larger))
-    buys = [f"{what} from --minutes {math.ceil(seconds(larger) / 60)}" for what, larger in dearer[:1]]
-    return setup, "".join(buys)
+    if not dearer:
+        return setup, ""
+    what, larger = dearer[0]
+    return setup, f"{what} from --minutes {math.ceil(seconds(larger) / 60)}"
 
 
 def _with(method: str) -> Callable[[Setup], Setup]:

@@ -19,13 +19,11 @@ from regft_core.report.formatting import interval, listed, number, points, ratio
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.report import ReportConfig
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import Belief, beliefs, taken
+from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
 SAME_SCORES = 1e-4
-#: Rows from which an out-of-distribution set decides; resamples of fewer do not show how little they say.
-FEWEST_ELSEWHERE = 20
 
 
 def decide(
@@ -55,7 +53,7 @@ def decide(
         sentence = f"On {block.title} no method finished every seed, so there is nothing to take."
         return Decision((sentence,), left_out)
     names, judges = [row.method for row in entered], config.decide_by or ("dev",)
-    large = [name for name, one in arms.items() if name != "dev" and one.count >= FEWEST_ELSEWHERE]
+    large = [name for name, one in arms.items() if name != "dev" and one.count >= FEWEST_ROWS]
     others = () if config.decide_by else tuple(large)
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
     point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))

@@ -1,4 +1,4 @@
-"""What an earlier phase answers to the rows of a phase that learns from it: its code is in that phase's key."""
+"""The answers of an earlier phase to the rows of a phase that learns them; this code is in that phase's key."""
 
 from __future__ import annotations
 

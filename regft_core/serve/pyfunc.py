@@ -14,7 +14,7 @@ from regft_core.serve.loaded import LoadedModel
 
 
 class Answering:
-    """What MLflow calls."""
+    """The model as MLflow calls it."""
 
     def __init__(self, path: str) -> None:
         self._model = LoadedModel(path)

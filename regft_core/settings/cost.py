@@ -22,7 +22,7 @@ from regft_core.settings.grid import Cell, cells
 from regft_core.settings.papers.public_sizes import published_rows
 from regft_core.settings.project import Project
 
-#: One epoch, of which a forward pass over the rows is a third.
+#: Training of one epoch; a forward pass over its rows costs a third of it.
 ONE_PASS = {"epochs": 1, "max_steps": None}
 #: Seeds of a cell whose runs exist.
 Cached = Callable[[Cell], set[int]]

@@ -38,6 +38,8 @@ DRAWS = 20_000
 _PRIORS = np.stack([verdict.spread_prior(centre) for centre in np.geomspace(1.0, 18.0, 8)])
 #: A method is called cheaper when it costs less than this share of another; less is not worth a point.
 CHEAPER = 0.95
+#: Rows from which an out-of-distribution set decides; resamples of fewer do not show how little they say.
+FEWEST_ROWS = 20
 _ROUNDS = 20
 #: Least variance of an error, in points squared.
 _TINY = 1e-6

@@ -181,7 +181,7 @@ def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_t
     # Where both sets show no difference the cheaper one is taken.
     assert taken(choose({**right, "dear": 171}, costs, elsewhere=dict.fromkeys(right, 150), tolerance=1.0)) == "cheap"
     assert choose(right, costs, elsewhere=elsewhere, decide_by="dev").choices[0].elsewhere is None
-    monkeypatch.setattr(decide_module, "FEWEST_ELSEWHERE", N + 1)  # a set of fewer rows decides nothing
+    monkeypatch.setattr(decide_module, "FEWEST_ROWS", N + 1)  # a set of fewer rows decides nothing
     assert taken(choose(right, costs, elsewhere=elsewhere, tolerance=1.0)) == "cheap"
 
 

@@ -76,13 +76,20 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
 
 def _check_words(project: Project) -> None:
     """Raise ConfigError for words that are not one token, with their lines, where a listed method reads prompts."""
-    reading = [m for m in project.methods.values() if m.encoder(project.params.model).pooling == "mask"]
-    if not reading:
+    at_mask = [
+        (method, encoder)
+        for method in project.methods.values()
+        for task in project.params.grid.tasks
+        for encoder in (method.encoder(project.model(task), phase) for phase in method.phases)
+        if encoder.pooling == "mask"
+    ]
+    if not at_mask:
         return
     problems: list[Problem] = []
     hint = "choose a shorter or more common word, such as yes, no, good"
-    tasks = dict.fromkeys([*project.params.grid.tasks, *other_tasks(reading, labelled=True)])
-    for task, model in product(tasks, project.encoders()):
+    tasks = dict.fromkeys([*project.params.grid.tasks, *other_tasks([method for method, _ in at_mask], labelled=True)])
+    encoders = {(encoder.name, encoder.revision): encoder for _, encoder in at_mask}
+    for task, model in product(tasks, encoders.values()):
         tokenizer = fast_tokenizer(resolve_model(model, project.root))
         if (prompt := project.tasks[task].prompt) is not None:
             document = project.documents[task_file(task)]

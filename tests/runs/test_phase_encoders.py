@@ -156,7 +156,7 @@ def test_a_missing_encoder_is_told_before_anything_runs(two: Path, monkeypatch: 
     ("phases", "line", "code"),
     [
         ({**PHASES, "teacher": {"model": {"name": "models/lost"}}}, 5, "revision-missing"),
-        ({**PHASES, "teacher": {"model": {"name": "models/large", "windows": 2}}}, 6, "bad-name"),
+        ({**PHASES, "teacher": {"model": {"name": "models/large", "windows": 2}}}, 6, "unknown-key"),
         ({**PHASES, "teacher": {"model": {**LARGE, "max_length": 4000}}}, 6, "input-too-long"),
         ({**PHASES, "teacher": {"model": {**LARGE, "max_length": "long"}}}, 6, "invalid-value"),
         ({"teacher": {"model": LARGE}, "finetune": {}}, 6, "inconsistent"),

@@ -208,6 +208,12 @@ class Block(BlockData):
         return [c for c in self.opponents.comparisons if c.role == "opponent"] if self.opponents is not None else []
 
 
+def smaller(blocks: Sequence[Block]) -> list[str]:
+    """Names of blocks whose task has one with more training rows; a report lists the largest of a task first."""
+    tasks = [block.task for block in blocks]
+    return [block.name for place, block in enumerate(blocks) if block.task in tasks[:place]]
+
+
 def by_size(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     """Task -> its blocks, the smallest training set first."""
     tasks: dict[str, list[Block]] = {block.task: [] for block in blocks}

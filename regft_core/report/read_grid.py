@@ -148,7 +148,7 @@ class BlockData:
 
 
 def read_grid(inputs: Inputs) -> list[BlockData]:
-    """Return one block per (task, size), tasks and sizes in the order in which the grid first names them.
+    """Return one block per (task, size), tasks in the order in which the grid first names them, most rows first.
 
     Raises:
         DataError: a file is missing, unreadable or contradicts another; the message names the stage.
@@ -157,8 +157,8 @@ def read_grid(inputs: Inputs) -> list[BlockData]:
     for cell in dict.fromkeys(inputs.cells):
         blocks.setdefault((cell.task, str(cell.size)), []).append(cell)
     order = list(dict.fromkeys(task for task, _ in blocks))
-    places = sorted(blocks, key=lambda place: order.index(place[0]))
-    return [_block(inputs, task, size, blocks[task, size]) for task, size in places]
+    read = [_block(inputs, task, size, cells) for (task, size), cells in blocks.items()]
+    return sorted(read, key=lambda block: (order.index(block.task), -block.subsample.n))
 
 
 def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData:

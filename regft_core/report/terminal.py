@@ -12,7 +12,7 @@ from regft_core.report.averages import more_rows_sentence
 from regft_core.report.contents import Report
 from regft_core.report.formatting import score
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
-from regft_core.report.model import Block, Decision
+from regft_core.report.model import Block, Decision, smaller
 from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}
@@ -25,7 +25,7 @@ TextColumn = tuple[str, list[Text]]
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the decision, what needs action, and the leaderboard of every block.
+    """Print the decision, what needs action, and the leaderboard of every task, at its largest size.
 
     A command that is longer than the console is wide stays whole, to be copied.
     """
@@ -35,9 +35,14 @@ def show(report: Report, console: Console) -> None:
 def _lines(report: Report, width: int) -> Iterator[Text]:
     if report.mark:
         yield Text(report.mark, style="bold red")
-    for block in report.blocks:
+    folded = smaller(report.blocks)
+    largest = [block for block in report.blocks if block.name not in folded]
+    for block in largest:
         yield Text()
         yield from _block(report, block, width)
+    if folded:
+        others = ", ".join(block.title for block in report.blocks if block.name in folded)
+        yield Text(f"Smaller sizes are in reports/report.html: {others}.")
     warned = {text.split(":")[0] for text in report.cut_warnings}
     yield from (Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned)
     yield from (Text(text, style="yellow") for text in report.left_out)
@@ -47,8 +52,8 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     yield from (text for table in report.published for text in in_terminal(table, report.confidence))
     if any(table.claims for table in report.published):
         yield Text(f"Verdicts on claims: {RULE}.", style="dim")
-    if any(len(block.rows) > SCREEN for block in report.blocks):  # what stood above has left the screen
-        for found in (block.decision for block in report.blocks if block.decision is not None):
+    if any(len(block.rows) > SCREEN for block in largest):  # what stood above has left the screen
+        for found in (block.decision for block in largest if block.decision is not None):
             yield Text(found.sentences[0], style="bold")
             yield from _commands(found)
     if report.mark:  # its first sentence, where the reading ends

@@ -9,6 +9,7 @@ import pytest
 
 from regft_core.evaluate.analysis_result import Plot
 from regft_core.statistics.bootstrap import seed_interval
+from tests.report.grids import terminal
 from tests.report.test_evaluations import write
 
 PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
@@ -63,6 +64,14 @@ def test_lines_have_intervals_over_seeds_and_differences_are_paired(sizes: Any) 
 def test_scores_and_numbers_over_the_training_sizes(sizes: Any) -> None:
     built, report = sizes
     assert '<section id="sizes">' in report.html
+    titles = [block.title for block in report.blocks]
+    assert titles == ["sst2 at full size", "sst2 at 300 rows", "sst2 at 100 rows"]
+    boards = re.findall(r'(<summary>[^<]*</summary>)?<div class="board" id="board-([^"]*)">', report.html)
+    folds = ["", *(f"<summary>{title}</summary>" for title in titles[1:])]
+    assert boards == list(zip(folds, [block.name for block in report.blocks], strict=True))
+    shown = terminal(report, 80).splitlines()
+    assert sum("mean over seeds" in line for line in shown) == 1
+    assert any(titles[1] in line and titles[2] in line for line in shown)
     svg = figure(report.html, "accuracy of sst2 over the training rows")
     assert all(f">{word}<" in svg for word in ("100", "300", "5000", "dev", "contrast", "training rows", "tdt"))
     spread = figure(report.html, "spread of toy on sst2 over the training rows")

@@ -22,7 +22,7 @@ from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scor
 from regft_core.report.figures.panels import named
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
-from regft_core.report.model import Block, Comparison, Row, by_size
+from regft_core.report.model import Block, Comparison, Row, by_size, smaller
 from regft_core.report.published import words
 from regft_core.report.read_grid import Inputs
 from regft_core.settings.method_sources import settings
@@ -86,6 +86,7 @@ def render(
     return _environment().get_template("report.html.j2").render(
         report=report,
         blocks=[_block(report, block, curves[block.name], answered[block.name]) for block in report.blocks],
+        folded=smaller(report.blocks),
         scale={
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
             for block in report.blocks

@@ -6,7 +6,6 @@ idea, formula and advice. Formulas are MathML, which browsers show without a scr
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,6 @@ import yaml
 from latex2mathml.converter import convert
 
 from regft_core.grid.method_table import Line, all_methods, catalogue
-from regft_core.hooks.registry import discover
 from regft_core.settings.papers.protocols import read_protocols
 from regft_core.settings.papers.published import read_published
 
@@ -89,12 +87,11 @@ def _page(line: Line) -> Iterator[str]:
     yield f"# {line.name}\n\n{line.description}. {f'*{line.paper}*' if line.paper else ''}"
     yield f"Group: [{group_of(line.name)}](../methods.md#all-methods)"
     for kind in kinds:
-        note = NOTES["notes"].get(kind)
+        note = NOTES["notes"][kind]
         if len(kinds) > 1:
             yield f"## {kind}"
-        yield note["idea"] if note else _first_paragraph(kind)
-        if note:
-            yield f'<div style="overflow-x:auto">{convert(note["formula"], display="block")}</div>'
+        yield note["idea"]
+        yield f'<div style="overflow-x:auto">{convert(note["formula"], display="block")}</div>'
     yield "## Where it acts"
     yield _step(line, kinds)
     yield f"It changes: {line.touches}."
@@ -104,10 +101,10 @@ def _page(line: Line) -> Iterator[str]:
     for what in ("controls", "replacements", "variants", "combined"):
         if names := getattr(line, what):
             yield f"{what.capitalize()}: {', '.join(_linked(name) for name in names.split(', '))}."
-    if advice := [NOTES["notes"][kind] for kind in kinds if kind in NOTES["notes"]]:
-        yield "## When to take it"
-        yield "\n".join(f"- **Take it:** {note['take']}\n- **Leave it:** {note['leave']}" for note in advice)
-        yield "Advice without a number follows from how the method acts; it was not measured here."
+    yield "## When to take it"
+    advice = [NOTES["notes"][kind] for kind in kinds]
+    yield "\n".join(f"- **Take it:** {note['take']}\n- **Leave it:** {note['leave']}" for note in advice)
+    yield "Advice without a number follows from how the method acts; it was not measured here."
     yield "## Results"
     yield "\n".join(_measured(line.name)) or "No result of this method is stored in `benchmarks/results`."
     if published := list(_published(line)):
@@ -127,15 +124,6 @@ def _page(line: Line) -> Iterator[str]:
 
 def _linked(name: str) -> str:
     return f"[`{name}`]({name}.md)" if name in all_methods_once() else f"`{name}`"
-
-
-def _first_paragraph(kind: str) -> str:
-    """Return the first paragraphs of a regulariser's module, up to the differences and decisions."""
-    if kind not in discover():
-        return "It has no regulariser of its own: its settings and phases make it."
-    text = ast.get_docstring(ast.parse((ROOT / f"regft_core/methods/{kind}.py").read_text(encoding="utf-8"))) or ""
-    parts = [part for part in text.split("\n\n") if not part.startswith(("Decisions", "Differences"))]
-    return "\n\n".join(" ".join(part.split()) for part in parts[:2]).replace("``", "`")
 
 
 def _step(line: Line, kinds: tuple[str, ...]) -> str:

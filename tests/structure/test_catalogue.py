@@ -54,5 +54,6 @@ def test_every_regulariser_has_one_group_and_every_note_is_complete() -> None:
     grouped = [name for members in notes["groups"].values() for name in members]
     assert len(grouped) == len(set(grouped))
     assert set(grouped) == set(discover()) | {"vanilla", "head_only", "soup", "intermediate"}
-    assert set(notes["notes"]) | set(notes["embedding"]) <= set(grouped)
+    assert set(notes["notes"]) == set(grouped)
+    assert set(notes["embedding"]) <= set(grouped)
     assert {tuple(note) for note in notes["notes"].values()} == {("idea", "formula", "take", "leave")}

@@ -148,11 +148,12 @@ def hooks() -> str:
 
 def python() -> str:
     """The Python calls."""
+    import regft
     from regft_core import api
 
-    parts = ["# Python", "", "```text", inspect.getdoc(api) or "", "```", ""]
-    for name in api.__all__:
-        value = getattr(api, name)
+    parts = ["# Python", "", inspect.getdoc(regft) or "", "", "```text", inspect.getdoc(api) or "", "```", ""]
+    for name in regft.__all__:
+        value = getattr(regft, name)
         parts += [f"## {name}", "", _docstring(inspect.getdoc(value) or ""), ""]
         if inspect.isclass(value):
             parts += _members(value, lambda _, member: inspect.isfunction(member))

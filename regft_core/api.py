@@ -2,9 +2,9 @@
 
 >>> fitted = fit(frame, text="review", label="verdict", minutes=10)    # or a file; see ``fit``
 >>> fitted.leaderboard()                       # a data frame; a notebook shows the table of all methods
->>> fitted.method, fitted.decision["expected"], fitted.report
+>>> fitted.method, fitted.expected, fitted.report
 >>> fitted.predict(["a fine film", "a waste of time"])
->>> load_model(fitted.path).predict_proba(["a fine film"])
+>>> load_model(fitted.export("models/reviews")).predict_proba(["a fine film"])
 
 >>> project = load("path/to/project")          # the folder with params.yaml
 >>> project.set("training.epochs", 5)          # in params.yaml, whose comments stay
@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,7 +155,7 @@ class Fitted:
 
     Attributes:
         method: the method that is taken.
-        path: the exported model; ``load_model`` opens it.
+        path: the exported model, in the project.
         folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
         decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
             that it is the best, and what taking it is expected to lose, all in the metric's unit.
@@ -164,6 +165,16 @@ class Fitted:
     path: Path
     folder: Path
     decision: dict[str, Any]
+
+    @property
+    def expected(self) -> float:
+        """The score to expect of the model on new rows, in the metric's unit."""
+        return float(self.decision["expected"])
+
+    @property
+    def project(self) -> Project:
+        """The project of the comparison."""
+        return Project(self.folder)
 
     @property
     def report(self) -> Path:
@@ -177,7 +188,14 @@ class Fitted:
 
     def leaderboard(self) -> Results:
         """Return the scores of all methods as a data frame; a notebook shows it as the leaderboard."""
-        return Project(self.folder).results()
+        return self.project.results()
+
+    def export(self, path: Path | str) -> Path:
+        """Copy the model to a new folder, which ``load_model`` and ``regft predict`` read; return the folder.
+
+        Raises FileExistsError where something is there.
+        """
+        return Path(shutil.copytree(self.path, path))
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
         """Return the answers of the model (``LoadedModel.predict``)."""

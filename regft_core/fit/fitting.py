@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from regft_core.fit.elsewhere import read_elsewhere
 from regft_core.fit.folder import RECORD, make_folder_once, refusal
 from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
-from regft_core.fit.setup import encoders_here, read_preset
+from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset
 from regft_core.grid.refit import refit
 from regft_core.runs.code import package_root
 from regft_core.runs.work import Work
@@ -62,6 +62,10 @@ def make(wanted: Wanted) -> list[str]:
 
     Raises ConfigError with all that is wrong, before anything is written.
     """
+    return make_folder_once(_draft(wanted), wanted.place)
+
+
+def _draft(wanted: Wanted) -> Draft:
     rows, problems = read_own(wanted.asked)
     elsewhere, wrong = read_elsewhere(wanted.asked, rows) if rows is not None else ([], [])
     problems += wrong
@@ -75,8 +79,7 @@ def make(wanted: Wanted) -> list[str]:
     if problems or rows is None:
         raise ConfigError(problems)
     root = wanted.root
-    draft = Draft(root, wanted.asked, rows, read_preset(root), wanted.minutes, encoders, wanted.seed, elsewhere)
-    return make_folder_once(draft, wanted.place)
+    return Draft(root, wanted.asked, rows, read_preset(root), wanted.minutes, encoders, wanted.seed, elsewhere)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,23 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     method, decision = decided(wanted.place, task)
     say(f"taken: {method}")
     return Taken(method, decision, export(refit(wanted.place, method, task, "full", say=say)))
+
+
+def fit_method(wanted: Wanted, method: str) -> Path:
+    """Train one method on all rows and export it; nothing is compared, and nothing is known of its score.
+
+    Its settings are those that ``fit_rows`` tries first.
+
+    Raises ConfigError, DataError, ModelError, RunFailed.
+    """
+    draft = _draft(wanted)
+    first = [trials[:1] for trials in draft.preset.tuning.methods.get(method, [])[:1]]
+    tuning = draft.preset.tuning.model_copy(update={"methods": {method: first}})
+    draft = replace(draft, preset=draft.preset.model_copy(update={"tuning": tuning}))
+    draft.execution = {"device": draft.execution.get("device", "auto")}  # one run, in this process
+    wanted.place.mkdir(parents=True, exist_ok=True)
+    draft.write(wanted.place, Setup(draft.encoders[0], FOLDS[-1], tuple(dict.fromkeys((*draft.preset.always, method)))))
+    return export(refit(wanted.place, method, draft.task, "full", judged=False, say=lambda _: None))
 
 
 def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:

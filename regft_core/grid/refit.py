@@ -38,6 +38,8 @@ def refit(
     task: str | None = None,
     size: str | None = None,
     seed: int | None = None,
+    *,
+    judged: bool = True,
     say: Callable[[str], None] = print,
 ) -> Job:
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
@@ -45,6 +47,7 @@ def refit(
     Args:
         task, size: of the judged runs; the only one of the grid when absent.
         seed: of the new run; the grid's first when absent.
+        judged: False where no run of the grid was evaluated, so that nothing is known of its score.
 
     Raises:
         ConfigError: a name is not listed, several tasks or sizes leave it open which one is meant, or the development
@@ -55,8 +58,10 @@ def refit(
     project = open_project(root)
     job = judged_run(project, method, task, size, seed)
     prepare(project, [job.task])
-    _require_judged(project, cell_of(job))
-    job = replace(job, refit=True, until="finetune", values=_values(project, cell_of(job)))
+    if judged:
+        _require_judged(project, cell_of(job))
+        job = replace(job, values=_values(project, cell_of(job)))
+    job = replace(job, refit=True, until="finetune")
     _refuse_choice_on_dev(Context(job, project=project))
     _train(project, job, say)
     return job

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.base import BaseEstimator
 
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.errors import DataError
@@ -22,14 +23,15 @@ from regft_core.serve.model import load_served
 Text = str | tuple[str, str]
 
 
-class LoadedModel:
+class LoadedModel(BaseEstimator):
     """A model in a folder that ``regft export`` or ``fit`` wrote; nothing is downloaded.
 
     Texts are a string, a list of strings, of pairs for a model of pairs, a column, or a data frame with the columns of
-    the training file.
+    the training file. To scikit-learn it is a fitted estimator that stays as it is, like its ``FrozenEstimator``.
 
     Attributes:
         path: the folder.
+        device, precision: as ``load_model`` was given them.
         classes_: [K] labels, in the order of ``predict_proba``; ``["value"]`` for a regression.
     """
 
@@ -37,6 +39,24 @@ class LoadedModel:
         self.path, self.device, self.precision = Path(path), device, precision
         self._model = load_served(self.path, visible_devices(device)[0], precision)
         self.classes_ = np.array(self._model.labels)
+
+    def set_params(self, **params: Any) -> LoadedModel:
+        """Load again with another ``path``, ``device`` or ``precision``; return itself. Raises ModelError."""
+        super().set_params(**params)
+        self.__init__(self.path, self.device, self.precision)  # type: ignore[misc]
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> LoadedModel:
+        """Return the model as it is: scikit-learn's tools call this before they evaluate it."""
+        return self
+
+    def __sklearn_clone__(self) -> LoadedModel:
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier" if find(self._model.served.kind).has_labels else "regressor"
+        return tags
 
     def predict(self, texts: Text | Iterable[Text] | pd.DataFrame) -> npt.NDArray[Any]:
         """Return [n] labels, values of a regression, or lists of labels where a row may have several.

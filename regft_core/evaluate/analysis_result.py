@@ -45,8 +45,6 @@ class Plot:
         points: points instead of lines.
         paired: also drawn as the difference to the reference, paired by seed, with a line per arm.
         one_scale: panels of arms share the axis of ``y``.
-        violins: how ``y`` is spread over the rows of one ``x``, side by side for the arms; with ``panels: sets`` only,
-            of a table without keys.
         colour: a column whose values colour points, beside the markers of ``group``.
     """
 
@@ -59,7 +57,6 @@ class Plot:
     points: bool = False
     paired: bool = False
     one_scale: bool = False
-    violins: bool = False
     colour: str | None = None
 
 
@@ -97,8 +94,8 @@ class Table:
             raise ValueError(f"keys is {self.keys}, of {len(self.columns)} columns")
         if self.weight is not None and not self.keys:
             raise ValueError("a weight is of the mean over seeds, which needs keys")
-        if plot is not None and plot.panels == "sets" and bool(self.keys) == plot.violins:
-            raise ValueError("lines of all arms in one panel are means over seeds, which need keys; violins need none")
+        if plot is not None and plot.panels == "sets" and not self.keys:
+            raise ValueError("lines of all arms in one panel are means over seeds, which need keys")
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row has not {len(self.columns)} cells, one for each column")
         if self.keys and len({row[: self.keys] for row in self.rows}) < len(self.rows):

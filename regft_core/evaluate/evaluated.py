@@ -65,7 +65,7 @@ class EvaluatedSet:
         """[n] indices into ``labels``, as they were scored, or values."""
         return find(self.kind).predictions(decided(self.decision, self.logits), self.to_set)
 
-    def log_probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+    def log_probabilities(self) -> npt.NDArray[Any]:
         """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.
 
         Minus infinity for labels that none of the model's own counts as. Raises ValueError where an example has not
@@ -73,7 +73,7 @@ class EvaluatedSet:
         """
         if not find(self.kind).one_label:
             raise ValueError(f"kind {self.kind}: an example has not exactly one label, so there is no distribution")
-        scaled = self.logits.astype(np.float64) / temperature
+        scaled = self.logits.astype(np.float64)
         scaled = scaled - scaled.max(axis=1, keepdims=True)
         own = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
         found = np.full((len(own), len(self.labels)), -np.inf)
@@ -81,19 +81,19 @@ class EvaluatedSet:
             found[:, target] = np.logaddexp(found[:, target], own[:, column])
         return found
 
-    def probabilities(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+    def probabilities(self) -> npt.NDArray[Any]:
         """[n, L], rows sum to 1; see ``log_probabilities``."""
-        return np.exp(self.log_probabilities(temperature))
+        return np.exp(self.log_probabilities())
 
-    def confidences(self, temperature: float = 1.0) -> npt.NDArray[Any]:
+    def confidences(self) -> npt.NDArray[Any]:
         """[n] probability of the prediction; of a set of labels the product over all labels of being in it or not."""
         kind = find(self.kind)
         if not kind.one_label:
-            there = kind.scores(self.logits / temperature, self.to_set, len(self.labels))
+            there = kind.scores(self.logits, self.to_set, len(self.labels))
             decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
             return decided.prod(axis=1)
         rows = np.arange(len(self))
-        confidences: npt.NDArray[Any] = self.probabilities(temperature)[rows, self.predictions]
+        confidences: npt.NDArray[Any] = self.probabilities()[rows, self.predictions]
         return confidences
 
 
@@ -190,14 +190,3 @@ class EvaluatedRun:
             return judged
         draw = np.random.default_rng(derive(0, "evaluation.rows", judged.name)).permutation(len(judged))[:rows]
         return judged.take([int(index) for index in np.sort(draw)])
-
-    def held_out(self) -> tuple[EvaluatedSet | None, str]:
-        """The held-out share of the training rows with the model's logits, or None and why there is none."""
-        examples, reason = self.trained.held_out()
-        if not examples:
-            return None, reason
-        labels = tuple(self.task["labels"] or ())
-        gold = np.asarray([example.label for example in examples])
-        logits = self.trained.predict(self.trained.encode(examples))
-        to_set, decision = np.arange(len(labels)), self.trained.decision
-        return EvaluatedSet("held-out", self.kind, logits, gold, examples, labels, to_set, decision), ""

@@ -1,4 +1,4 @@
-"""Encoded sets with some tokens replaced or left out; added tokens such as [CLS] always stay.
+"""Encoded sets with some tokens replaced; added tokens such as [CLS] always stay.
 
 An example is one row of tokens, or two where the texts of a pair are encoded separately; both are edited.
 """
@@ -39,30 +39,8 @@ def with_replaced(encoded: Encoded, draw: Replacement) -> Encoded:
 
 
 def with_masked(encoded: Encoded, kept: Sequence[PerRow], mask: int) -> Encoded:
-    """``encoded`` with ``mask`` instead of text tokens whose entry of ``kept`` (see ``with_kept``) is False."""
+    """``encoded`` with ``mask`` for text tokens whose entry of ``kept`` (example -> per row ``[n]``) is False."""
     stays = iter(kept)
     return with_replaced(
         encoded, lambda ids, _: [np.where(keep, own, mask) for own, keep in zip(ids, next(stays), strict=True)]
-    )
-
-
-def with_kept(encoded: Encoded, kept: Sequence[PerRow]) -> Encoded:
-    """``encoded`` without the tokens whose entry of ``kept`` (example -> per row ``[n]``) is False.
-
-    Raises Unfit for texts in windows.
-    """
-    if encoded.windows is not None:
-        raise Unfit(BY_WINDOWS)
-    stays = [np.asarray(row, dtype=bool) for rows in kept for row in rows]
-
-    def cut(rows: Rows) -> Rows:
-        return [[int(token) for token in np.asarray(row)[keep]] for row, keep in zip(rows, stays, strict=True)]
-
-    types = encoded.token_type_ids
-    return replace(
-        encoded,
-        input_ids=cut(encoded.input_ids),
-        token_type_ids=None if types is None else cut(types),
-        special_mask=cut(encoded.special_mask),
-        segment=cut(encoded.segment),
     )

@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 def finding_scope(
-    evaluation: Evaluation, options: StrictModel, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str] = ()
+    evaluation: Evaluation, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str] = ()
 ) -> Scope:
     """The code of one evaluation: its file and, as it declares, what makes models and scores.
 
     What methods say of tokens is in the key of the run. ``kinds``: of the tasks that it sees. ``metrics``: those that
     the tasks are judged by.
     """
-    model = scope_of("evaluate", source=source).entries if evaluation.needs_model(options) else ()
+    model = scope_of("evaluate", source=source).entries if evaluation.needs_model else ()
     own = {EVALUATIONS.entry(evaluation.name), *model}
     return scope_of("evaluation", own, kinds=kinds, metrics=metrics if evaluation.scores else ())
 
@@ -65,14 +65,14 @@ def evaluations_inputs(
 ) -> dict[str, Any]:
     """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
 
-    def code(evaluation: Evaluation, options: Any) -> list[str]:
-        scopes = (finding_scope(evaluation, options, source, kinds, metrics) for source in sources)
+    def code(evaluation: Evaluation) -> list[str]:
+        scopes = (finding_scope(evaluation, source, kinds, metrics) for source in sources)
         return sorted({code_of(scope).sha256 for scope in scopes})
 
     return {
         name: {
             "options": options.model_dump(mode="json"),
-            "code": code(evaluation, options),
+            "code": code(evaluation),
             "description": evaluation.description,
         }
         for name, (evaluation, options) in enabled(project.params).items()
@@ -133,7 +133,7 @@ class _Judged:
             described = {
                 "description": evaluation.description,
                 "options": options.model_dump(mode="json"),
-                "environment": here if evaluation.needs_model(options) else None,
+                "environment": here if evaluation.needs_model else None,
             }
             return described | self.find(evaluation, options), {}
 
@@ -178,7 +178,7 @@ class _Judged:
         tasks = self.context.project.tasks
         others = {tasks[task].kind for task in evaluation.other_tasks(options)}
         metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
-        return finding_scope(evaluation, options, self.context.source, {self.task["kind"], *others}, sorted(metrics))
+        return finding_scope(evaluation, self.context.source, {self.task["kind"], *others}, sorted(metrics))
 
     @cached_property
     def _judging(self) -> set[str]:
@@ -222,12 +222,12 @@ class _Judged:
         """
         from regft_core.evaluate.evaluated import EvaluatedRun
 
-        trained = self.model if evaluation.needs_model(options) else None
+        trained = self.model if evaluation.needs_model else None
         others = self._rows_of if evaluation.tasks else None
         models = self._model_of if evaluation.method else None
         run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
         try:
-            if evaluation.model_for is True and self.model.answered_by is not None:
+            if evaluation.needs_model and self.model.answered_by is not None:
                 raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
             findings = evaluation.run(run).as_json(self._sets)
         except Unfit as reason:

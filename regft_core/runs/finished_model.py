@@ -15,8 +15,8 @@ from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
-from regft_core.runs.phase import Need, handed, produce
-from regft_core.runs.rows import member_rows, run_rows
+from regft_core.runs.phase import Need, produce
+from regft_core.runs.rows import run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from regft_core.models.features import Features
     from regft_core.training.stack import Stack
     from regft_core.training.trainee import Trainee
-
-#: Why rows of fine-tuning are not the task's own.
-OTHER_LABELS = "fine-tuning does not train on this task's labels"
 
 
 class FinishedModel:
@@ -123,12 +120,6 @@ class FinishedModel:
             return run.load_tensors("decision") if "decision" in run.tensor_names else None
 
         return self._context.store.read_intact(lambda: produce(self._context, phase, "state"), load)
-
-    @cached_property
-    def handed(self) -> Mapping[str, Tensor]:
-        """State that earlier phases handed to fine-tuning; the phase that the method names last wins."""
-        phases = handed(self._context, self._phase, state_only=True).values()
-        return {name: tensor for phase in phases for name, tensor in phase.state.items()}
 
     @property
     def tokenizer(self) -> Any:
@@ -280,36 +271,7 @@ class FinishedModel:
 
         Raises Unfit where those are another task's or have no labels.
         """
-        if not self._learns_own_labels(self._phase):
-            raise Unfit(OTHER_LABELS)
+        data = self._phase.data
+        if data.task not in (None, self._context.job.task) or not data.labels:
+            raise Unfit("fine-tuning does not train on this task's labels")
         return self._context.data(self._phase).examples
-
-    def _learns_own_labels(self, phase: Phase) -> bool:
-        return phase.data.task in (None, self._context.job.task) and phase.data.labels
-
-    def held_out(self) -> tuple[list[Example], str]:
-        """Training rows that no phase learned from, by weights or by choices; else none, and why there are none."""
-        context, phase = self._context, self._phase
-        repeat, entries = phase.repeat, context.acting(phase)
-        reasons = {
-            f"'{self.answered_by}' answers instead of a model": self.answered_by is not None,
-            OTHER_LABELS: not self._learns_own_labels(phase),
-            "every training row was trained on (data.split of the phase finetune sets a share aside)": (
-                phase.data.split == 1.0
-            ),
-            "tuning has chosen the method's values by training rows": context.job.values is not None,
-            "a regulariser of fine-tuning learns from the share that is set aside": (
-                any(entry.declares.validation_share for entry in entries)
-            ),
-            "the members of fine-tuning learn from, or are chosen by, the share that is set aside": (
-                repeat is not None and ("split" in repeat.vary or repeat.merge == "greedy")
-            ),
-            "a phase before fine-tuning learns from the training rows too": (
-                any(map(self._learns_own_labels, context.method.earlier))
-            ),
-        }
-        if reason := next((reason for reason, holds in reasons.items() if holds), ""):
-            return [], reason
-        data = context.data(phase)
-        _, rows = member_rows(phase, None, data, context.seed(phase))
-        return [data.examples[row] for row in rows], "" if rows else "the share that is set aside has no rows"

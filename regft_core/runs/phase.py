@@ -222,13 +222,13 @@ def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[s
     return stored, tensors
 
 
-def handed(context: Context, phase: Phase, *, state_only: bool = False) -> dict[str, Handed]:
+def handed(context: Context, phase: Phase) -> dict[str, Handed]:
     """Return what the regularisers of ``phase`` take of the earlier phases that they name, by phase."""
     by_phase = {}
     for name, what in context.keys.needs(phase).items():
-        earlier, tensors = _earlier(context, name, "state" if state_only or what == {"state"} else "weights")
+        earlier, tensors = _earlier(context, name, "state" if what == {"state"} else "weights")
         weights, answers = tensors.get("weights", {}), None
-        if "answers" in what and not state_only:
+        if "answers" in what:
             answers = earlier_answers(context, context.phase(name), weights, phase)
         by_phase[name] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
     return by_phase

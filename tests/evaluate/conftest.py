@@ -39,35 +39,16 @@ def regression(predicted: Sequence[float], gold: Sequence[float]) -> EvaluatedSe
     return EvaluatedSet("dev", "regression", logits, np.asarray(gold, dtype=float), examples, (), np.array([], int))
 
 
-class FakeModel:
-    """Gives a held-out share, and predicts what it was told."""
-
-    decision = None
-
-    def __init__(self, share: EvaluatedSet | None, reason: str = "") -> None:
-        self.share, self.reason = share, reason
-
-    def held_out(self) -> tuple[list[Example], str]:
-        return (list(self.share.examples) if self.share else []), self.reason
-
-    def encode(self, examples: Sequence[Example]) -> Any:
-        return examples
-
-    def predict(self, encoded: Any) -> Any:
-        assert self.share is not None
-        return self.share.logits
-
-
 @pytest.fixture
 def find() -> Callable[..., Findings]:
-    """Run an evaluation on sets; ``trained`` stands for the model."""
+    """Run an evaluation on sets, without a model."""
 
-    def _find(name: str, *sets: EvaluatedSet, trained: Any = None, **options: Any) -> Findings:
+    def _find(name: str, *sets: EvaluatedSet, **options: Any) -> Findings:
         evaluation = analyses.find(name)
         chosen = evaluation.Config(**options)
         by_name: Mapping[str, EvaluatedSet] = {one.name: one for one in sets}
         task = {"kind": sets[0].kind, "labels": list(LABELS) if sets[0].labels else None, "sets": {}}
-        run = EvaluatedRun(task, 0, chosen, by_name, trained if evaluation.needs_model(chosen) else None)
+        run = EvaluatedRun(task, 0, chosen, by_name, None)
         found = evaluation.run(run)
         found.as_json(by_name)  # is what an evaluation may find
         return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regft_core.evaluate.analyses import calibration
-from tests.evaluate.conftest import FakeModel, judged
+from tests.evaluate.conftest import judged
 
 #: Confidences 0.6, 0.6, 0.8, 0.9 of which the first and the last two are right.
 FOUR = [(0.4, 0.6), (0.4, 0.6), (0.2, 0.8), (0.9, 0.1)]
@@ -51,25 +51,3 @@ def test_the_diagram_is_of_all_bins(find: Any) -> None:
     assert table.rows[0] == ("0 to 0.5", 0, None, None)
     assert table.rows[1] == ("0.5 to 1", 4, pytest.approx(0.725), 0.75)
     assert (table.keys, table.weight) == (1, "examples")
-
-
-def test_a_temperature_comes_from_the_held_out_share_alone(find: Any) -> None:
-    rng = np.random.default_rng(3)
-    sure = rng.uniform(0.01, 0.99, 5_000)
-    gold = (rng.random(5_000) < sure).astype(int)
-    boasting = np.stack([(1 - sure) ** 3, sure**3], axis=1)
-    share, dev = judged(boasting, gold, name="held-out"), judged(FOUR, GOLD)
-    found = find("calibration", dev, trained=FakeModel(share), temperature=True)
-    assert found.scalars["run"]["temperature"] == pytest.approx(3, rel=0.1)
-    assert found.scalars["run"]["temperature_rows"] == 5_000
-    warm = np.asarray(FOUR) ** (1 / found.scalars["run"]["temperature"])
-    warm /= warm.sum(axis=1, keepdims=True)
-    assert found.scalars["dev"]["nll_scaled"] == pytest.approx(-np.log(warm[np.arange(4), GOLD]).mean())
-    assert found.scalars["dev"]["nll"] == find("calibration", dev).scalars["dev"]["nll"]
-
-
-def test_without_such_a_share_there_is_no_temperature_and_a_remark(find: Any) -> None:
-    found = find("calibration", judged(FOUR, GOLD), trained=FakeModel(None, "all was seen"), temperature=True)
-    assert found.remarks == ("no temperature was fitted: all was seen",)
-    assert set(found.scalars) == {"dev"}
-    assert not [name for name in found.scalars["dev"] if "scaled" in name]

@@ -16,7 +16,7 @@ import pytest
 from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
-from regft_core.evaluate.analysis_result import Findings, Unfit
+from regft_core.evaluate.analysis_result import Findings
 from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 from regft_core.evaluate.ood import label_indices
 from tests.evaluate.tiny_run import TinyModel
@@ -28,8 +28,6 @@ PERMUTED = ("right", "neutral", "wrong")
 MERGED, TO_MERGED = ("other", "right"), {"neutral": "other", "wrong": "other", "right": "right"}
 OPTIONS: dict[str, dict[str, Any]] = {"layer_probes": {"tasks": ["t"], "rows": 20, "test_rows": 20}}
 NAMES = EVALUATIONS.names()
-#: What there is to say of a run of plain fine-tuning; the other raises Unfit.
-SPEAKING = [name for name in NAMES if name != "attention"]
 
 
 def logsumexp(logits: Any) -> Any:
@@ -136,30 +134,21 @@ def trained() -> TinyModel:
     return found
 
 
-def needs_model(name: str) -> bool:
-    evaluation = analyses.find(name)
-    return evaluation.needs_model(evaluation.Config.model_validate(OPTIONS.get(name, {})))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_another_order_of_the_labels_changes_nothing(name: str, trained: TinyModel, judged: Any) -> None:
-    given, logits, gold = judged(trained, needs_model(name))
-    try:
-        expected = run(name, trained, a_set(given, logits, gold, OWN, OWN), OWN)
-    except Unfit:
-        assert name not in SPEAKING
-        return
-    assert name in SPEAKING
+    given, logits, gold = judged(trained, analyses.find(name).needs_model)
+    expected = run(name, trained, a_set(given, logits, gold, OWN, OWN), OWN)
     same(run(name, trained, a_set(given, logits, gold, OWN, PERMUTED), OWN), expected)
 
 
-@pytest.mark.parametrize("name", SPEAKING)
+@pytest.mark.parametrize("name", NAMES)
 def test_merged_labels_are_judged_like_a_model_that_has_the_merged_ones(
     name: str, trained: TinyModel, judged: Any
 ) -> None:
-    given, logits, gold = judged(trained, needs_model(name))
+    needs_model = analyses.find(name).needs_model
+    given, logits, gold = judged(trained, needs_model)
     gold = [TO_MERGED[label] for label in gold]
-    two = merged(logits, maximum if needs_model(name) else logsumexp)
+    two = merged(logits, maximum if needs_model else logsumexp)
     # Two weak labels never outvote a strong one; that is the kind's promise, not this test's.
     kept = [i for i in range(len(given)) if (two[i].argmax() == 1) == (logits[i].argmax() == 2)]
     assert len(kept) > 15

@@ -29,37 +29,13 @@ def changed(before: Any, after: Any) -> np.ndarray:
 def test_rate_0_is_the_score_and_so_is_a_rate_too_small_to_hit_anything() -> None:
     trained = TinyModel()
     judged = agreeing(trained)
-    kinds = ("mixed", "mask", "sampled")
-    result = found("robustness", trained, judged, rates=[1e-12, 1.0], copies=2, noise=kinds)
-    rows = {tuple(row[:2]): row[2:] for row in result.tables["dev"]["robustness"].rows}
+    result = found("robustness", trained, judged, rates=[1e-12, 1.0], copies=2)
+    rows = {row[0]: row[1:] for row in result.tables["dev"]["robustness"].rows}
     assert result.scalars["dev"]["clean"] == pytest.approx(11 / 12)
-    for noise in kinds:
-        assert rows[noise, 0.0] == (pytest.approx(11 / 12),) * 3
-        assert rows[noise, 1e-12] == (pytest.approx(11 / 12),) * 3
-    # Where every token is masked, texts differ in their length only.
-    assert result.scalars["dev"]["mask_1"] == rows["mask", 1.0][0]
-    assert set(rows) == {(noise, rate) for noise in kinds for rate in (0.0, 1e-12, 1.0)}
-    copies = result.tables["dev"]["copies"].rows
-    assert [row[:3] for row in copies] == [(n, rate, c) for n in kinds for rate in (1e-12, 1.0) for c in (0, 1)]
-    for noise in kinds:
-        values = [row[3] for row in copies if row[:2] == (noise, 1.0)]
-        assert rows[noise, 1.0] == (pytest.approx(np.mean(values)), min(values), max(values))  # type: ignore[type-var]
-
-
-def test_the_rate_of_replaced_tokens_is_the_rate_and_a_larger_rate_replaces_the_same_and_more() -> None:
-    trained = TinyModel()
-    encoded = trained.encode([example for _ in range(60) for example in finished(trained).examples])
-    mask = trained.tokenizer.mask_token_id
-    free = np.concatenate([row for rows in editable(encoded) for row in rows])
-    low, high, every = (changed(encoded, perturbed(encoded, rate, 3, "mask", mask)) for rate in (0.2, 0.5, 1.0))
-    n = free.sum()
-    assert low.sum() / n == pytest.approx(0.2, abs=4 * np.sqrt(0.16 / n))
-    assert high.sum() / n == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / n))
-    assert not (low & ~high).any()
-    assert np.array_equal(every, free)
-    for noise in ("mixed", "sampled", "mask"):
-        assert perturbed(encoded, 0.2, 3, noise, mask) == perturbed(encoded, 0.2, 3, noise, mask)
-        assert perturbed(encoded, 0.2, 4, noise, mask) != perturbed(encoded, 0.2, 3, noise, mask)
+    assert rows[0.0] == rows[1e-12] == (pytest.approx(11 / 12),) * 3
+    mean, lowest, highest = rows[1.0]
+    assert mean == result.scalars["dev"]["rate_1"] == pytest.approx((lowest + highest) / 2)  # type: ignore[operator]
+    assert set(rows) == {0.0, 1e-12, 1.0}
 
 
 @pytest.mark.parametrize("separately", [False, True])
@@ -68,8 +44,8 @@ def test_sampled_tokens_are_those_of_their_own_input_as_often_as_they_occur(sepa
     texts = ["good film", "bad plot actor", "scene scene the"]
     given = [Example("r", text, "was" if separately else None, 0) for text in texts for _ in range(1500)]
     encoded = trained.encode(given)
-    other = perturbed(encoded, 1.0, 0, "sampled", None)
-    free = editable(encoded)
+    mask = trained.tokenizer.mask_token_id
+    other, free = perturbed(encoded, 1.0, 0, mask), editable(encoded)
     for start in (0, 1500, 3000):
         own, drawn = (
             np.array(
@@ -77,22 +53,24 @@ def test_sampled_tokens_are_those_of_their_own_input_as_often_as_they_occur(sepa
             )
             for of, rows in ((encoded, [start]), (other, range(start, start + 1500)))
         )
-        assert set(drawn.ravel()) == set(own.ravel())  # of this input, no other; of both texts of a pair
+        drawn = drawn[drawn != mask]
+        assert set(drawn) == set(own.ravel())  # of this input, no other; of both texts of a pair
         for token in np.unique(own):
             share = (own == token).mean()
             assert (drawn == token).mean() == pytest.approx(share, abs=5 * np.sqrt(share / drawn.size))
 
 
-def test_mixed_noise_masks_half_of_what_it_replaces() -> None:
+def test_half_of_the_rate_is_masked_and_a_larger_rate_replaces_the_same_and_more() -> None:
     trained = TinyModel()
     encoded = trained.encode([example for _ in range(100) for example in finished(trained).examples])
     mask = trained.tokenizer.mask_token_id
     free = np.concatenate([row for rows in editable(encoded) for row in rows])
     assert mask not in np.concatenate(encoded.input_ids)[free]
-    after = np.concatenate(perturbed(encoded, 0.6, 0, "mixed", mask).input_ids)
+    after = np.concatenate(perturbed(encoded, 0.6, 0, mask).input_ids)
     assert (after == mask)[free].mean() == pytest.approx(0.3, abs=4 * np.sqrt(0.21 / free.sum()))
     assert not (after == mask)[~free].any()
-    low, high = perturbed(encoded, 0.3, 0, "mixed", mask), perturbed(encoded, 0.6, 0, "mixed", mask)
+    low, high = perturbed(encoded, 0.3, 0, mask), perturbed(encoded, 0.6, 0, mask)
+    assert low == perturbed(encoded, 0.3, 0, mask) != perturbed(encoded, 0.3, 1, mask)
     hit = changed(encoded, low)
     assert np.array_equal(np.concatenate(low.input_ids)[hit], np.concatenate(high.input_ids)[hit])
 

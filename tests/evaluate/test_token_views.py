@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regft_core.evaluate.analyses.confidence import histogram
-from regft_core.evaluate.analyses.views import projection, tsne
+from regft_core.evaluate.analyses.views import tsne
 from regft_core.hooks.declare import Setting
 from regft_core.methods.tdt import Tdt, TdtConfig
 from regft_core.schema.training import TrainingConfig
@@ -21,26 +21,6 @@ def test_a_histogram_by_hand() -> None:
     assert [row[2] for row in rows] == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("separately", [False, True])
-def test_the_confidence_of_each_token_stands_beside_it(separately: bool) -> None:
-    trained = TinyModel(separately=separately)
-    trained.said = lambda embedding: embedding.sum(-1).sigmoid()
-    judged = finished(trained)
-    result = found("confidence", trained, judged, texts=12)
-    rows = result.tables["dev"]["tokens"].rows
-    for example in judged.examples:
-        texts = (example.text, example.text_pair or "")
-        tokens = [token for text in texts for token in trained.tokenizer.tokenize(text)[:30]]
-        assert [token for idx, token, _ in rows if idx == example.idx] == tokens
-    assert np.mean([value for *_, value in rows]) == pytest.approx(result.scalars["dev"]["mean"])
-    # A word of one place has one embedding, whatever text it begins.
-    first = {example.text.split()[0]: [] for example in judged.examples}
-    for example in judged.examples:
-        first[example.text.split()[0]].append(next(value for idx, _, value in rows if idx == example.idx))
-    assert all(values == pytest.approx([values[0]] * len(values)) for values in first.values())
-    assert found("confidence", trained, judged, texts=0).tables["dev"].keys() == {"histogram"}
-
-
 # --------------------------------------------------------------------------------------------------- views
 
 
@@ -48,12 +28,10 @@ def test_a_view_that_is_the_input_lies_on_it_and_one_that_is_nothing_is_one_poin
     trained = TinyModel()
     trained.shown = lambda embedding, mask, segment: {"positive": embedding.clone(), "negative": 0 * embedding}
     judged = finished(trained)
-    result = found("views", trained, judged, rows=12, projection="pca")
+    result = found("views", trained, judged, rows=12)
     points = {(row[0], row[1]): row[3:] for row in result.tables["dev"]["views"].rows}
     assert {view for _, view in points} == {"original", "positive", "negative"}
     assert len(points) == 3 * 12
-    for example in judged.examples:
-        assert points[example.idx, "positive"] == pytest.approx(points[example.idx, "original"], abs=1e-5)
     spread = np.ptp([row for (_, view), row in points.items() if view == "original"], axis=0)
     assert (spread > 1e-3).all()
     assert result.scalars["dev"]["cosine_positive"] == pytest.approx(1, abs=1e-6)
@@ -69,16 +47,6 @@ def test_t_sne_keeps_clusters_apart_and_follows_the_seed() -> None:
     apart = np.linalg.norm(first.mean(0) - second.mean(0))
     assert apart > 2 * max(np.linalg.norm(own - own.mean(0), axis=1).mean() for own in (first, second))
     assert np.array_equal(points, tsne(clusters, 0))
-
-
-def test_the_projection_of_points_in_a_plane_keeps_their_distances() -> None:
-    rng = np.random.default_rng(0)
-    plane = rng.normal(size=(20, 2)) @ np.linalg.qr(rng.normal(size=(6, 2)))[0].T + 3
-    points, shares = projection(plane)
-    apart = np.linalg.norm(plane[:, None] - plane[None], axis=-1)
-    np.testing.assert_allclose(np.linalg.norm(points[:, None] - points[None], axis=-1), apart, atol=1e-9)
-    assert shares.sum() == pytest.approx(1)
-    assert np.array_equal(points, projection(plane)[0])
 
 
 # ------------------------------------------------------------------------------------------ what TDT says

@@ -1,4 +1,4 @@
-"""Sensitivity of weights and attention of weight mixup, on arrays with known answers."""
+"""Sensitivity of weights, on arrays with known answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import torch
 
 from regft_core.data.batches import Padding, collate
 from regft_core.evaluate import analyses
-from regft_core.evaluate.analyses.attention import coefficients
 from regft_core.evaluate.analyses.sensitivity import concentration, drawn, gini, histogram, measured
-from regft_core.evaluate.analysis_result import RUN, Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun
-from tests.evaluate.tiny_run import TinyModel, finished, found
+from tests.evaluate.tiny_run import TinyModel
 from tests.methods.harness import examples
 
 
@@ -81,43 +79,3 @@ def test_it_is_a_moving_average_over_batches_drawn_with_the_seed() -> None:
     batches = [[row.idx for row in rows] for rows in drawn(trained.learned, run)]
     assert [len(set(rows)) for rows in batches] == [8] * 5
     assert not set(batches[0]) & set(batches[1])  # one order before the next
-
-
-def test_attention_by_layer() -> None:
-    trained = TinyModel()
-    a1, a2 = torch.full((32, 1), 0.5), torch.full((1, 32), 0.8)
-    names = [f"bert.encoder.layer.{layer}.attention.self.query.weight" for layer in (0, 1)]
-    trained.handed = {
-        f"weight_mixup.attention/{name}/{key}": t for name in names for key, t in (("a1", a1), ("a2", a2))
-    }
-    trained.handed |= {
-        "weight_mixup.attention/bert.pooler.dense.weight/a1": torch.ones(32, 1),
-        "weight_mixup.attention/bert.pooler.dense.weight/a2": torch.ones(1, 32),
-        "weight_mixup.form": torch.tensor(0.0),
-        "fisher.mask/x": torch.ones(2),
-    }
-    result = found("attention", trained, finished(trained))
-    rows = result.tables[RUN]["layers"].rows
-    assert [row[:2] for row in rows] == [
-        ("attention.self.query", 0),
-        ("attention.self.query", 1),
-        ("bert.pooler.dense", None),
-    ]
-    assert [row[2] for row in rows] == pytest.approx([0.4, 0.4, 1.0])
-    assert [row[3] for row in rows] == pytest.approx([0.1, 0.1, 0.0])
-    assert result.scalars[RUN]["task_weight"] == pytest.approx(0.6)
-    with pytest.raises(Unfit, match="no phase before fine-tuning learned an attention"):
-        found("attention", TinyModel(), finished(trained))
-
-
-@pytest.mark.parametrize(
-    ("form", "state", "expected"),
-    [
-        (1, {"a1": torch.full((2, 1), 0.5), "a2": torch.full((1, 3), 0.5)}, (0.25, 0.75)),
-        (2, {"a": torch.tensor([[0.0, 1.0], [0.5, 0.5]])}, (0.5, 0.5)),
-        (0, {"a1": torch.full((2, 2), 0.5), "a2": torch.full((2, 3), 0.5)}, (0.25, 0.25)),
-    ],
-)
-def test_coefficients_of_every_form(form: int, state: dict[str, torch.Tensor], expected: tuple[float, float]) -> None:
-    kept = {f"attention/w/{key}": value for key, value in state.items()} | {"form": torch.tensor(float(form))}
-    assert coefficients(kept)["w"] == pytest.approx(expected)

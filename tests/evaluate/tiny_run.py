@@ -43,7 +43,6 @@ class TinyModel:
         self.model: Any = deepcopy(loaded(source_of(architecture), *shape)).eval()
         self.pretrained: Any = deepcopy(self.model)
         self.kept: dict[str, Tensor] = {}
-        self.handed: dict[str, Tensor] = {}
         self.learned: Sequence[Example] = ()
         self.said: Any = lambda embedding: None
         self.shown: Any = lambda embedding, mask, segment: None

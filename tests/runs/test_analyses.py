@@ -16,7 +16,6 @@ from tests.runs.conftest import TASK, change, edit, edit_method, runs
 from tests.runs.test_evaluations import GRID, found, judge, switch_on, train
 
 ALL: dict[str, dict[str, Any]] = {
-    "attention": {},
     "confidence": {"rows": 10},
     "deletion": {"rows": 10, "shares": [0.5], "confidence_of": "tdt"},
     "layer_probes": {"tasks": ["cue_pair"], "rows": 20, "test_rows": 20},
@@ -25,7 +24,7 @@ ALL: dict[str, dict[str, Any]] = {
     "token_similarity": {"rows": 10},
     "views": {"rows": 10},
 }
-METHODS = ["vanilla", "tdt", "weight_mixup", "tfidf_logistic"]
+METHODS = ["vanilla", "tdt", "tfidf_logistic"]
 
 
 def planned(root: Path) -> dict[str, str]:
@@ -57,15 +56,8 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     # What one method has.
     assert 0 < numbers["tdt"]["confidence"]["dev"]["mean"] < 1
     assert {"cosine_positive", "cosine_negative"} == set(numbers["tdt"]["views"]["dev"])
-    assert 0 < numbers["weight_mixup"]["attention"]["run"]["task_weight"] <= 1
-    rows = records["weight_mixup"][0]["evaluations"]["attention"]["tables"]["run"]["layers"]["rows"]
-    assert {layer for _, layer, *_ in rows} == {0, 1, None}  # two layers and a pooler
     # What the others have not.
-    for method, name, why in (
-        ("vanilla", "confidence", "no method here learns a confidence per token"),
-        ("vanilla", "attention", "no phase before fine-tuning learned an attention"),
-    ):
-        assert why in remarks(records[method], name)
+    assert "no method here learns a confidence per token" in remarks(records["vanilla"], "confidence")
     for name in ALL:
         assert numbers["tfidf_logistic"][name] == {}
         assert "'tfidf_logistic' answers instead of a model" in remarks(records["tfidf_logistic"], name)
@@ -76,7 +68,7 @@ def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -
     params = loaded.params
     report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [section.name for section in report.evaluations] == sorted(ALL)
-    for name in ("robustness", "deletion", "views", "token_similarity", "layer_probes", "sensitivity", "attention"):
+    for name in ("robustness", "deletion", "views", "token_similarity", "layer_probes", "sensitivity"):
         assert f'aria-label="{name}: ' in report.html
     # And nothing is found out twice.
     before = set(runs(project))

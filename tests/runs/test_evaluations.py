@@ -20,7 +20,7 @@ from regft_core.runs import training_run
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
 from tests.errors import raises_code
-from tests.runs.conftest import SIZE, TASK, change, edit, runs, write_method
+from tests.runs.conftest import SIZE, TASK, change, edit, runs
 
 TOY = '''\
 """How long the texts are that a run gets right."""
@@ -182,35 +182,3 @@ def test_an_evaluation_that_raises_costs_its_own_panel(
     report = write_report(Inputs(project, cells(loaded), params.grid.seeds, params.report, loaded.methods))
     assert [text for text in report.warnings if "Evaluation toy failed" in text]
     assert fine["scalars"]["dev"]
-
-
-def test_a_temperature_is_fitted_on_rows_that_were_set_aside_or_not_at_all(project: Path) -> None:
-    change(
-        project,
-        methods=["vanilla"],
-        grid={**GRID, "seeds": [0]},
-        evaluations={"calibration": {"bins": 5, "temperature": True}},
-    )
-    share = {"data": {"split": 0.5}, "training": {}}
-    write_method(project, "shared", phases={"finetune": share})
-    write_method(project, "seen", phases={"first": {}, "finetune": {**share, "start": "first"}})
-    write_method(project, "members", phases={"finetune": {**share, "repeat": {"times": 2}}})
-    for method in ("vanilla", "shared", "seen", "members"):
-        train(project, method)
-        judge(project, method)
-    of = {
-        method: written(project, method, "calibration")["runs"][0]
-        for method in ("vanilla", "shared", "seen", "members")
-    }
-    assert of["shared"]["remarks"] == []
-    assert of["shared"]["scalars"]["run"]["temperature_rows"] == 12
-    assert {"ece_width_scaled", "nll_scaled"} <= set(of["shared"]["scalars"]["dev"])
-    for method, why in (
-        ("vanilla", "every training row was trained on"),
-        ("seen", "a phase before fine-tuning learns from the training rows too"),
-        ("members", "the members of fine-tuning learn from"),
-    ):
-        (remark,) = of[method]["remarks"]
-        assert remark.startswith(f"no temperature was fitted: {why}")
-        assert "run" not in of[method]["scalars"]
-        assert not [name for name in of[method]["scalars"]["dev"] if name.endswith("scaled")]

@@ -17,7 +17,6 @@ from regft_core.disk.reading import read_json
 from regft_core.grid.cached import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import _cost
-from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.store import NotStored
@@ -167,17 +166,6 @@ def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     found = [sha256_json(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
     assert len(set(found)) == 3
     assert found[0] == found[3]
-
-
-def test_rows_that_have_chosen_values_are_not_held_out(tuned: Path) -> None:
-    """A temperature that is fitted on them would see rows that tuning has looked at."""
-    write_method(tuned, "parted", phases={"finetune": {"data": {"split": 0.75}}})
-    plain = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0)))
-    rows, reason = plain.held_out()
-    assert (len(rows), reason) == (6, "")
-    values = {"training.learning_rate": 3e-3}
-    rows, reason = FinishedModel(Context(Job(str(tuned), "parted", TASK, SIZE, 0, values=values))).held_out()
-    assert (rows, reason) == ([], "tuning has chosen the method's values by training rows")
 
 
 def test_the_cost_of_the_search_is_all_of_its_seconds() -> None:

@@ -27,9 +27,9 @@ def load(root: Path, section: str, kind: str = "classification") -> Project:
 
 
 def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
-    plain = load(tmp_path, "evaluations: [attention, calibration]").params.evaluations
-    assert plain == {"attention": {}, "calibration": {}}
-    assert load(tmp_path, "evaluations: {attention: {}, calibration: {}}").params.evaluations == plain
+    plain = load(tmp_path, "evaluations: [sensitivity, calibration]").params.evaluations
+    assert plain == {"sensitivity": {}, "calibration": {}}
+    assert load(tmp_path, "evaluations: {sensitivity: {}, calibration: {}}").params.evaluations == plain
     assert load(tmp_path, "").params.evaluations == {}
     assert load(tmp_path, "evaluations: []").params.evaluations == {}
     given = load(tmp_path, "evaluations:\n  calibration: {bins: 10}").params.evaluations
@@ -51,5 +51,5 @@ def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path,
 
 def test_an_evaluation_that_fits_no_task_is_refused(tmp_path: Path) -> None:
     with raises_code(ConfigError, "no-task-fits", "evaluations[0]: 'calibration", "classification") as caught:
-        load(tmp_path, "evaluations: [calibration, attention]", "regression")
+        load(tmp_path, "evaluations: [calibration, sensitivity]", "regression")
     assert re.search("take it out, or add such a task", str(caught.value))

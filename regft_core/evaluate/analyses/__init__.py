@@ -6,8 +6,7 @@ trains and scores no run again. An evaluation is a file of this folder. It decla
 ``DESCRIPTION``
     one line for the report.
 ``NEEDS_MODEL``
-    False when stored logits, gold labels and texts are enough; True; or the names of the options that need
-    the model when they are set (``("temperature",)``).
+    False when stored logits, gold labels and texts are enough, else True.
 ``KINDS`` (optional)
     the kinds of task that it fits, of the files of ``regft_core/kinds``; every kind when absent.
 ``SCORES`` (optional)
@@ -61,8 +60,7 @@ class Evaluation:
     description: str
     #: Kinds of task that it fits; None: every one.
     kinds: tuple[str, ...] | None
-    #: Options that need the model when they are set; True or False: whether it is needed whatever the options.
-    model_for: bool | tuple[str, ...]
+    needs_model: bool
     scores: bool
     #: The option that lists tasks whose rows it reads.
     tasks: str | None
@@ -82,12 +80,6 @@ class Evaluation:
     def other_method(self, options: StrictModel) -> str | None:
         """The method whose run it looks into under these options."""
         return getattr(options, self.method) if self.method else None
-
-    def needs_model(self, options: StrictModel) -> bool:
-        """Whether it needs the model under these options."""
-        if isinstance(self.model_for, bool):
-            return self.model_for
-        return any(bool(getattr(options, name)) for name in self.model_for)
 
 
 def find(name: str) -> Evaluation:
@@ -110,7 +102,7 @@ def _read(name: str, module: ModuleType) -> Evaluation:
     for key in given.keys() - {*_REQUIRED, *_OPTIONAL}:  # a file may have constants of its own, but no misspelling
         if near := nearest(key, _REQUIRED + _OPTIONAL):
             wrong.append(f"{key} is not a declaration; did you mean {near}?")
-    kinds, model_for = given.get("KINDS"), given.get("NEEDS_MODEL", False)
+    kinds, needs_model = given.get("KINDS"), given.get("NEEDS_MODEL", False)
     if kinds is not None and (not isinstance(kinds, tuple) or not kinds or set(kinds) - set(KINDS.names())):
         wrong.append(f"KINDS is {kinds!r}; give a tuple of some of {', '.join(KINDS.names())}, or leave it out")
     config: Any = getattr(module, "Config", NoOptions)
@@ -118,14 +110,12 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         wrong.append("Config is not a StrictModel (regft_core.schema)")
         config = NoOptions
     options = f"({', '.join(config.model_fields) or 'none'})"
-    if not isinstance(model_for, bool) and not (
-        isinstance(model_for, tuple) and set(model_for) <= {*config.model_fields}
-    ):
-        wrong.append(f"NEEDS_MODEL is {model_for!r}; give True, False, or a tuple of options {options}")
+    if not isinstance(needs_model, bool):
+        wrong.append(f"NEEDS_MODEL is {needs_model!r}; give True or False")
     for key in ("TASKS", "METHOD"):
         if key in given and given[key] not in config.model_fields:
             wrong.append(f"{key} is {given[key]!r}; name one of the options {options}")
-    if given.get("METHOD") and model_for is not True:
+    if given.get("METHOD") and needs_model is not True:
         wrong.append("METHOD is for what looks into a model, so NEEDS_MODEL must be True")
     if wrong:
         hint = "regft_core/evaluate/analyses/__init__.py says what an evaluation's file declares"
@@ -136,7 +126,7 @@ def _read(name: str, module: ModuleType) -> Evaluation:
         name=name,
         description=str(given["DESCRIPTION"]),
         kinds=kinds,
-        model_for=model_for,
+        needs_model=needs_model,
         scores=bool(given.get("SCORES", False)),
         tasks=given.get("TASKS"),
         method=given.get("METHOD"),

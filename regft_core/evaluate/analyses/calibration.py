@@ -9,10 +9,6 @@ predicted label and r whether it is right:
   depends on the order of the rows. Both are biased upwards on small sets: compare arms on one set, not with 0.
 - Brier score (Brier 1950), the mean of sum_k (p_k - y_k)^2, from 0 to 2.
 - negative log-likelihood, the mean of -log p of the gold label.
-
-``temperature: true`` fits one temperature (Guo et al. 2017) by the likelihood of training rows that were never
-trained on, and adds all numbers at that temperature. It is never fitted on the sets that judge a run; where
-every training row was learned from there is no temperature, and a remark says so.
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.analysis_result import RUN, Findings, Plot, Table
+from regft_core.evaluate.analysis_result import Findings, Plot, Table
 from regft_core.lazy import np
 from regft_core.schema import StrictModel
-from regft_core.statistics.calibration import equal_mass, fit_temperature
+from regft_core.statistics.calibration import equal_mass
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,43 +29,27 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "calibration errors, Brier score, likelihood and reliability of the predicted probabilities"
 KINDS = ("classification",)
-NEEDS_MODEL = ("temperature",)
+NEEDS_MODEL = False
 
 
 class Config(StrictModel):
     bins: int = Field(15, ge=2, le=1000, description="bins of both calibration errors and of the diagram")
-    temperature: bool = Field(False, description="also at a temperature fitted on held-out training rows")
 
 
 def run(run: EvaluatedRun) -> Findings:
     bins = run.options.bins
     scalars = {name: scores(judged, bins) for name, judged in run.sets.items()}
     tables = {name: {"reliability": reliability(judged, bins)} for name, judged in run.sets.items()}
-    remarks: tuple[str, ...] = ()
-    if run.options.temperature:
-        share, reason = run.held_out()
-        if share is None:
-            remarks = (f"no temperature was fitted: {reason}",)
-        else:
-            temperature = fit_temperature(share.log_probabilities, share.gold)
-            scalars[RUN] = {"temperature": temperature, "temperature_rows": len(share)}
-            for name, judged in run.sets.items():
-                scaled = scores(judged, bins, temperature)
-                scalars[name] |= {f"{key}_scaled": value for key, value in scaled.items()}
-    unit, above = (0.0, 1.0), (0.0, None)
-    bounds = {"ece_width": unit, "ece_mass": unit, "brier": (0.0, 2.0), "nll": above}
-    ranges = {**bounds, **{f"{name}_scaled": both for name, both in bounds.items()}, "temperature": above}
-    return Findings(scalars, tables, ranges, remarks)
+    ranges = {"ece_width": (0.0, 1.0), "ece_mass": (0.0, 1.0), "brier": (0.0, 2.0), "nll": (0.0, None)}
+    return Findings(scalars, tables, ranges)
 
 
-def scores(judged: EvaluatedSet, bins: int, temperature: float = 1.0) -> dict[str, float]:
+def scores(judged: EvaluatedSet, bins: int) -> dict[str, float]:
     """The four numbers of one set."""
-    logs = judged.log_probabilities(temperature)
-    rows = np.arange(len(judged))
+    logs, confidences = judged.log_probabilities(), judged.confidences()
+    rows, right = np.arange(len(judged)), judged.predictions == judged.gold
     gold = np.zeros_like(logs)
     gold[rows, judged.gold] = 1.0
-    confidences = judged.confidences(temperature)
-    right = judged.predictions == judged.gold
     return {
         "ece_width": calibration_error(confidences, right, equal_width(confidences, bins)),
         "ece_mass": calibration_error(confidences, right, equal_mass(confidences, bins)),

@@ -1,12 +1,10 @@
 """Histogram of the confidence that a method has learned for tokens (TDT, Zeng et al. 2022, figure 4).
 
-Over the text's tokens of every set; added tokens such as [CLS] and padding are left out. The table ``tokens`` has the
-confidence of each token of some texts, which MLflow shows and the report does not list.
+Over the text's tokens of every set; added tokens such as [CLS] and padding are left out.
 """
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -27,7 +25,6 @@ NEEDS_MODEL = True
 class Config(StrictModel):
     bins: int = Field(20, ge=2, le=1000, description="of equal width between 0 and 1")
     rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
-    texts: int = Field(20, ge=0, description="examples of a set whose tokens are in the table `tokens`")
 
 
 def run(run: EvaluatedRun) -> Findings:
@@ -39,8 +36,6 @@ def run(run: EvaluatedRun) -> Findings:
             continue
         scalars[judged.name] = {"mean": float(values.mean()), "sd": float(values.std()), "tokens": float(len(values))}
         tables[judged.name] = {"histogram": histogram(values, run.options.bins)}
-        if run.options.texts:
-            tables[judged.name]["tokens"] = by_token(run, run.some(judged, run.options.texts))
     return Findings(scalars, tables, {"mean": (0.0, 1.0), "sd": (0.0, 0.5), "tokens": (0.0, None)})
 
 
@@ -56,27 +51,6 @@ def of_tokens(run: EvaluatedRun, judged: EvaluatedSet) -> npt.NDArray[Any]:
             raise Unfit("no method here learns a confidence per token")
         found.append(values[batch.special_mask == 0].cpu().numpy().astype(np.float64))
     return np.concatenate(found)
-
-
-def by_token(run: EvaluatedRun, judged: EvaluatedSet) -> Table:
-    """The tokens of all texts of a set with their confidence; a text in windows has its tokens window by window."""
-    from regft_core.evaluate.hidden import embedding_output
-
-    trained, encoded = run.trained, run.trained.encode(judged.examples)
-    values: dict[int, npt.NDArray[Any]] = {}
-    for batch in trained.batches(encoded):
-        found = trained.confidence(embedding_output(trained.model, batch))
-        assert found is not None  # of_tokens has raised before
-        counts = [sum(map(len, encoded.rows_of("input_ids", index))) for index in batch.indices.tolist()]
-        parts = found[batch.attention_mask.bool()].cpu().split(counts)
-        values |= dict(zip(batch.indices.tolist(), parts, strict=True))
-    rows = []
-    for index, example in enumerate(judged.examples):
-        ids, added = (chain.from_iterable(encoded.rows_of(name, index)) for name in ("input_ids", "special_mask"))
-        tokens = trained.tokenizer.convert_ids_to_tokens(list(ids))
-        of_text = zip(tokens, values[index].tolist(), added, strict=True)
-        rows += [(example.idx, token, value) for token, value, special in of_text if not special]
-    return Table(("idx", "token", "confidence"), tuple(rows), listed=False)
 
 
 def histogram(values: npt.NDArray[Any], bins: int) -> Table:

@@ -10,8 +10,8 @@ Where the paper is silent: it drops ``round(share * tokens)`` tokens of a text (
 values in the order of the text. It turns confidences into a distribution first, which keeps their order.
 
 Ours: without ``confidence_of`` every run has its own order, by the confidence that its method has learned, else by the
-size of gradient times input of the prediction (``evaluate/hidden.py``). ``drop: remove`` leaves the tokens out instead
-of masking them. The random order is what both are to be compared with.
+size of gradient times input of the prediction (``evaluate/hidden.py``). The random order is what both are to be
+compared with.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class Config(StrictModel):
     confidence_of: Name | None = Field(
         None, description="method whose confidence orders the tokens for all arms (paper: tdt); null: each run's own"
     )
-    drop: Literal["mask", "remove"] = Field("mask", description="mask (paper), or leave out (ours)")
     shares: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(strict=False, min_length=1)] = Field(
-        (0.1, 0.3, 0.5), description="of a text's tokens that are dropped"
+        (0.1, 0.3, 0.5), description="of a text's tokens that are masked"
     )
     sets: Literal["dev", "all"] = Field("dev", description="the development set, or all sets")
     rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
@@ -58,9 +57,9 @@ class Config(StrictModel):
 
 def run(run: EvaluatedRun) -> Findings:
     options, primary = run.options, run.task["primary"]
-    mask = run.trained.tokenizer.mask_token_id if options.drop == "mask" else None
-    if options.drop == "mask" and mask is None:
-        raise Unfit("the tokenizer has no mask token, so none was masked; `drop: remove` leaves tokens out")
+    mask = run.trained.tokenizer.mask_token_id
+    if mask is None:
+        raise Unfit("the tokenizer has no mask token, so none was masked")
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
     by = ""
@@ -129,13 +128,12 @@ def learned(trained: FinishedModel, encoded: Encoded) -> PerToken | None:
     return found
 
 
-def without(encoded: Encoded, order: PerToken, share: float, mask: int | None) -> Encoded:
-    """``encoded`` without ``share`` of each example's text tokens, those with the largest values first.
+def without(encoded: Encoded, order: PerToken, share: float, mask: int) -> Encoded:
+    """``encoded`` with ``mask`` for ``share`` of each example's text tokens, those with the largest values first.
 
-    They become ``mask``, or are left out where it is None. Equal values go in the order of the text. The rows of an
-    example are one text here.
+    Equal values go in the order of the text. The rows of an example are one text here.
     """
-    from regft_core.evaluate.token_edits import editable, with_kept, with_masked
+    from regft_core.evaluate.token_edits import editable, with_masked
 
     kept = []
     for rows, values in zip(editable(encoded), order, strict=True):
@@ -145,4 +143,4 @@ def without(encoded: Encoded, order: PerToken, share: float, mask: int | None) -
         keep = np.ones(len(free), dtype=bool)
         keep[ranked[: round(share * len(places))]] = False
         kept.append(np.split(keep, np.cumsum([len(row) for row in rows])[:-1]))
-    return with_kept(encoded, kept) if mask is None else with_masked(encoded, kept, mask)
+    return with_masked(encoded, kept, mask)

@@ -8,15 +8,14 @@ regression's values have two halves instead of classes.
 Where the paper is silent: t-SNE has a perplexity of 30 (a third of the vectors where there are fewer than 90) and
 starts from the principal components. Its picture can differ between machines in more than the last bits.
 
-Ours: ``projection: pca`` takes the two principal components, whose signs are fixed (the largest loading is positive),
-and ``explained`` is their share of the variance. Methods that make no views show the original inputs.
-``cosine_<view>`` is the mean cosine between an input's vector and that of its view, before any projection.
+Ours: methods that make no views show the original inputs. ``cosine_<view>`` is the mean cosine between an input's
+vector and that of its view, before any projection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -39,28 +38,21 @@ NEEDS_MODEL = True
 
 class Config(StrictModel):
     rows: int = Field(100, ge=3, description="examples of the development set, the same for all runs")
-    projection: Literal["tsne", "pca"] = Field("tsne", description="t-SNE (paper), or principal components (ours)")
 
 
 def run(run: EvaluatedRun) -> Findings:
     part = run.some(run.sets["dev"], run.options.rows)
     vectors = by_view(run, part)
-    together = np.concatenate(list(vectors.values()))
-    pca = run.options.projection == "pca"
-    points, shares = projection(together) if pca else (tsne(together, run.seed), None)
+    points = tsne(np.concatenate(list(vectors.values())), run.seed)
     rows = []
     for view, own in zip(vectors, np.split(points, len(vectors)), strict=True):
         for i, (x, y) in enumerate(own):
             rows.append((part.examples[i].idx, view, label_of(part, i), float(x), float(y)))
-    axes = ("first component", "second component") if pca else ("first axis of t-SNE", "second axis of t-SNE")
-    plot = Plot(*axes, points=True, group="view", colour="label")
+    plot = Plot("first axis of t-SNE", "second axis of t-SNE", points=True, group="view", colour="label")
     table = Table(("idx", "view", "label", plot.x, plot.y), tuple(rows), plot=plot, listed=False)
     original = vectors["original"]
     scalars = {f"cosine_{view}": cosine(original, own) for view, own in vectors.items() if view != "original"}
-    if shares is not None:
-        scalars["explained"] = float(shares.sum())
-    ranges = dict.fromkeys(scalars, (-1.0, 1.0)) | {"explained": (0.0, 1.0)}
-    return Findings({"dev": scalars}, {"dev": {"views": table}}, ranges)
+    return Findings({"dev": scalars}, {"dev": {"views": table}}, dict.fromkeys(scalars, (-1.0, 1.0)))
 
 
 def label_of(judged: EvaluatedSet, index: int) -> str:
@@ -103,16 +95,6 @@ def tsne(vectors: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
     fitted = TSNE(perplexity=perplexity, init="pca", random_state=derive(seed, "views.tsne") % 2**32)
     points: npt.NDArray[Any] = fitted.fit_transform(vectors)
     return points
-
-
-def projection(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """[n, 2] coordinates of ``[n, F]`` on its two principal components, and the share of the variance of each."""
-    from sklearn.decomposition import PCA
-
-    fitted = PCA(n_components=2, svd_solver="full").fit(vectors)
-    loadings = fitted.components_
-    signs = np.sign(loadings[np.arange(2), np.abs(loadings).argmax(axis=1)])
-    return fitted.transform(vectors) * signs, np.nan_to_num(fitted.explained_variance_ratio_)
 
 
 def cosine(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib.patches import Patch
 
 from regft_core.evaluate.analysis_result import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
-from regft_core.report.figures.panels import POINT, drawn, lines, named
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, columns_of, panels, text_width
+from regft_core.report.figures.panels import POINT, lines, named
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, columns_of, panels
 from regft_core.report.formatting import factor
 from regft_core.report.model import Block
 
@@ -29,7 +28,6 @@ _LINES: tuple[tuple[str, str, Any], ...] = (
 )
 #: Colours of classes among points, the most frequent first; the others share a grey.
 _CLASSES = (ACCENT, WORSE, BETTER, INK)
-_HATCHES = (None, "///", "...", "\\\\\\", "xxx", "|||", "---", "+++")
 
 
 def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], methods: Sequence[str]) -> str:
@@ -47,8 +45,6 @@ def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], m
     if plot.panels == "arms":
         return _by_method(name, title, points, plot, methods)
     points["panel"] = [_label(*names) for names in zip(points["place"].replace(RUN, ""), points["group"])]
-    if plot.violins:
-        return _violins(name, title, points, methods, x=plot.x, y=plot.y)
     zero, dotted = plot.y == "difference", plot.baseline or ""
     return lines(name, title, points, methods, x=plot.x, y=plot.y, baseline=dotted, zero=zero)
 
@@ -103,34 +99,6 @@ def _over_sizes(
     frame = pd.DataFrame(points, columns=list(POINT))
     methods = named(blocks[-1], reference, frame["method"])
     return lines(key, title, frame, methods, x="training rows", y=y, log_x=True)
-
-
-def _violins(name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str) -> str:
-    """How ``y`` is spread at each ``x``, side by side for the methods, with the mean as a dot."""
-    shown, looks = drawn(points, methods)
-    handles = [Patch(facecolor=look[0], alpha=0.45, hatch=_HATCHES[i]) for i, look in enumerate(looks.values())]
-
-    def draw(axis: Any, panel: pd.DataFrame) -> None:
-        axis.set_xlabel(x)
-        axis.set_ylabel(y)
-        places = sorted(set(panel["x"]))
-        width = 0.84 / len(looks)
-        for i, (method, (color, marker, _)) in enumerate(looks.items()):
-            values = {at: list(own["y"]) for at, own in panel[panel["method"] == method].groupby("x")}
-            if not values:
-                continue
-            at = [places.index(place) - 0.42 + (i + 0.5) * width for place in values]
-            bodies = axis.violinplot([*values.values()], at, widths=0.9 * width, showextrema=False)
-            for body in bodies["bodies"]:
-                body.set(facecolor=color, edgecolor=INK, linewidth=0.5, alpha=0.45, hatch=_HATCHES[i])
-            look = {"marker": marker, "markersize": 4, "color": INK, "markeredgecolor": PAPER, "linestyle": "none"}
-            axis.plot(at, [sum(own) / len(own) for own in values.values()], **look)
-        axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
-
-    return panels(
-        name, title, shown, draw, width=4.0 if len(shown) == 1 else 3.2, height=2.4, grid="y", left=0.85,
-        right=text_width(list(looks)) + 0.6, gap=0.65, row_gap=0.6, legend=(handles, list(looks)),
-    )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------- a panel per method

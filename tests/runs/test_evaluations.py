@@ -141,14 +141,14 @@ def test_switching_one_on_trains_nothing_scores_nothing_and_leaves_the_others_al
     monkeypatch.setattr(evaluating, "_evaluate", never)
     monkeypatch.setattr("regft_core.runs.finished_model.FinishedModel.predict", never)
     monkeypatch.setattr("regft_core.evaluate.analyses.calibration.scores", never)
-    switch_on(project, ["calibration", "toy", "attention"])
+    switch_on(project, ["calibration", "toy", "sensitivity"])
     train(project, "vanilla")
     second = judge(project, "vanilla")
     assert found(second)["calibration"] == found(first)["calibration"]
-    assert set(found(second)) == {"calibration", "toy", "attention"}
+    assert set(found(second)) == {"calibration", "toy", "sensitivity"}
     identities = runs(project)
     new = [identities[key] for key in set(identities) - before]
-    assert sorted(one["evaluation"] for one in new) == sorted(["toy", "attention"] * 2)
+    assert sorted(one["evaluation"] for one in new) == sorted(["toy", "sensitivity"] * 2)
     assert (project / "work" / "evaluate" / "vanilla" / TASK / SIZE / "result.json").read_text() == results
     # Nothing is found out twice either, and what is switched off is gone from the stage's files.
     edit(toy, "def run(run):", "def run(run):\n    raise AssertionError('made again')\n\n\ndef _unused(run):")

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from regft_core.evaluate.analysis_result import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
-from regft_core.report.figures.panels import POINT, lines, named
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE, columns_of, panels
+from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE
 from regft_core.report.formatting import factor
 from regft_core.report.model import Block
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
-#: Colour, marker and dashes of the lines or points of one panel, the validation set first.
-_LINES: tuple[tuple[str, str, Any], ...] = (
-    (ACCENT, "o", "-"),
-    (WORSE, "^", "--"),
-    (MUTED, "s", ":"),
-    (INK, "v", "-."),
-    (BETTER, "D", "-"),
-    (INK, "P", ":"),
+#: Lines or points of one panel, the validation set first.
+_LOOKS = (
+    Marks((), (), ACCENT, "o", "-"),
+    Marks((), (), WORSE, "^", "--"),
+    Marks((), (), MUTED, "s", ":"),
+    Marks((), (), INK, "v", "-."),
+    Marks((), (), BETTER, "D", "-"),
+    Marks((), (), INK, "P", ":"),
 )
 #: Colours of classes among points, the most frequent first; the others share a grey.
 _CLASSES = (ACCENT, WORSE, BETTER, INK)
@@ -80,8 +81,8 @@ def numbers_over_sizes(
     section: EvaluationSection, task: str, blocks: Sequence[Block], reference: str | None
 ) -> Iterator[str]:
     """The same of the numbers that an evaluation asks to be drawn over sizes."""
-    found = {entry.block.name: entry for entry in section.found}
-    own = [(block.subsample.n, found[block.name]) for block in blocks if block.name in found]
+    by_block = {entry.block.name: entry for entry in section.found}
+    own = [(block.subsample.n, by_block[block.name]) for block in blocks if block.name in by_block]
     for name in dict.fromkeys(name for _, entry in own for name in entry.over_sizes):
         points = [
             (task if place == RUN else f"{task}, {place}", method, n, number.mean, *(number.interval or (None, None)))
@@ -98,54 +99,48 @@ def _over_sizes(
 ) -> str:
     frame = pd.DataFrame(points, columns=list(POINT))
     methods = named(blocks[-1], reference, frame["method"])
-    return lines(key, title, frame, methods, x="training rows", y=y, log_x=True)
+    return lines(key, title, frame, methods, x="training rows", y=y, log=True)
 
 
 # --------------------------------------------------------------------------------- a panel per method
 
 
 def _by_method(name: str, title: str, points: pd.DataFrame, plot: Plot, picked: Sequence[str]) -> str:
+    """Lines or points of each method, by set and group; points also by class. The first panel has the legend."""
     by_method = dict(list(points.groupby("method", sort=False)))
     if len(by_method) > MOST_PANELS:
         by_method = {method: own for method, own in by_method.items() if method in picked}
-    several, first = points["place"].nunique() > 1, next(iter(by_method), None)
+    several, shown = points["place"].nunique() > 1, dict[str, list[Marks]]()
+    for method, own in by_method.items():
+        marks = [Marks([0, 1], [0, 1], MUTED, width=0.7)] if plot.diagonal else []
+        classes = [name for name, _ in Counter(own["colour"]).most_common(len(_CLASSES))] if plot.colour else []
+        groups = own.groupby(["place", "group"], sort=False)
+        for ((place, group), part), look in zip(groups, _LOOKS * 20):
+            named_group = (place if several else "", group)
+            if not plot.colour:
+                points_look: dict[str, Any] = {"dashes": NONE, "alpha": 0.65} if plot.points else {}
+                marks.append(replace(look, **_at(part), label=_label(*named_group), size=3, width=1.1, **points_look))
+            for name_of_class, color in [*zip(classes, _CLASSES), (None, MUTED)] if plot.colour else []:
+                others = ~part["colour"].isin(classes)
+                chosen = part[others if name_of_class is None else part["colour"] == name_of_class]
+                label = _label(*named_group, f"{plot.colour} {name_of_class}" if name_of_class else "others")
+                if len(chosen):
+                    marks.append(
+                        Marks(**_at(chosen), color=color, marker=look.marker, dashes=NONE, label=label, alpha=0.65)
+                    )
+        shown[method] = marks if not shown or plot.group else [replace(one, label="") for one in marks]
+    values = [value for marks in shown.values() for one in marks for value in one.y]
 
-    def draw(axis: Any, own: pd.DataFrame) -> None:
-        axis.set_xlabel(plot.x)
-        axis.set_ylabel(plot.y)
+    def finish(axis: Any, _: str) -> None:
         if plot.diagonal:
-            axis.plot([0, 1], [0, 1], color=MUTED, linewidth=0.7)
             axis.set_xlim(0, 1)
             axis.set_ylim(0, 1)
-        groups = [
-            ((place if several else "", group), part)
-            for (place, group), part in own.groupby(["place", "group"], sort=False)
-        ]
-        if plot.colour:
-            _coloured(axis, groups, plot.colour, own["colour"])
-        else:
-            for (names, part), (color, marker, dashes) in zip(groups, _LINES * 20):
-                look: dict[str, Any] = {"linestyle": "none", "alpha": 0.65} if plot.points else {"linestyle": dashes}
-                look |= {"color": color, "marker": marker, "markersize": 3, "linewidth": 1.1, "label": _label(*names)}
-                axis.plot(list(part["x"]), list(part["y"]), **look)
-        if own["method"].iloc[0] == first or plot.group:
-            axis.legend(frameon=False, fontsize=7, labelcolor=INK, loc="best", handlelength=1.2)
+        elif plot.one_scale and values:
+            axis.set_ylim(*limits(values))
 
-    return panels(
-        name, title, by_method, draw, width=2.6 if columns_of(len(by_method)) < 4 else 2.15, height=1.9, left=0.6,
-        gap=0.6, bottom=0.75, one_scale=plot.one_scale,
-    )  # fmt: skip
+    width = width_of(len(shown), (2.6, 2.6, 2.6, 2.15))
+    return panels(name, title, shown, width=width, height=1.9, x=plot.x, y=plot.y, finish=finish)
 
 
-def _coloured(
-    axis: Any, groups: Iterable[tuple[tuple[str, str], pd.DataFrame]], column: str, colours: Iterable[str]
-) -> None:
-    """Points whose marker is their group and whose colour is their class."""
-    classes = [name for name, _ in Counter(colours).most_common(len(_CLASSES))]
-    for (names, part), marker in zip(groups, ("o", "^", "<", "s", "D", "P") * 4):
-        for own, color in (*zip(classes, _CLASSES), (None, MUTED)):
-            points = part[~part["colour"].isin(classes) if own is None else part["colour"] == own]
-            if len(points):
-                label = _label(*names, f"{column} {own}" if own else "others")
-                look = {"color": color, "marker": marker, "markersize": 3.6, "alpha": 0.65, "markeredgewidth": 0}
-                axis.plot(list(points["x"]), list(points["y"]), linestyle="none", label=label, **look)
+def _at(points: pd.DataFrame) -> dict[str, Any]:
+    return {"x": list(points["x"]), "y": list(points["y"])}

@@ -3,193 +3,183 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.ticker import LogLocator, NullLocator
 
 from regft_core import metrics
-from regft_core.report.figures.panels import CURVE_POINTS, Curve, Runs, runs
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE, T, columns_of, panels, text_width
+from regft_core.report.figures.charts import NONE, Marks, limits, panels, text_width, width_of
+from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, PAPER, WORSE
 from regft_core.report.formatting import factor, number, unit
-from regft_core.report.model import Block, Comparison
+from regft_core.report.model import Block, Comparison, Row
 from regft_core.report.read_grid import CellData
 from regft_core.report.tables import thinned
-from regft_core.statistics.verdict import GAIN, LOSS, NONE, SAME
+from regft_core.statistics.bootstrap import Estimate
+from regft_core.statistics.verdict import GAIN, LOSS, SAME
+from regft_core.statistics.verdict import NONE as NO_VERDICT
 
-#: Most panels of the phases before fine-tuning.
-MOST_PHASES = 12
+#: Steps (or epochs) and values of one run.
+Curve = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+#: Most panels of the phases before fine-tuning, and points of a curve; ``curves.csv`` has more.
+MOST_PHASES, CURVE_POINTS = 12, 60
 #: How a method names, in its diagnostics, the loss on held-out rows that its search lowers.
 OUTER = ".validation_loss"
-WORD_STYLE = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NONE: (MUTED, "x")}
+VERDICT_LOOKS = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NO_VERDICT: (MUTED, "x")}
 
 
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
-    shown = {f"{s} (n = {n})": s for s, n in block.sets.items() if any(s in row.scores for row in block.rows)}
+    sets = {f"{name} (n = {n})": name for name, n in block.sets.items() if name in block.rows[0].scores}
+    shown = {title: _dots(block, name) for title, name in sets.items()}
+    ends = {title: _ends(_estimates(block.rows, name, block.primary)) for title, name in sets.items()}
     labels = [("↳ " if row.control_for else "") + row.method for row in block.rows]
-    metric = block.primary + (" × 100" if factor(block.primary) == 100 else "")
-    title = f"Scores of all seeds on {block.title}"
-    return _by_set(
-        f"scores-{block.name}", title, shown, lambda axis, name: _dots(axis, block, name), labels, 0.3, metric
-    )
+    x = block.primary + (" × 100" if factor(block.primary) == 100 else "")
+    return _by_set(f"scores-{block.name}", f"Scores of all seeds on {block.title}", block, shown, ends, labels, x)
 
 
-def _by_set(
-    name: str, title: str, shown: Mapping[str, T], draw: Callable[[Any, T], None], labels: Sequence[str],
-    height: float, x: str,
-) -> str:  # fmt: skip
-    """A panel per set, with a row per label."""
-    return panels(
-        name, title, shown, draw, width={1: 4.6, 2: 3.4, 3: 2.6}.get(columns_of(len(shown)), 2.15),
-        height=height * len(labels) + 0.1, x=x, grid="x", labels=labels, left=text_width(labels) + 0.15, bottom=0.45,
-    )  # fmt: skip
+def _estimates(rows: Sequence[Row], name: str, metric: str) -> list[Estimate]:
+    """Scores on a set, by which an axis goes: not those of constant answers."""
+    return [row.scores[name][metric].estimate for row in rows if not row.constant]
 
 
-def _dots(axis: Any, block: Block, name: str) -> None:
-    """One set's panel; everything of a kind is drawn at once, which is much faster."""
-    scale = factor(block.primary)
-    good: list[tuple[float, float]] = []
-    bad: list[tuple[float, float]] = []
-    means, intervals = [], []
-    for y, row in enumerate(block.rows):
-        estimate = row.scores[name][block.primary].estimate
-        collapsed = set(row.collapsed) if name == "dev" else set()
+def _ends(estimates: Iterable[Estimate]) -> list[float]:
+    return [end for e in estimates if e.n for end in (*e.values, *(e.interval or ()))]
+
+
+def _dots(block: Block, name: str) -> list[Marks]:
+    """One set's panel."""
+    scale, scored = factor(block.primary), [(row, row.scores[name][block.primary]) for row in block.rows]
+    seeds: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for y, (row, score) in enumerate(scored):
         # Spread by the position in the list of seeds, so that equal scores do not hide each other.
-        offsets = 0.16 * np.linspace(-1, 1, estimate.n) if estimate.n > 1 else np.zeros(1)
-        for seed, value, offset in zip(estimate.seeds, estimate.values, offsets):
-            (bad if seed in collapsed else good).append((value * scale, y + offset))
-        if estimate.n:
-            means.append((estimate.mean * scale, y))
-        if estimate.interval is not None:
-            intervals.append((y, estimate.low * scale, estimate.high * scale))
-    _points(axis, good, marker="o", markersize=5, color=ACCENT, alpha=0.6, markeredgewidth=0)
-    _points(axis, bad, marker="x", markersize=4, color=WORSE)
-    if intervals:
-        axis.hlines(*zip(*intervals), colors=INK, linewidth=1.4)
-    _points(axis, means, marker="D", markersize=5, color=PAPER, markeredgecolor=INK, markeredgewidth=1.3)
-    constant = block.rows[0].scores[name][block.primary].majority
-    if math.isfinite(constant):
-        axis.axvline(constant * scale, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-    told = [row.scores[name][block.primary].estimate for row in block.rows if not row.constant]
-    ends = (scale * end for e in told if e.n for end in (*e.values, *(e.interval or ())))
-    _within(axis, _limits(ends), means, metrics.find(block.primary).digits)
+        offsets = 0.16 * np.linspace(-1, 1, score.estimate.n) if score.estimate.n > 1 else np.zeros(1)
+        for seed, value, offset in zip(score.estimate.seeds, score.estimate.values, offsets):
+            seeds[name == "dev" and seed in row.collapsed].append((value * scale, y + offset))
+    means = [(y, score.estimate) for y, (_, score) in enumerate(scored) if score.estimate.n]
+    return [
+        Marks(*_xy(seeds[False]), marker="o", dashes=NONE, size=5, alpha=0.6),
+        Marks(*_xy(seeds[True]), WORSE, "x", NONE),
+        Marks([scored[0][1].majority * scale] * 2, [-0.5, len(scored) - 0.5], MUTED, dashes=(0, (1, 2)), width=1),
+        Marks(
+            *_xy([(e.mean * scale, y) for y, e in means]), INK, "D", NONE, size=5, face=PAPER,
+            bounds=_scaled([e.interval for _, e in means], scale), across=True, reach=1.4,
+        ),
+    ]  # fmt: skip
 
 
-def _limits(ends: Iterable[float]) -> tuple[float, float] | None:
-    """The axis for values between these, with a margin; None where there are none."""
-    values = [end for end in ends if math.isfinite(end)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    margin = 0.05 * (high - low) or 0.5
-    return (low - margin, high + margin) if values else None
+def _xy(points: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    places = list(points)
+    return [x for x, _ in places], [float(y) for _, y in places]
 
 
-def _within(axis: Any, limits: tuple[float, float] | None, means: Iterable[tuple[float, int]], digits: int) -> None:
-    """Set the horizontal axis; means (value, row) beyond it are an arrow at the border with their value."""
-    if limits is None:
-        return
-    axis.set_xlim(*limits)
-    for value, y in means:
-        if value < limits[0]:
-            axis.text(limits[0], y, f"◂ {number(value, digits)}", va="center", color=MUTED, fontsize=8)
-        elif value > limits[1]:
-            axis.text(limits[1], y, f"{number(value, digits)} ▸", va="center", ha="right", color=MUTED, fontsize=8)
-
-
-def _points(axis: Any, places: Sequence[tuple[float, float]], **looks: Any) -> None:
-    if places:
-        axis.plot(*zip(*places), linestyle="none", zorder=3, **looks)
+def _scaled(intervals: Iterable[tuple[float, float] | None], scale: float) -> list[tuple[float, float]]:
+    return [(low * scale, high * scale) for low, high in (ends or (math.nan, math.nan) for ends in intervals)]
 
 
 def differences(block: Block) -> str:
     """Forest plot: each method minus its controls, its replacements and the reference, one panel per set."""
-    found = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
-    pairs = sorted(dict.fromkeys(key[:3] for key in found), key=lambda pair: pair[2])  # controls come first
-    sets = [name for name in block.sets if any(key[3] == name for key in found)]
-    shown = {name: [found[(*pair, name)] for pair in pairs] for name in sets}
+    compared = {(c.method, c.other, c.role, c.set): c for row in block.rows for c in row.comparisons}
+    pairs = sorted(dict.fromkeys(key[:3] for key in compared), key=lambda pair: pair[2])  # controls come first
+    by_set = {
+        name: [compared[(*pair, name)] for pair in pairs]
+        for name in block.sets
+        if any(key[3] == name for key in compared)
+    }
+    constant, ends = {row.method for row in block.rows if row.constant}, dict[str, list[float]]()
+    for name, own in by_set.items():
+        told = [c for c in own if c.estimate.n and not {c.method, c.other} & constant]
+        bounds = (b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)))
+        ends[name] = [end for interval in bounds for end in interval or ()]
     labels = [f"{a} − {b}{f' ({role})' * (role != 'reference')}" for a, b, role in pairs]
-    title, x, scale = (
-        f"Paired differences on {block.title}",
-        f"difference in {unit(block.primary)}",
-        factor(block.primary),
-    )
-    constant = {row.method for row in block.rows if row.constant}
-    draw = partial(_differences, scale=scale, constant=constant)
-    return _by_set(f"differences-{block.name}", title, shown, draw, labels, 0.27, x)
+    title, x = f"Paired differences on {block.title}", f"difference in {unit(block.primary)}"
+    shown = {name: _differences(own, factor(block.primary)) for name, own in by_set.items()}
+    return _by_set(f"differences-{block.name}", title, block, shown, ends, labels, x)
 
 
-def _differences(axis: Any, comparisons: Sequence[Comparison], scale: float, constant: Collection[str]) -> None:
-    """One set's panel; ``constant``: methods whose differences do not set the axis."""
-    axis.axvline(0, color=INK, linewidth=0.9)
-    for word, (colour, marker) in WORD_STYLE.items():
+def _differences(comparisons: Sequence[Comparison], scale: float) -> list[Marks]:
+    """One set's panel: marks by verdict, twice, for the corrected interval and for that of the difference alone."""
+    marks = [Marks([0, 0], [-0.5, len(comparisons) - 0.5], INK, width=0.9)]
+    for word, (color, marker) in VERDICT_LOOKS.items():
         chosen = [(y, c) for y, c in enumerate(comparisons) if c.estimate.n and c.verdict.word == word]
-        for width, bounds_of in ((0.8, lambda c: c.verdict.interval), (2.4, lambda c: c.estimate.interval)):
-            lines = [(y, *(end * scale for end in bounds)) for y, c in chosen if (bounds := bounds_of(c)) is not None]
-            if lines:
-                axis.hlines(*zip(*lines), colors=colour, linewidth=width)
-        means = [(c.estimate.mean * scale, y) for y, c in chosen]
-        _points(axis, means, marker=marker, markersize=6, color=colour, markeredgewidth=0.8)
-    told = [c for c in comparisons if c.estimate.n and not {c.method, c.other} & set(constant)]
-    bounds = [b for c in told for b in (c.verdict.interval, c.estimate.interval, (c.estimate.mean, 0.0)) if b]
-    means = [(c.estimate.mean * scale, y) for y, c in enumerate(comparisons) if c.estimate.n]
-    digits = metrics.find(comparisons[0].metric).digits
-    _within(axis, _limits(end * scale for pair in bounds for end in pair), means, digits)
+        look = Marks(*_xy((c.estimate.mean * scale, y) for y, c in chosen), color, marker, NONE, size=6, across=True)
+        corrected, alone = ([bounds(c) for _, c in chosen] for bounds in (lambda c: c.verdict, lambda c: c.estimate))
+        marks += [
+            replace(look, bounds=_scaled([one.interval for one in of], scale), reach=reach)
+            for of, reach in ((corrected, 0.8), (alone, 2.4))
+        ]
+    return marks
+
+
+def _by_set(
+    name: str, title: str, block: Block, shown: Mapping[str, Sequence[Marks]], ends: Mapping[str, Sequence[float]],
+    labels: Sequence[str], x: str,
+) -> str:  # fmt: skip
+    """A panel per set, with a row per label, over ``ends``; means beyond are arrows at the border with a value."""
+    scale, digits = factor(block.primary), metrics.find(block.primary).digits
+
+    def finish(axis: Any, panel: str) -> None:
+        if not ends[panel]:
+            return
+        low, high = limits(scale * end for end in ends[panel])
+        axis.set_xlim(low, high)
+        for y, mean in {y: mean for one in shown[panel] if one.across for mean, y in zip(one.x, one.y)}.items():
+            shown_mean = number(mean, digits)
+            if mean < low:
+                axis.text(low, y, f"◂ {shown_mean}", va="center", color=MUTED, fontsize=8)
+            elif mean > high:
+                axis.text(high, y, f"{shown_mean} ▸", va="center", ha="right", color=MUTED, fontsize=8)
+
+    width = width_of(len(shown), (4.6, 3.4, 2.6, 2.15))
+    return panels(
+        name, title, shown, width=width, height=0.3 * len(labels) + 0.1, x=x, rows=labels, ticks=6, finish=finish
+    )
 
 
 def cost_and_score(block: Block) -> str:
     """Mean validation score with its interval against declared passes, cheap methods on the left."""
     rows = [row for row in block.rows if row.cost.declared is not None and row.n_ok and "dev" in row.scores]
-    points = [
-        (
-            row.method,
-            row.scores["dev"][block.primary].estimate,
-            max(row.cost.declared or 0.0, 0.01),
-            bool(row.control_for),
-        )
-        for row in rows
-    ]
-    told = [row.scores["dev"][block.primary].estimate for row in rows if not row.constant]
-    ends = [end for estimate in told for end in (estimate.mean, *(estimate.interval or ()))]
-    if len(points) < 2:
+    if len(rows) < 2:
         return ""
-    scale, costs = factor(block.primary), sorted(cost for *_, cost, _ in points)
-    limits, digits = _limits(scale * end for end in ends), metrics.find(block.primary).digits
+    scale, digits = factor(block.primary), metrics.find(block.primary).digits
+    estimates, costs = (
+        [row.scores["dev"][block.primary].estimate for row in rows],
+        [max(row.cost.declared or 0.0, 0.01) for row in rows],
+    )
+    told = _estimates(rows, "dev", block.primary) or estimates
+    low, high = limits(scale * end for e in told for end in (e.mean, *(e.interval or ())))
+    means = [scale * e.mean for e in estimates]
+    # A constant answer stands at the border, with its value beside its name.
+    inside = [min(max(mean, low), high) for mean in means]
+    marks = [Marks(costs, inside, MUTED, dashes=NONE, bounds=_scaled([e.interval for e in estimates], scale))]
+    for hollow, face in ((False, ACCENT), (True, PAPER)):
+        at = [place for row, *place in zip(rows, costs, inside) if bool(row.control_for) is hollow]
+        marks.append(Marks(*_xy(at), marker="o", dashes=NONE, size=6, face=face))  # type: ignore[arg-type]
 
-    def inside(value: float) -> float:
-        """A constant answer stands at the border, with its value beside its name."""
-        return value if limits is None else min(max(value, limits[0]), limits[1])
-
-    def draw(axis: Any, _: object) -> None:
-        if limits is not None:
-            axis.set_ylim(*limits)
-        axis.set_xscale("log")
-        axis.set_xlim(costs[0] / 1.15, costs[-1] * 1.15)
+    def finish(axis: Any, _: str) -> None:
+        axis.set_ylim(low, high)
+        axis.set_xlim(min(costs) / 1.15, max(costs) * 1.15)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if costs[-1] < 20 * costs[0] else (1,)))
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(costs) < 20 * min(costs) else (1,)))
         axis.xaxis.set_minor_locator(NullLocator())
-        for _, estimate, cost, hollow in points:
-            if estimate.interval is not None:
-                axis.plot([cost, cost], [b * scale for b in estimate.interval], color=MUTED, linewidth=0.8)
-            face, at = PAPER if hollow else ACCENT, inside(estimate.mean * scale)
-            _points(axis, [(cost, at)], marker="o", color=face, markeredgecolor=ACCENT, clip_on=False)
         # Names stand in a column beside the axes, by score, with thin lines to their points.
-        order = sorted(points, key=lambda point: point[1].mean)
-        for place, (name, estimate, cost, _) in zip(np.linspace(0.02, 0.98, len(order)), order):
+        order = sorted(range(len(rows)), key=lambda i: means[i])
+        for place, i in zip(np.linspace(0.02, 0.98, len(order)), order):
             arrow = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 2, "shrinkB": 4, "alpha": 0.6}
-            mean = estimate.mean * scale
-            beyond = "" if inside(mean) == mean else f" {'↓' if mean < inside(mean) else '↑'} {number(mean, digits)}"
+            beyond = f" {'↓' if means[i] < low else '↑'} {number(means[i], digits)}" if means[i] != inside[i] else ""
             axis.annotate(
-                name + beyond, xy=(cost, inside(mean)), xytext=(1.05, place), textcoords="axes fraction",
+                rows[i].method + beyond, xy=(costs[i], inside[i]), xytext=(1.05, place), textcoords="axes fraction",
                 va="center", annotation_clip=False, arrowprops=arrow,
             )  # fmt: skip
 
-    x, y = "declared passes, plain fine-tuning = 1, all phases included", f"{block.primary} on dev"
     return panels(
-        f"cost-{block.name}", f"Score against cost on {block.title}", {"": None}, draw, width=4.6,
-        height=max(2.4, 0.21 * len(points) + 0.3), x=x, y=y, left=0.7,
-        right=text_width([name for name, *_ in points]) + 1.0, top=0.2,
+        f"cost-{block.name}", f"Score against cost on {block.title}", {"": marks}, width=4.6,
+        height=max(2.4, 0.21 * len(rows) + 0.3), x="declared passes, plain fine-tuning = 1, all phases included",
+        y=f"{block.primary} on dev", right=text_width(row.method for row in rows) + 1.0, log=True, ticks=9,
+        finish=finish,
     )  # fmt: skip
 
 
@@ -198,33 +188,30 @@ def cost_and_score(block: Block) -> str:
 
 def learning_curves(block: Block) -> str:
     """Loss of the fine-tuning phase, one panel per method on one scale."""
-    shown = {row.method: [Runs("loss", _losses(row, "finetune"))] for row in block.rows}
-    name = f"curves-{block.name}"
-    return runs(name, f"Training loss on {block.title}", shown, x="step", y="loss", shared=True)
+    shown = {row.method: _runs(_losses(row, "finetune")) for row in block.rows}
+    return _curve_panels(f"curves-{block.name}", f"Training loss on {block.title}", shown, "step", "loss", shared=True)
 
 
 def search_curves(block: Block) -> str:
     """Inner (training) and outer (held-out) loss of the phases before fine-tuning, a panel per method and phase."""
-    shown: dict[str, list[Runs]] = {}
+    shown: dict[str, list[Marks]] = {}
     for row in block.rows:
         for phase in dict.fromkeys(point.phase for point in row.curves or () if point.phase != "finetune"):
             logged = (o for o in row.diagnostics if o.phase == phase and o.name.endswith(OUTER))
-            outer = _dashed("outer", _curves((o.seed, o.step, o.value) for o in logged))
-            shown[f"{row.method}, {phase}"] = [Runs("inner", _losses(row, phase)), outer]
-    shown = dict(list(shown.items())[:MOST_PHASES])
+            outer = _curves((o.seed, o.step, o.value) for o in logged)
+            shown[f"{row.method}, {phase}"] = _runs(_losses(row, phase), outer, ("inner", "outer"))
     title = f"Loss of the phases before fine-tuning on {block.title}"
-    return runs(f"search-{block.name}", title, shown, x="step", y="loss")
+    return _curve_panels(f"search-{block.name}", title, dict(list(shown.items())[:MOST_PHASES]), "step", "loss")
 
 
 def epoch_curves(block: Block) -> str:
     """Primary metric after every epoch, one panel per method on one scale; nothing where no run took it."""
     taken = {row.method: epochs(row, block.primary) for row in block.rows}
     shown = {
-        name: [Runs("dev", own.get("dev", [])), _dashed("set aside", own.get("held_out", []))]
-        for name, own in taken.items()
+        name: _runs(own.get("dev", []), own.get("held_out", []), ("dev", "set aside")) for name, own in taken.items()
     }
     title = f"Score by epoch on {block.title}"
-    return runs(f"epochs-{block.name}", title, shown, x="epoch", y=block.primary, shared=True)
+    return _curve_panels(f"epochs-{block.name}", title, shown, "epoch", block.primary, shared=True)
 
 
 def epochs(cell: CellData, metric: str) -> dict[str, list[Curve]]:
@@ -236,10 +223,6 @@ def epochs(cell: CellData, metric: str) -> dict[str, list[Curve]]:
                 scaled = None if score is None else score * factor(metric)
                 points.setdefault(rows, []).append(((run.seed, phase), epoch, scaled))
     return {rows: curves for rows, own in points.items() if (curves := _curves(own))}
-
-
-def _dashed(label: str, curves: Sequence[Curve]) -> Runs:
-    return Runs(label, curves, WORSE, WORSE, (0, (4, 1.5)))
 
 
 def _losses(cell: CellData, phase: str) -> list[Curve]:
@@ -254,3 +237,43 @@ def _curves(points: Iterable[tuple[Any, float, float | None]]) -> list[Curve]:
         if value is not None and math.isfinite(value):
             by_run.setdefault(run, []).append((float(step), float(value)))
     return [tuple(np.array(sorted(by_run[run])).T) for run in sorted(by_run)]
+
+
+def _runs(curves: Sequence[Curve], others: Sequence[Curve] = (), names: tuple[str, str] = ("", "")) -> list[Marks]:
+    """Thin lines of runs and their thick mean; ``others`` dashed. Names where there are both."""
+    looks = (ACCENT, INK, "-"), (WORSE, WORSE, (0, (4, 1.5)))
+    marks = []
+    for own, (thin, thick, dashes), name in zip((curves, others), looks, names):
+        marks += [Marks(*curve, thin, width=0.7, alpha=0.3) for curve in own]
+        if own:
+            steps, means = _mean(own)
+            dot = "o" if len(steps) == 1 else ""  # a line of one point would not be seen
+            label = name if curves and others else ""
+            marks.append(Marks(steps, means, thick, dot, dashes, label, width=1.4))
+    return marks
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    """The mean of curves. A run that stopped early counts as far as it went."""
+    first, last = max(steps[0] for steps, _ in curves), max(steps[-1] for steps, _ in curves)
+    common = np.unique(np.concatenate([steps for steps, _ in curves]))
+    common = common[common >= first]
+    if len(common) > CURVE_POINTS:
+        common = np.linspace(first, last, CURVE_POINTS)
+    return common, np.nanmean([np.interp(common, *curve, right=np.nan) for curve in curves], axis=0)
+
+
+def _curve_panels(
+    name: str, title: str, shown: Mapping[str, Sequence[Marks]], x: str, y: str, shared: bool = False
+) -> str:
+    """``shared``: one scale for all panels, which one run that diverged does not flatten."""
+    values = np.array([value for marks in shown.values() for one in marks for value in one.y])
+    top = min(values.max(), 1.5 * np.quantile(values, 0.98) + 1e-9) if len(values) and y == "loss" else math.inf
+    low, high = limits(value for value in values if value <= top)
+    low = min(0.0, values.min()) if len(values) and y == "loss" else low
+
+    def finish(axis: Any, _: str) -> None:
+        if shared:
+            axis.set_ylim(low, high)
+
+    return panels(name, title, shown, width=2.15, height=1.3, x=x, y=y, ticks=4, finish=finish)

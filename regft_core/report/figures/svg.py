@@ -1,23 +1,18 @@
-"""A canvas with fixed margins in inches, and SVG that follows the page's colours.
+"""SVG that follows the page's colours.
 
-Figures are drawn with placeholder colours that become CSS variables, so that one drawing serves
-light and dark. Nothing in the output depends on the time, the machine or other figures, and no
-address is left in it.
+Figures are drawn with placeholder colours that become CSS variables, so that one drawing serves light and dark. Nothing
+in the output depends on the time, the machine or other figures, and no address is left in it.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-T = TypeVar("T")
 #: Placeholder -> CSS variable. Meaning is never in the colour alone: markers differ as well.
 INK, MUTED, GRID, ACCENT, BETTER, WORSE, PAPER = (f"#0{i}0{i}0{i}" for i in range(1, 8))
 VARIABLES = {
@@ -63,77 +58,7 @@ SETTINGS: Any = {
 }
 
 
-def text_width(texts: Sequence[str], size: float = 9.0) -> float:
-    """Inches that the longest text needs, on the safe side for any sans-serif font."""
-    return max(map(len, texts), default=0) * size * 0.62 / 72
-
-
-#: Most panels side by side.
-COLUMNS = 4
-
-
-def columns_of(panels: int) -> int:
-    """How many of so many panels stand side by side."""
-    return min(panels, COLUMNS)
-
-
-def panels(
-    name: str, title: str, shown: Mapping[str, T], draw: Callable[[Any, T], None], *, width: float, height: float,
-    x: str = "", y: str = "", grid: str = "both", labels: Sequence[str] = (), one_scale: bool = False,
-    legend: tuple[Sequence[Any], Sequence[str]] | None = None, left: float, right: float = 0.15, gap: float = 0.25,
-    row_gap: float = 0.75, top: float = 0.35, bottom: float = 0.5, **heading: Any,
-) -> str:  # fmt: skip
-    """Return a panel for each title of ``shown`` as one ``<svg>``; nothing without any.
-
-    Args:
-        name: prefix of the figure's identifiers; ``title`` is read aloud.
-        draw: fills the axes of a panel with its content.
-        width, height: of a panel, in inches, as are the margins; panels stand row by row.
-        x, y: named below the lowest panels, and beside the first of each row.
-        labels: of the rows of every panel, from the top.
-        one_scale: all panels share the axis of ``y``.
-        legend: handles and labels, in the margin of ``right`` inches.
-    """
-    if not shown:
-        return ""
-    columns = columns_of(len(shown))
-    rows = math.ceil(len(shown) / columns)
-    total_width = left + columns * width + (columns - 1) * gap + right
-    total_height = top + rows * height + (rows - 1) * row_gap + bottom
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
-        figure = Figure(figsize=(total_width, total_height))
-        axes: list[Any] = []
-        for place, (text, content) in enumerate(shown.items()):
-            row, column = divmod(place, columns)
-            at_x, at_y = left + column * (width + gap), total_height - top - (row + 1) * height - row * row_gap
-            size = (at_x / total_width, at_y / total_height, width / total_width, height / total_height)
-            axis: Any = figure.add_axes(size)
-            axes.append(axis)
-            axis.tick_params(length=0)
-            axis.set_title(text, loc="left", **heading)
-            axis.grid(axis=grid)
-            if labels:
-                axis.set_ylim(len(labels) - 0.5, -0.5)
-                axis.set_yticks(range(len(labels)), labels if column == 0 else [""] * len(labels))
-                axis.locator_params(axis="x", nbins=6)
-                axis.spines["left"].set_visible(False)
-            draw(axis, content)
-            if x:
-                axis.set_ylabel(y if column == 0 else "")
-                axis.set_xlabel(x if place >= len(shown) - columns else "")
-        if one_scale:
-            limits = [axis.get_ylim() for axis in axes]
-            for axis in axes:
-                axis.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-        if legend is not None:
-            figure.legend(
-                *legend, loc="upper left", bbox_to_anchor=(1 - (right - 0.1) / total_width, 1 - 0.25 / total_height),
-                frameon=False, fontsize=8, borderaxespad=0, borderpad=0, handlelength=2.2,
-            )  # fmt: skip
-        return _element(figure, name, title)
-
-
-def _element(figure: Figure, name: str, label: str) -> str:
+def element(figure: Figure, name: str, label: str) -> str:
     """The ``<svg>`` element alone, its identifiers prefixed with ``name``."""
     stream = io.StringIO()
     figure.set_canvas(FigureCanvasSVG(figure))

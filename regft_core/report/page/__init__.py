@@ -19,7 +19,7 @@ from regft_core.report.contents import Report
 from regft_core.report.costs import overrides
 from regft_core.report.figures import block as figures
 from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
-from regft_core.report.figures.panels import named
+from regft_core.report.figures.charts import named
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.model import Block, Comparison, Row, by_size, smaller

@@ -22,9 +22,9 @@ from pathlib import Path
 from textwrap import fill
 
 from regft_core.settings.cost import table
+from regft_core.settings.grid import cells
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings_lines
-from regft_core.settings.store_path import store_path
 from regft_core.settings.trial_values import budget_lines
 
 from .check import warn
@@ -55,10 +55,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
     parts.append("\n".join(_lengths(project)))
     if arguments.detect is not None:
-        from regft_core.report import looks, planner
+        from regft_core.grid.keys import read_failures
+        from regft_core.report import planner, write
 
-        remembered = store_path(project.root, project.params) / looks.FILE
-        needs = planner.needs(project, time.runs.get, arguments.detect, remembered)
+        failures = read_failures(project.root)
+        finished = [cell for cell in cells(project) if cell.directory not in failures]
+        needs = planner.needs(write.project_inputs(project, finished, failures), time.runs.get, arguments.detect)
         parts.append(planner.table(needs, arguments.detect))
     lines = "\n\n".join(filter(None, parts)).splitlines()
     print("\n".join(line if len(line) <= COLUMNS else fill(line, COLUMNS, break_long_words=False) for line in lines))

@@ -101,15 +101,16 @@ def compared(
         parts = max((shares(look.number) for look in looked if look is not None), default=1)
         for name, own in arms.items():
             n = len(data.gold[name])
+            samples = [own.sample(pair.method, pair.other) for pair in family]
             verdicts = judge(
-                [own.sample(pair.method, pair.other) for pair in family],
+                samples,
                 role,
                 confidence=config.confidence,
                 point=point,
                 higher_is_better=not described.lower_is_better,
                 shares=parts * candidates,
             )
-            for pair, verdict, look in zip(family, verdicts, looked, strict=True):
+            for pair, verdict, look, sample in zip(family, verdicts, looked, samples, strict=True):
                 estimate = bounded(own.difference(pair.method, pair.other), -reach, reach)
                 mine, theirs = declared(data.cells[pair.method]), declared(data.cells[pair.other])
                 comparison = Comparison(
@@ -123,6 +124,7 @@ def compared(
                     examples=estimate.mean * n if described.counts_examples and estimate.n else None,
                     compute_ratio=mine / theirs if mine and theirs else None,
                     look=look,
+                    sample=sample,
                 )
                 comparisons.append(comparison)
     return comparisons

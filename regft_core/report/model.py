@@ -13,7 +13,7 @@ from regft_core.report.read_grid import BlockData, CellData
 from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.decision import Belief
 from regft_core.statistics.over_tasks import RankSet
-from regft_core.statistics.verdict import Verdict
+from regft_core.statistics.verdict import Sample, Verdict
 
 #: A control is the method at strength 0; a replacement has something else, or less, in the ingredient's place.
 Role = Literal["reference", "control", "replacement", "opponent"]
@@ -77,6 +77,8 @@ class Comparison(Pair):
     compute_ratio: float | None
     #: The looks so far, which the family's error is shared among; None for the one that was planned.
     look: Look | None = None
+    #: What the verdict rests on.
+    sample: Sample = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,36 +1,25 @@
-"""How many seeds a wanted difference takes, per task and pair of methods, from the spread seen so far.
+"""How many seeds a wanted difference takes, per task and pair of methods, from the spread of the runs at hand.
 
-The pilot is whatever the evaluate stages left in ``work/``. A pair is planned with the interval that gives the report's
-verdicts: corrected for the comparisons of its family and, where it was looked at before, for those looks.
+A pair is planned with the interval that gives the report's verdicts: corrected for the comparisons of its family and,
+where it was reported before, for those looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from regft_core import metrics
-from regft_core.disk.reading import read_json
-from regft_core.errors import DataError
-from regft_core.evaluate.ood import positive_of
 from regft_core.names import duration
-from regft_core.report.compare import opposites, point_of
+from regft_core.report.compare import point_of
 from regft_core.report.formatting import number, some
 from regft_core.report.looks import Looks, digests
-from regft_core.report.model import Pair
-from regft_core.runs.work import JudgedRows, Work
-from regft_core.settings.files import RESULTS
+from regft_core.report.model import Block, Comparison
+from regft_core.report.read_grid import Inputs, read_grid
+from regft_core.report.write import build_report
 from regft_core.settings.grid import Cell
-from regft_core.settings.layers import sizes_of
-from regft_core.settings.project import Project
-from regft_core.statistics.arms import Arms
-from regft_core.statistics.bootstrap import Estimate
 from regft_core.statistics.power import LIMIT, SeedPlan, plan_seeds, shares
 
-#: Below this a pilot says next to nothing about the spread.
-PILOT = 3
 HEADS: tuple[str, ...] = ("seeds", "spread", "floor", "detected", "needed", "safe", "add", "time")
 
 
@@ -38,124 +27,77 @@ HEADS: tuple[str, ...] = ("seeds", "spread", "floor", "detected", "needed", "saf
 class Need:
     """The seeds that one comparison takes."""
 
-    pair: Pair
-    cell: Cell
-    #: Comparisons of its family, earlier looks at it, and the confidence that the family's next one has.
-    comparisons: int
+    block: str
+    comparison: Comparison
+    #: Earlier looks at the comparison, and the confidence that its family's next one has.
     looks: int
     confidence: float
-    #: The pilot and what it gives; None without two seeds that both methods finished.
-    estimate: Estimate | None = None
-    plan: SeedPlan | None = None
-    metric: str = ""
-    #: The last report's verdict on these runs; None where there is none.
-    word: str | None = None
+    #: None without two seeds that both methods finished.
+    plan: SeedPlan | None
     #: Runs of both methods to add for the safe number of seeds, and their seconds; None where unknown.
-    runs: int | None = None
-    seconds: float | None = None
+    runs: int | None
+    seconds: float | None
 
 
-def needs(
-    project: Project,
-    seconds: Callable[[Cell], float | None],
-    difference: float,
-    looks: Path | None = None,
-) -> list[Need]:
+def needs(inputs: Inputs, seconds: Callable[[Cell], float | None], difference: float) -> list[Need]:
     """Return what every pair of methods takes to find ``difference``, in the unit that the report shows (points).
 
-    Args:
-        seconds: of one run of a cell; None where that is not known.
-        looks: the file of earlier looks.
+    ``seconds``: of one run of a cell; None where that is not known. It is no look at the results.
 
     Raises:
-        DataError: predictions cannot be read.
-        StoreError: the file of looks, or the report's numbers, cannot be read.
+        DataError, ConfigError: as the report does, for a grid that has not run.
+        StoreError: the file of looks cannot be read.
     """
-    names, config, seen = list(project.methods), project.params.report, Looks(looks)
-    file = project.root / RESULTS
-    reported = read_json(file) if file.is_file() else {}
-    pairs = [pair for name in names for pair in opposites(name, project.methods, names, config.reference)]
-    found = []
-    for task, size in ((t, size) for t in project.params.grid.tasks for size in sizes_of(project.params, t)):
-        cells = {name: Cell(name, task, size) for name in names}
-        metric, keys, arms = _pilot(Work(project.root), task, cells.values())
-        runs = {pair: digests(keys.get(pair.method, {}), keys.get(pair.other, {})) for pair in pairs}
-        for pair in pairs:
-            family = [other for other in pairs if other.role == pair.role]
-            earlier = max(len(seen.before(f"{task}-{size}", p.method, p.other, runs[p])) for p in family)
-            # The planned first look has the whole error; a later one its share.
-            parts = 1 if earlier == 0 and config.looks == "planned" else shares(earlier + 1)
-            error = (1 - config.confidence) / parts
-            need = Need(pair, cells[pair.method], len(family), earlier, 1 - error)
-            if arms is not None and len(runs[pair]) > 1:
-                estimate, sample = arms.difference(pair.method, pair.other), arms.sample(pair.method, pair.other)
-                wanted, point = difference / metrics.find(metric).factor, point_of(metric, [arms.one(pair.other).mean])
-                grid_seeds = len(project.params.grid.seeds)
-                plan = plan_seeds(wanted, sample, len(family), error, point, grid_seeds=grid_seeds)
-                word = _word(reported.get(f"{task}-{size}", {}).get(pair.method, {}), pair, estimate)
-                need = replace(need, estimate=estimate, plan=plan, metric=metric, word=word)
-                if plan.safe is not None:
-                    added = {cells[name]: max(0, plan.safe - len(keys[name])) for name in (pair.method, pair.other)}
-                    need = replace(need, runs=sum(added.values()), seconds=_total(seconds, added))
-            found.append(need)
-    return found
+    report, looks = build_report(read_grid(inputs), inputs, Looks(inputs.looks)), Looks(inputs.looks)
+    return [need for block in report.blocks for need in _of_block(block, inputs, looks, seconds, difference)]
 
 
-def _total(of: Callable[[Cell], float | None], runs: Mapping[Cell, int]) -> float | None:
-    each = [(of(cell), count) for cell, count in runs.items()]
-    return None if any(value is None for value, _ in each) else sum((value or 0.0) * count for value, count in each)
+def _of_block(
+    block: Block, inputs: Inputs, looks: Looks, seconds: Callable[[Cell], float | None], difference: float
+) -> Iterator[Need]:
+    compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
+    keys = {row.method: {run.seed: run.key for run in row.runs if run.ok} for row in block.rows}
+    earlier = {
+        role: max(
+            len(looks.before(block.name, c.method, c.other, digests(keys[c.method], keys[c.other])))
+            for c in compared
+            if c.role == role
+        )
+        for role in {c.role for c in compared}
+    }
+    wanted = difference / metrics.find(block.primary).factor
+    cells = {cell.method: cell for cell in inputs.cells if (cell.task, str(cell.size)) == (block.task, block.size)}
+    for c in compared:
+        # The planned first look has the whole error; a later one its share.
+        parts = shares(earlier[c.role] + 1) if earlier[c.role] or inputs.config.looks != "planned" else 1
+        error, plan, runs = (1 - inputs.config.confidence) / parts, None, None
+        other = block.row(c.other)
+        if c.estimate.n > 1 and other is not None:
+            point = point_of(c.metric, [other.scores["dev"][c.metric].estimate.mean])
+            family = c.verdict.comparisons
+            plan = plan_seeds(wanted, c.sample, family, error, point, grid_seeds=len(inputs.seeds))
+        each, total = [seconds(cells[name]) for name in (c.method, c.other)], None
+        if plan is not None and plan.safe is not None:
+            added = [max(0, plan.safe - len(keys[name])) for name in (c.method, c.other)]
+            runs = sum(added)
+            total = None if None in each else sum(count * (one or 0.0) for count, one in zip(added, each))
+        yield Need(block.name, c, earlier[c.role], 1 - error, plan, runs, total)
 
 
-def _word(reported: Mapping[str, Any], pair: Pair, estimate: Estimate) -> str | None:
-    """The reported verdict; None where the report is about other runs."""
-    found = reported.get(f"versus_{pair.role}", {}).get(pair.other, {}).get("dev")
-    same = found is not None and found["n"] == estimate.n and abs(found["mean"] - estimate.mean) <= 1e-9
-    return str(found["verdict"]) if same else None
-
-
-def _pilot(work: Work, task: str, cells: Any) -> tuple[str, dict[str, dict[int, str]], Arms | None]:
-    """(primary metric, method -> seed -> key, scores) of what was evaluated; methods that were not are left out."""
-    keys, predictions = dict[str, dict[int, str]](), dict[str, dict[int, Any]]()
-    try:
-        described = work.task(task)
-    except DataError:
-        return "", keys, None
-    rows = JudgedRows(described.folded)
-    for cell in cells:
-        try:
-            result = work.evaluation(cell)
-        except DataError:
-            continue
-        for run in (run for run in result.runs if run.ok):
-            found = work.predictions(cell, run.seed, "dev", described.kind)
-            if rows.fits(run.seed, found):  # else evaluated on other rows, which the next `dvc repro` does again
-                predictions.setdefault(cell.method, {})[run.seed] = found.predicted
-                keys.setdefault(cell.method, {})[run.seed] = run.key
-    if not predictions:
-        return described.primary, keys, None
-    arms = Arms(
-        predictions, rows.gold, described.primary, samples=1_000, positive_label_index=positive_of(described, "dev"),
-        judged=rows.judged, groups=rows.groups(work.groups(task).get("dev", {})),
-    )  # fmt: skip
-    return described.primary, keys, arms
-
-
-def table(found: Sequence[Need], difference: float) -> str:
+def table(needs: Sequence[Need], difference: float) -> str:
     """The needs as text; ``-`` stands for what cannot be known yet."""
-    if not found:
+    if not needs:
         return "no pair of methods to compare: list the reference and a method"
-    pairs, rows = list[str](), [HEADS]
-    for need in found:
-        if need.plan is not None and need.estimate is not None:
-            scale = metrics.find(need.metric).factor
-            sizes = (need.estimate.seed_deviation, need.plan.floor, need.plan.shown)
+    pairs, rows, lines = list[str](), [HEADS], list[str]()
+    for need in needs:
+        if need.plan is not None:
+            c, scale = need.comparison, metrics.find(need.comparison.metric).factor
+            sizes = (c.estimate.seed_deviation, need.plan.floor, need.plan.shown)
             seeds = ("never" if count is None else str(count) for count in (need.plan.seeds, need.plan.safe))
             runs = "-" if need.runs is None else str(need.runs)
             time = "-" if need.seconds is None else duration(need.seconds)
-            pair = f"{need.pair.method} - {need.pair.other} ({need.pair.role}) on {need.cell.task}-{need.cell.size}"
-            pairs.append(f"{pair}\n{need.word or 'not reported':<19}")
-            rows.append((str(need.estimate.n), *(number(size * scale, 2) for size in sizes), *seeds, runs, time))
-    lines = []
+            pairs.append(f"{c.method} - {c.other} ({c.role}) on {need.block}\n{c.verdict.word:<19}")
+            rows.append((str(c.estimate.n), *(number(size * scale, 2) for size in sizes), *seeds, runs, time))
     if pairs:
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines += [
@@ -165,11 +107,8 @@ def table(found: Sequence[Need], difference: float) -> str:
             f"80% interval; floor: detected with {LIMIT} seeds; detected: with the grid's; never: below the floor; "
             "add: runs of both methods up to the safe number.",
         ]
-    if looked := [need for need in found if need.looks and need.plan is not None]:
+    if looked := [need for need in needs if need.looks and need.plan is not None]:
         lines.append(f"{len(looked)} of these pairs were looked at before, so the next look has a wider interval.")
-    if unknown := [f"{n.pair.method} - {n.pair.other} on {n.cell.task}-{n.cell.size}" for n in found if n.plan is None]:
-        lines.append(
-            f"no spread seen yet for {some(unknown)}: finish at least {PILOT} seeds of both methods "
-            "first (grid.seeds in params.yaml, then `dvc repro`)"
-        )
+    if unknown := [f"{n.comparison.method} - {n.comparison.other} on {n.block}" for n in needs if n.plan is None]:
+        lines.append(f"no spread seen yet for {some(unknown)}: finish at least 3 seeds of both methods (grid.seeds)")
     return "\n".join(lines)

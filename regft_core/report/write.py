@@ -32,8 +32,13 @@ def project_report(
     project: Project, cells: Iterable[Cell], failed: Mapping[str, str], out: Path | None = OUT
 ) -> Report:
     """``write_report`` of some cells of a project's grid, with the project's settings."""
+    return write_report(project_inputs(project, cells, failed), out)
+
+
+def project_inputs(project: Project, cells: Iterable[Cell], failed: Mapping[str, str]) -> Inputs:
+    """Some cells of a project's grid, with the project's settings."""
     params = project.params
-    inputs = Inputs(
+    return Inputs(
         project.root,
         list(cells),
         params.grid.seeds,
@@ -46,7 +51,6 @@ def project_report(
         small_scale=params.small_scale,
         left_out=project.left_out,
     )
-    return write_report(inputs, out)
 
 
 def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:

@@ -42,7 +42,6 @@ class Description:
         refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
         refused_windows: why an example's text cannot be several rows (``model.windows``); empty: it can.
         padding_invariant: whether the loss of a batch does not depend on how far it is padded.
-        export_tolerance: largest difference of logits between the trained model and its export.
     """
 
     variant: Variant | None = None
@@ -56,4 +55,3 @@ class Description:
     refused_separate_pairs: str = ""
     refused_windows: str = ""
     padding_invariant: bool = True
-    export_tolerance: float = 1e-6

@@ -72,8 +72,7 @@ class Lora(Regulariser):
             edits=("structure",) if options.rank else (),
             freezes_encoder=True,
             random_passes=options.rank > 0 and options.dropout > 0,
-            # The folded weight rounds differently from the sum of two products.
-            description=Description(refused_architectures=RAW_PROJECTIONS, export_tolerance=5e-6),
+            description=Description(refused_architectures=RAW_PROJECTIONS),
         )
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:

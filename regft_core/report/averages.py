@@ -21,10 +21,10 @@ from regft_core.names import plural
 from regft_core.report.formatting import interval, number, points
 from regft_core.report.model import ROLES, Block, by_size
 from regft_core.rng import derive
-from regft_core.schema.report import Part, ReportConfig, weights_of
-from regft_core.statistics.bootstrap import Estimate, average_over_tasks, percentiles
+from regft_core.schema.report import Part, weights_of
+from regft_core.statistics.bootstrap import Estimate, percentiles
 from regft_core.statistics.learning_curve import Gain, expected_gains
-from regft_core.statistics.over_tasks import FailureRate, Interval, failure_rate
+from regft_core.statistics.over_tasks import Interval
 
 #: How many times the largest size is asked about.
 FACTORS = (2.0, 4.0)
@@ -137,12 +137,14 @@ class AcrossTasks:
     mean_rank: Interval | None
     #: Mean difference to the reference, when all blocks have the same primary metric.
     difference: Interval | None
-    failures: FailureRate
+    #: Runs that failed or collapsed, of all.
+    failed: int
+    runs: int
     #: role -> verdict word -> number of development-set comparisons
     words: Mapping[str, Mapping[str, int]]
 
 
-def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossTasks, ...]:
+def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
     """One entry per method, methods in the order of the first block that has them."""
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     ranks = []
@@ -150,39 +152,37 @@ def across_tasks(blocks: Sequence[Block], config: ReportConfig) -> tuple[AcrossT
         sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
         means = {name: sign * estimate.mean for name in names if (estimate := _estimate(block, name)) is not None}
         ranks.append(dict(zip(means, rankdata(list(means.values())).tolist())))
-    return tuple(_across(name, blocks, ranks, config) for name in names)
+    return tuple(_across(name, blocks, ranks) for name in names)
 
 
-def _across(
-    name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]], config: ReportConfig
-) -> AcrossTasks:
+def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, float]]) -> AcrossTasks:
     rows = [row for block in blocks if (row := block.row(name)) is not None]
     rank = None
     if all(name in own and name in block.ranks for block, own in zip(blocks, ranks, strict=True)):
         # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
         bounds = [(own[name], block.ranks[name].best, block.ranks[name].worst) for block, own in zip(blocks, ranks)]
         rank = Interval(*(float(np.mean(values)) for values in zip(*bounds)))
-    differences = [c.estimate for row in rows for c in row.against("reference")]
+    differences = {b.name: c.estimate for b in blocks if (row := b.row(name)) for c in row.against("reference")}
     comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
-    bad = sum(len(row.failed) + len(row.collapsed) for row in rows)
     return AcrossTasks(
         method=name,
         mean_rank=rank,
         difference=_average_difference(differences, blocks),
-        failures=failure_rate(bad, sum(len(row.runs) for row in rows), config.confidence),
+        failed=sum(len(row.failed) + len(row.collapsed) for row in rows),
+        runs=sum(len(row.runs) for row in rows),
         words={r: Counter(c.verdict.word for c in comparisons if c.plays(r)) for r in ROLES},
     )
 
 
-def _average_difference(estimates: Sequence[Estimate], blocks: Sequence[Block]) -> Interval | None:
-    """Mean of the differences to the reference; None unless all blocks have one primary metric."""
-    if len({block.primary for block in blocks}) > 1 or len(estimates) < len(blocks) or any(e.n == 0 for e in estimates):
+def _average_difference(estimates: Mapping[str, Estimate], blocks: Sequence[Block]) -> Interval | None:
+    """Mean of the differences to the reference by block; None unless all blocks have one primary metric."""
+    if len({block.primary for block in blocks}) > 1 or any(e.n == 0 for e in estimates.values()):
         return None
-    mean, low, high = average_over_tasks(estimates)
-    if any(e.n < 2 for e in estimates):
-        return Interval(mean, math.nan, math.nan)
+    weights = {(block.name, "dev"): 1 / len(blocks) for block in blocks}
+    mean = _mean(weights, {(name, "dev"): estimate for name, estimate in estimates.items()})
     reach = metrics.find(blocks[0].primary).largest_difference
-    return Interval(mean, max(low, -reach), min(high, reach))
+    # ``max`` and ``min`` keep the NaN of an interval that cannot be computed when it comes first.
+    return None if mean is None else Interval(mean.value, max(mean.low, -reach), min(mean.high, reach))
 
 
 # ------------------------------------------------------------------------------------------- more rows

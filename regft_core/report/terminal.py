@@ -10,14 +10,11 @@ from rich.text import Text
 from regft_core.names import plural
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.contents import Report
-from regft_core.report.formatting import score
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
 from regft_core.report.model import Block, Decision, smaller
 from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}
-#: Characters of a drawn interval.
-DRAWN = 21
 #: A leaderboard of more lines has the decision below it once more.
 SCREEN = 20
 #: A head and a text for each line.
@@ -87,28 +84,12 @@ def _board(board: Board, width: int) -> Iterator[Text]:
     for column in board.columns:
         marked = any(cell.mark for cell in column.cells)
         columns.append((column.head, [_text(cell, marked) for cell in column.cells]))
-    # The drawing repeats numbers: it stands where everything fits on one line with it.
-    if _width([first, _drawn(board), *columns]) <= width:
-        columns.insert(1, _drawn(board))
     while columns:
         count = 1
         while count < len(columns) and _width([first, *columns[: count + 1]]) <= width:
             count += 1
         yield from _rows([first, *columns[:count]])
         columns = columns[count:]
-
-
-def _drawn(board: Board) -> TextColumn:
-    cells, metric = [], board.block.primary
-    for dev in (line.dev for line in board.lines):
-        marks = [" "] * DRAWN
-        if dev is not None:
-            ends = dev.interval or (dev.mean, dev.mean)
-            left, right, middle = (round(board.at(value) * (DRAWN - 1)) for value in (*ends, dev.mean))
-            marks[left : right + 1] = ["-"] * (right + 1 - left)
-            marks[middle] = "<o>"[1 + board.beyond(dev.mean)]
-        cells.append(Text("".join(marks)))
-    return f"{score(board.low, metric)} to {score(board.high, metric)}".ljust(DRAWN), cells
 
 
 def _name(line: Line) -> str:

@@ -118,7 +118,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None 
         confidence=config.confidence,
         seeds=tuple(inputs.seeds),
         blocks=blocks,
-        across=averages.across_tasks(blocks, config) if len(blocks) > 1 else (),
+        across=averages.across_tasks(blocks) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
         warnings=warnings.all_warnings(blocks, inputs, tuned),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",

@@ -31,9 +31,6 @@ class Threshold:
     threshold: float
     #: Share of the rows that are answered.
     coverage: float
-    #: Of the answered rows, as observed, and what is guaranteed.
-    observed: float
-    guaranteed: float
 
 
 def lower_bound(right: int, n: int, error: float) -> float:
@@ -102,23 +99,19 @@ class _Rows:
     def starts(self) -> list[int]:
         return [self.whole(max(1, round(share * len(self)))) for share in STARTS]
 
-    def observed(self, m: int) -> float:
-        """Share of right answers among the first ``m``."""
-        return float(self._right[m - 1]) / m
-
     def bound(self, m: int, error: float) -> float:
         """The least accuracy of the first ``m``; too high with probability at most ``error``."""
         if self._groups is None:
             return lower_bound(int(self._right[m - 1]), m, error)
         n = int(effective(self._groups[:m]))
         # Rounded down, but for the last bit of a product that is a whole number.
-        return lower_bound(int(self.observed(m) * n + 1e-9), n, error)
+        return lower_bound(int(float(self._right[m - 1]) / m * n + 1e-9), n, error)
 
 
 def _sequence(rows: _Rows, start: int, error: float, accuracy: float) -> Threshold | None:
     m, n, last = start, len(rows), None
-    while (bound := rows.bound(m, error)) >= accuracy:
-        last = Threshold(float(rows.scores[m - 1]), m / n, rows.observed(m), bound)
+    while rows.bound(m, error) >= accuracy:
+        last = Threshold(float(rows.scores[m - 1]), m / n)
         if m == n:
             break
         m = rows.whole(min(n, m + max(1, round(STEP * n))))

@@ -95,20 +95,6 @@ def seed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return centre - width, centre + width
 
 
-def average_over_tasks(estimates: Sequence[Estimate], rng_seed: int = 0) -> tuple[float, float, float]:
-    """Return (mean, low, high) of the mean over tasks, each task weighing the same and resampled by itself.
-
-    The tasks' corrections for few seeds stay in, so the interval is if anything too wide. Meant for
-    differences in one metric, with a seed in every task; the average of unlike metrics hides what it is made of, so
-    show the tasks beside it.
-    """
-    # Tasks of one size share their example resamples; shuffling makes them independent.
-    rng = np.random.default_rng(derive(rng_seed, "statistics.tasks"))
-    replicates = np.mean([rng.permutation(e.replicates) for e in estimates], axis=0)
-    low, high = percentiles(replicates, estimates[0].confidence)
-    return float(np.mean([e.mean for e in estimates])), low, high
-
-
 def two_level(
     seeds: list[int], excluded: list[int], observed: Array, values: Array, confidence: float, rng_seed: int
 ) -> Estimate:

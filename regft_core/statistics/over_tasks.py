@@ -1,16 +1,14 @@
-"""Aggregates over seeds and tasks: possible ranks, failed runs.
+"""Aggregates over tasks: possible ranks.
 
 A bootstrap of ranks fails exactly where it matters, among arms that are alike (Hall and Miller, Annals of Statistics
 2009). Possible ranks come from simultaneous intervals of all paired differences instead (Mogstad, Romano, Shaikh and
 Wilhelm, Review of Economic Studies 2024): an arm that is worse than w others beyond their intervals ranks no better
 than 1 + w, and one that is better than v of k arms no worse than k - v. If the intervals all hold, so do these ranks,
-whatever order arms with equal true means are given. Failures have Wilson's interval, which stays inside [0, 1] at
-small n.
+whatever order arms with equal true means are given.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -60,24 +58,3 @@ def rank_sets(
             ahead[better] += 1
             behind[worse] += 1
     return {name: RankSet(1 + behind[name], len(names) - ahead[name]) for name in names}
-
-
-@dataclass(frozen=True)
-class FailureRate:
-    """``failed`` of ``n`` runs, as a rate with its interval."""
-
-    failed: int
-    n: int
-    rate: float
-    low: float
-    high: float
-
-
-def failure_rate(failed: int, n: int, confidence: float = 0.95) -> FailureRate:
-    """Return the rate of failed (or collapsed) runs among one or more."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    rate = failed / n
-    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-    # At the ends the formula is exactly 0 and 1; rounding must not say otherwise.
-    return FailureRate(failed, n, rate, 0.0 if failed == 0 else centre - half, 1.0 if failed == n else centre + half)

@@ -202,8 +202,8 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
     if declares.keeps_for_inference:
         Stack([(case.cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
-    # Only what is folded or rebuilt may differ, and no more than the class says.
-    tolerance = declares.description.export_tolerance if viewed else 0.0
+    # Only what is folded or rebuilt may differ: a folded weight rounds differently from the sum of two products.
+    tolerance = 5e-6 if viewed else 0.0
     assert float((fresh.logits() - trained).abs().max()) <= tolerance
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from regft_core.statistics.bootstrap import average_over_tasks, seed_interval
+from regft_core.statistics.bootstrap import seed_interval
 from tests.statistics.single import one_arm, paired_difference
 
 
@@ -142,19 +142,6 @@ def test_example_part_is_what_examples_contribute_to_all_seeds_alike(shared):
     got = one_arm({0: cells[:, 0], 1: cells[:, 1]}, np.ones(len(cells), int), "accuracy", samples=20_000)
     assert got.values == (0.5, 0.5)
     assert float(np.std(got.replicates)) == pytest.approx(math.sqrt(shared / 4 / n), rel=0.03)
-
-
-def test_tasks_of_one_size_do_not_share_their_example_noise():
-    """Equal estimates have equal replicates; four independent tasks have half the interval of one."""
-    rng = np.random.default_rng(0)
-    a, b, labels = right_or_wrong(rng, 5, 100, 0.8), right_or_wrong(rng, 5, 100, 0.7), np.ones(100, int)
-    one = paired_difference(a, b, labels, "accuracy", samples=4000)
-    mean, low, high = average_over_tasks([one] * 4)
-    assert mean == pytest.approx(one.mean)
-    other = paired_difference(b, b, labels, "accuracy", samples=4000)  # no difference, and no spread
-    assert (other.mean, other.low, other.high) == (0.0, 0.0, 0.0)
-    assert average_over_tasks([one, other])[0] == pytest.approx(one.mean / 2)
-    assert high - low == pytest.approx((one.high - one.low) / 2, rel=0.06)
 
 
 def test_seed_interval_by_hand():

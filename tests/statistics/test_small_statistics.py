@@ -14,21 +14,12 @@ from scipy import stats
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.calibration import fit_temperature
 from regft_core.statistics.learning_curve import expected_max, expected_max_curve
-from regft_core.statistics.over_tasks import failure_rate
 from regft_core.statistics.power import detectable_gain
 from regft_core.statistics.reproduction import log_ratio
 from tests.statistics.single import one_arm, paired_difference
 from tests.statistics.test_coverage import least
 
 small = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=9)
-
-
-def test_failure_rate_is_wilsons():
-    got = failure_rate(1, 10)
-    assert (got.rate, got.low, got.high) == pytest.approx((0.1, 0.0178762, 0.4041500), abs=1e-6)
-    assert failure_rate(0, 10).low == 0.0
-    assert failure_rate(0, 10).high == pytest.approx(0.2775328, abs=1e-6)
-    assert failure_rate(10, 10).high == 1.0
 
 
 def test_detectable_difference_reaches_its_power_in_simulation():

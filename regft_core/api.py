@@ -226,10 +226,10 @@ def fit(
     Args:
         data: a file as ``regft fit`` reads it, or a data frame.
         text, label, pair, group: columns.
-        kind: what the labels are, where they do not tell: classification, multi_label, ordinal, regression.
+        kind: kind of label, where the rows leave it open: classification, multi_label, ordinal, regression.
         ood: files or data frames of the same columns with other texts. Of methods within the tolerance one that is
             better there by more than it is taken.
-        minutes: for all of it on this machine, by its own estimate.
+        minutes: time for everything on this machine, by its own estimate.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
         project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is

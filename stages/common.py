@@ -75,14 +75,14 @@ GRID = (
 #: How a file of rows is written, where it does not tell.
 FORMAT = (
     argument("--encoding", "of a text file that is not UTF-8, for instance cp1252"),
-    argument("--delimiter", "between the columns of a .csv or .tsv, where its first line does not tell"),
-    argument("--sheet", "of an .xlsx that has several"),
+    argument("--delimiter", "between the columns of a .csv or .tsv, where its first line leaves it open"),
+    argument("--sheet", "name of the sheet, where an .xlsx has several"),
 )
 #: Of the commands that read labels: columns beside those of text and label, and how labels are read.
 ROWS = (
     argument("--pair", "column of the second text, where rows are pairs"),
     argument("--group", "column whose rows stay together (product, author, premise)"),
-    argument("--kind", "what the labels are, where they do not tell", choices=KINDS.names()),
+    argument("--kind", "kind of label, where the file leaves it open", choices=KINDS.names()),
     *FORMAT,
     argument(
         "--decimal", "decimal mark of numbers in text; the other one may stand between thousands", choices=(",", ".")

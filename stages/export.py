@@ -5,9 +5,9 @@ card in the format of Hugging Face. Its logits are those of the run. With
 --refit the method is first trained on all labelled rows.
 
 examples
-  regft export --method hype_n --task sst2 --size 300 --seed 0
-  regft export --method hype_n --task sst2 --size 300 --accuracy 0.95
-  regft export --method hype_n --task sst2 --size 300 --refit
+  regft export --method lp_ft
+  regft export --method lp_ft --refit
+  regft export --method lp_ft --accuracy 0.95
 
 next: regft predict --model FOLDER --data new.csv --out predictions.csv
 """
@@ -49,7 +49,7 @@ if __name__ == "__main__":
         argument(TASK[0], f"{TASK[1]}; may be left out where there is one"),
         argument(SIZE[0], f"{SIZE[1]}; may be left out where there is one"),
         argument(SEED[0], f"{SEED[1]}; the first when left out", type=int),
-        flag("--refit", "train the final model on all labelled rows, with the settings that were judged"),
+        flag("--refit", "train the final model on all labelled rows, with the settings that were evaluated"),
         argument(
             "--accuracy",
             "share of right answers to guarantee, like 0.95: rows on which the model is less confident stay unanswered",

@@ -60,11 +60,16 @@ if __name__ == "__main__":
         argument("--text", "column of the text"),
         argument("--label", "column of the label: a class, a number, or several labels with one of ; | , between them"),
         argument(
-            "--ood", "file of the same columns with other texts, which judges too; may be repeated", action="append"
+            "--ood",
+            "file with the same columns and other texts: a set out of distribution; may be repeated",
+            action="append",
         ),
         *ROWS,
         argument(
-            "--minutes", "for all of it on this machine; they choose encoder, methods, trials", default=30.0, type=float
+            "--minutes",
+            "time for everything on this machine; decides on encoder, methods and trials",
+            default=30.0,
+            type=float,
         ),
         argument("--out", f"folder to make; {FOLDER}/NAME OF THE FILE when absent"),
         argument("--model", "encoder: an alias or a directory; the strongest that fits when absent"),

@@ -4,7 +4,7 @@ Writes rows that the model is unsure of and that differ from each other, the
 most useful one first.
 
 examples
-  regft pick --model exports/hype_n-sst2-300-seed-0 \
+  regft pick --model exports/lp_ft-film_polarity-200-seed-0 \
     --data unlabelled.csv --rows 50 --out to_label.csv
 
 next: label the rows, add them to your file, and run `regft fit` again

@@ -99,7 +99,7 @@ if __name__ == "__main__":
         main,
         argument(
             "--detect",
-            "points: seeds that a true difference of this size takes per task and pair, from the spread so far",
+            "points: how many seeds detect a true difference of this size, by task and pair, from the spread so far",
             type=_positive,
         ),
         PRESET,

@@ -4,10 +4,10 @@ Writes one line per row, in the order of the file. With --data - it reads
 standard input and writes each answer at once, as a JSON line.
 
 examples
-  regft predict --model exports/hype_n-sst2-300-seed-0 \
+  regft predict --model exports/lp_ft-film_polarity-200-seed-0 \
     --data new.csv --out predictions.csv
   echo "a fine film" | regft predict --data - --format text \
-    --model exports/hype_n-sst2-300-seed-0
+    --model exports/lp_ft-film_polarity-200-seed-0
 
 next: regft pick, which finds the rows that are worth labelling
 """

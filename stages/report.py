@@ -1,4 +1,4 @@
-"""Write the report: page, tables, JSON, plots, and MLflow.
+"""Stage 5: the report: page, tables, JSON, plots, and MLflow.
 
 The last stage of `dvc repro`. Reads the evaluations of the grid, writes
 reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists

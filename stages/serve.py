@@ -5,10 +5,10 @@ the answers are those of `regft predict`. It listens on this machine only;
 another --host has neither password nor encryption, and a warning says so.
 
 examples
-  regft serve exports/hype_n-sst2-300-seed-0
+  regft serve exports/lp_ft-film_polarity-200-seed-0
 
 next: curl localhost:8000/predict -H 'Content-Type: application/json' \
-        -d '{"rows": [{"sentence": "a fine film"}]}'
+        -d '{"rows": [{"text": "a fine film"}]}'
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ if __name__ == "__main__":
         argument("model", "directory that `regft export` wrote"),
         argument("--host", "address to listen on", default="127.0.0.1"),
         argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
-        argument("--rows", "of one request, at most", default=limits.rows, type=whole_number),
-        argument("--bytes", "of the body of one request, at most", default=limits.bytes, type=whole_number),
-        argument("--seconds", "for one request, at most", default=int(limits.seconds), type=whole_number),
+        argument("--rows", "most rows of one request", default=limits.rows, type=whole_number),
+        argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number),
+        argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number),
         *SERVING,
     )

@@ -9,7 +9,7 @@ share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
 examples
   regft store verify
   regft store prune
-  regft store share hype_n/sst2
+  regft store share lp_ft/film_polarity
 
 next: dvc push, after share
 """

@@ -37,12 +37,9 @@ def stages_by(script: Path, root: Path) -> None:
 
 def stage_with(name: Any, job: Callable[..., str]) -> None:
     """Compute a stage whose jobs are ``job``."""
-    from regft_core.grid import compute
+    from regft_core.grid import compute, pool
 
-    def run_on_executor(project: Any, jobs: Any, _: Any, **keywords: Any) -> None:
-        queued(project, jobs, job, **keywords)
-
-    queued, compute.run_on_executor = compute.run_on_executor, run_on_executor
+    pool.run_job = job
     failures = compute.compute(Path(), name, say=lambda line: None)
     if failures:
         raise SystemExit(f"{len(failures)} cells failed: {next(iter(failures.items()))}")

@@ -42,9 +42,8 @@ from regft_core.disk.files import write_text
 from regft_core.errors import RunFailed
 from regft_core.fit.fitting import Wanted, fit_rows
 from regft_core.fit.rows import Asked
-from regft_core.grid.cached import grid_rows
 from regft_core.grid.compute import compute_only
-from regft_core.grid.keys import read_failures
+from regft_core.grid.keys import grid_rows, read_failures
 from regft_core.grid.repro import repro
 from regft_core.report import project_report
 from regft_core.report.tables import Results

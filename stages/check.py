@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from regft_core.errors import ConfigError
-from regft_core.grid.prepared import size_warnings, skew_warnings
+from regft_core.grid.data import skew_warnings
 from regft_core.hooks.registry import discover
 from regft_core.names import plural
 from regft_core.settings.grid import cells
@@ -58,7 +58,7 @@ def warn(project: Project) -> None:
         except ConfigError as error:
             for problem in error.problems:
                 print(f"warning: left out: {problem}", file=sys.stderr)
-    for warning in (*project.warnings, *size_warnings(project), *skew_warnings(project)):
+    for warning in (*project.warnings, *skew_warnings(project)):
         print(f"warning: {warning}", file=sys.stderr)
 
 

@@ -36,7 +36,7 @@ COLUMNS = 80
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print the cells, their time, the lengths of texts and, with --detect, the seeds that a difference takes."""
-    from regft_core.grid.cached import grid_rows
+    from regft_core.grid.keys import grid_rows
 
     project = project_or_preset(root, arguments.preset)
     warn(project)

@@ -7,7 +7,7 @@ unless the preset has its own.
 
 examples
   regft preset                             list the presets
-  regft preset hype_table3 --plan          data, encoder, disk, hours
+  regft preset hype_table3 --plan          data, encoder, hours
   regft fetch --preset hype_table3         download data and encoder
   regft preset hype_table3                 run it
   regft preset hype_table3 --scale small   a trial of minutes, marked as such
@@ -23,10 +23,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from regft_core.grid.fetch import require_named_sets
-from regft_core.grid.preset_plan import describe
+from regft_core.grid.fetch import needs_text, require_named_sets
+from regft_core.grid.keys import grid_rows
 from regft_core.grid.repro import repro
 from regft_core.grid.small import lay_out_small
+from regft_core.grid.time import estimate, gpu_line
 from regft_core.runs.project import open_project
 from regft_core.settings.papers.protocols import read_protocols
 from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_names
@@ -45,8 +46,11 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     folder = lay(root, arguments.name, arguments.set)
     project = open_project(folder)
     if arguments.plan:
-        changes = [part for change in arguments.set for part in ("--set", change)]
-        print(describe(project, shlex.join([arguments.name, *changes])))
+        changes, rows = [part for change in arguments.set for part in ("--set", change)], grid_rows(project)
+        if (mark := project.params.small_scale) is not None:
+            print(mark.mark)
+        print(gpu_line(project, rows), estimate(project, rows).line(), sep="\n")
+        print(needs_text(project, shlex.join([arguments.name, *changes])))
         return
     require_named_sets(project)  # before DVC, whose own words would stand around the error
     _announce(root, folder, project, arguments.name)

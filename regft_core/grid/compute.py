@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
@@ -21,7 +20,6 @@ from regft_core.grid.executors import JobsFailed
 from regft_core.grid.jobs import Jobs, Planner, jobs_of
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.pool import run_on_executor
-from regft_core.grid.run_job import run_job
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
@@ -161,11 +159,9 @@ class _Grid:
                 except StoreError as error:
                     log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
 
-            jobs = [replace(job, progress=board.folder) for job in work.jobs]
             sys.stdout.flush()
-            order: dict[str, Any] = {"after": work.after, "costs": work.costs, "on_result": ended}
             try:
-                run_on_executor(self.project, jobs, run_job, keys=work.keys, **order)
+                run_on_executor(self.project, work, ended, board.folder)
             except JobsFailed as error:
                 for failure in error.failures:
                     if failure.trace:

@@ -5,11 +5,14 @@ Each folder says what it was made from (``work.py``); one that is up to date is 
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any, Literal
 
 from regft_core.data.checks import warnings_of
 from regft_core.data.leaks import leak_warning
@@ -18,11 +21,12 @@ from regft_core.data.prepare import prepare_dataset
 from regft_core.data.prompts import wrong_words
 from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
-from regft_core.disk.canonical import sha256_json
+from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
+from regft_core.disk.paths import file_state
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError, Problem
-from regft_core.grid.fetch import require_named_sets
+from regft_core.errors import CodeChanged, ConfigError, PlanOutdated, Problem, StoreError
+from regft_core.grid.fetch import require_named_sets, tasks_to_prepare
 from regft_core.grid.lengths import (
     fast_tokenizer,
     lengths_file,
@@ -31,30 +35,22 @@ from regft_core.grid.lengths import (
     modes,
     up_to_date_lengths,
 )
-from regft_core.grid.prepared import skew_warnings
+from regft_core.kinds import find
 from regft_core.models.source import resolve_model
-from regft_core.runs.hashed_code import scope_of
-from regft_core.runs.prepared_rows import (
-    RowsInMaking,
-    dataset_folder,
-    rows_of_each_set,
-    rows_scope,
-    source_files,
-    subsample_inputs,
-    task_inputs,
-)
-from regft_core.runs.work import is_current, seal
+from regft_core.names import listing
+from regft_core.runs.code import code_of
+from regft_core.runs.hashed_code import Scope, scope_of
+from regft_core.runs.made_once import LoadedCode
+from regft_core.runs.work import dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import other_tasks
+from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
 
 
-def prepare(project: Project, tasks: list[str] | None = None) -> None:
-    """Bring ``work/datasets``, ``work/subsamples`` and ``work/lengths`` up to date; tasks of other grids go.
-
-    Args:
-        tasks: only these; by default all tasks of the grid.
+def prepare(project: Project) -> None:
+    """Bring ``work/datasets``, ``work/subsamples`` and ``work/lengths`` up to date; tasks that nothing reads go.
 
     Raises:
         ConfigError: a word of a prompt is not one token of the encoder.
@@ -63,14 +59,15 @@ def prepare(project: Project, tasks: list[str] | None = None) -> None:
     """
     require_named_sets(project)
     _check_words(project)
-    listed = list(project.params.grid.tasks)
-    for task in listed if tasks is None else tasks:
+    every, listed = tasks_to_prepare(project), project.params.grid.tasks
+    for task in every:
         _dataset(project, task)
-        _subsamples(project, task)
-        _lengths(project, task)
-    for folder in ("datasets", "subsamples", "lengths"):
+        if task in listed:
+            _subsamples(project, task)
+            _lengths(project, task)
+    for folder, tasks in (("datasets", every), ("subsamples", listed), ("lengths", listed)):
         for path in sorted((project.root / "work" / folder).glob("*")):
-            if path.name.removesuffix(".json") not in listed:
+            if path.name.removesuffix(".json") not in tasks:
                 remove(path)
 
 
@@ -105,7 +102,7 @@ def _warn(*texts: str) -> None:
 
 
 def _dataset(project: Project, task: str) -> None:
-    inputs, folder = partial(task_inputs, project, task), dataset_folder(project, task)
+    inputs, folder = partial(task_inputs, project, task), dataset_folder(project.root, task)
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
@@ -115,8 +112,8 @@ def _dataset(project: Project, task: str) -> None:
     def place(split: str) -> str:
         return str(document.place(("splits", split)))
 
-    every = rows_of_each_set(project)
-    prepare_dataset(project.root, task, project.tasks, folder, _sealing(making), place, every)
+    tasks = {**project.tasks, task: prepared_task(project, task)}
+    prepare_dataset(project.root, task, tasks, folder, making.seal, place, rows_of_each_set(project))
     described = read_json(folder / "task.json")
     if line := split_line(described):
         print(f"{task}: {line}")
@@ -130,7 +127,7 @@ def _subsamples(project: Project, task: str) -> None:
     making = RowsInMaking(task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
     params = project.params
     drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
-    write_subsamples(project.root, task, *drawn, _sealing(making))
+    write_subsamples(project.root, task, *drawn, making.seal)
     _warn(*skew_warnings(project, [task]))
 
 
@@ -148,14 +145,157 @@ def _lengths(project: Project, task: str) -> None:
 
 def _prepared(project: Project, task: str) -> list[Path]:
     """The files of a prepared task."""
-    return sorted(path for path in dataset_folder(project, task).rglob("*") if path.is_file())
+    return sorted(path for path in dataset_folder(project.root, task).rglob("*") if path.is_file())
 
 
-def _sealing(making: RowsInMaking) -> Callable[[Path], None]:
-    """Return the last step before a folder appears: check its inputs once more, then seal it."""
+#: A class with a smaller share of the training rows is called rare; of many classes, with less than that part of an
+#: equal share.
+RARE, OF_EQUAL = 0.2, 0.6
 
-    def commit(folder: Path) -> None:
-        making.check()
-        seal(folder, making.key)
 
-    return commit
+def skew_warnings(project: Project, tasks: Iterable[str] | None = None) -> list[str]:
+    """Tasks that accuracy ranks methods on, although a class is rare in the rows drawn at the largest size.
+
+    One line a task; ``tasks``: only of these.
+    """
+    texts = []
+    for name in project.params.grid.tasks if tasks is None else tasks:
+        task = project.tasks[name]
+        if not find(task.kind).one_label or task.primary != "accuracy":
+            continue
+        counts = _drawn(project, name)
+        total = sum(counts.values())
+        limit = min(RARE, OF_EQUAL / max(1, len(counts))) * total
+        if rare := [f"'{label}' {count / total:.0%}" for label, count in counts.items() if count < limit]:
+            remedy = "metrics: [accuracy, f1_macro] and primary: f1_macro"
+            if project.shared(name).class_weights == "none":
+                remedy += ", perhaps with training: {class_weights: balanced}"
+            texts.append(
+                f"task '{name}': few training rows are {listing(rare)}, and accuracy hardly counts them; set {remedy}"
+            )
+    return texts
+
+
+def _drawn(project: Project, task: str) -> dict[str, int]:
+    """Rows of each label at the largest size that is drawn, of one seed; empty where none is."""
+    sizes = sizes_of(project.params, task)
+    for size in sorted(sizes, key=lambda size: math.inf if size == "full" else size, reverse=True):
+        with suppress(StoreError):
+            manifest = read_json(project.root / "work" / "subsamples" / task / str(size) / "manifest.json")
+            return next((dict(draw["label_counts"] or {}) for draw in manifest["seeds"].values()), {})
+    return {}
+
+
+# ------------------------------------------------------------------------- what rows are made from
+
+_AGAIN = "; nothing was written\n    -> run `dvc repro` again"
+
+
+def prepared_task(project: Project, task: str) -> TaskConfig:
+    """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
+    config = project.tasks[task]
+    return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
+
+
+def task_inputs(project: Project, task: str) -> dict[str, Any]:
+    """A task's definition, its OOD sets, the content of its files, and the code that reads them."""
+    config = prepared_task(project, task)
+    judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
+    rows = rows_of_each_set(project)
+    files = {file: source_file(project.root, file) for file in sorted(task_files(project, task))}
+    return {
+        **({} if rows is None else {"rows": rows}),
+        "task": _definition(config),
+        "judges": judges,
+        "files": {file: sha256_file(path) if path.is_file() else None for file, path in files.items()},
+        "code": code_of(rows_scope(project, task, "dataset")).sha256,
+    }
+
+
+def rows_of_each_set(project: Project) -> int | None:
+    """Return how many rows of each set are read at most, None for all: presets at small scale read few."""
+    return project.params.small_scale.rows if project.params.small_scale is not None else None
+
+
+def task_files(project: Project, task: str) -> set[str]:
+    """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
+    config = prepared_task(project, task)
+    splits: list[tuple[Any, str | None]] = [
+        (config.source, config.splits.train),
+        (config.source, config.splits.judging),
+    ]
+    for name, ood in config.ood.items():
+        other = project.tasks.get(name)
+        source = ood.source or (other.source if other is not None else None)
+        splits.append((source, ood.split or (other.splits.judging if other is not None else None)))
+    return {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
+
+
+def _definition(task: TaskConfig) -> dict[str, Any]:
+    # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
+    return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
+
+
+def source_file(root: Path, split: str) -> Path:
+    """The file of a split, which a task names from the project or from ``data/``."""
+    relative = Path(split)
+    return root / (relative if relative.parts[:1] == ("data",) else Path("data") / relative)
+
+
+def source_files(project: Project, task: str) -> list[Path]:
+    """The files that a task's rows and those of its sets come from."""
+    return [source_file(project.root, split) for split in sorted(task_files(project, task))]
+
+
+def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
+    """Return the inputs of the subsamples of a prepared task."""
+    return {
+        "code": code_of(rows_scope(project, task, "subsample")).sha256,
+        "stratified": project.params.subsample.stratified,
+        "sizes": list(sizes_of(project.params, task)),
+        "seeds": list(project.params.grid.seeds),
+        "rows": described_task(project.root, task)["content"],
+    }
+
+
+def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
+    """The code that prepares a task's rows, or draws from them."""
+    return scope_of(stage, kinds=[project.tasks[task].kind])
+
+
+class RowsInMaking:
+    """Rows that are about to be made; ``key`` is the hash of what they are made from.
+
+    Args:
+        task: whose rows, for messages.
+        scope: the code that makes them.
+        inputs: returns what they are made from as it is now: definitions, hashes of files, and ``code``.
+        files: what they are read from.
+
+    Raises CodeChanged: the loaded code is not what its files say.
+    """
+
+    def __init__(
+        self, task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]], files: Iterable[Path] = ()
+    ) -> None:
+        self._code = LoadedCode(scope)
+        self._task, self._inputs = task, inputs
+        self._files = {str(path): file_state(str(path)) for path in files}
+        made_from = inputs()
+        if made_from["code"] != self._code.sha256:
+            raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{_AGAIN}")
+        self.key = sha256_json(made_from)
+
+    def seal(self, folder: Path) -> None:
+        """Check the inputs once more, then seal the complete folder of the rows; raises as ``check``."""
+        self.check()
+        seal(folder, self.key)
+
+    def check(self) -> None:
+        """Raise CodeChanged or PlanOutdated if they would now be made otherwise; call it before they are written."""
+        self._code.check()
+        # Put back as it was, a file may have been read in between.
+        written = [path for path, state in self._files.items() if file_state(path) != state]
+        if written or sha256_json(self._inputs()) != self.key:
+            what = ", ".join(written) or "its files or code"
+            raise PlanOutdated("rows-edited", f"{what} changed while rows of task '{self._task}' were made{_AGAIN}")

@@ -1,4 +1,4 @@
-"""Downloads of a project: the encoder and the rows of every set, what of them is missing, and how it is fetched.
+"""What a project needs on this disk: the encoder and the rows of every set, what is missing, and how it is fetched.
 
 Each thing is fetched complete or not at all, so a fetch can be run again.
 """
@@ -48,24 +48,30 @@ class Rows:
         return f"{self.source.title} at {revision}{moving}, split {self.split}"
 
 
+def tasks_to_prepare(project: Project) -> list[str]:
+    """Return the tasks of the grid, then those whose rows only phases of methods or evaluations read."""
+    return list(
+        dict.fromkeys([*project.params.grid.tasks, *other_tasks(project.methods.values()), *tasks_read(project.params)])
+    )
+
+
 def rows_needed(project: Project) -> list[Rows]:
     """Return every split that training and evaluation read, each once, in the order of the grid."""
     read: list[tuple[Source, str, str]] = []
-    trained = other_tasks(project.methods.values())
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
+    for name in tasks_to_prepare(project):
         task = project.tasks[name]
         # A split that is no text is drawn from the training rows.
         read += [(task.source, part, name) for part in (task.splits.train, task.splits.dev) if isinstance(part, str)]
         for judge in task.ood if name in project.params.grid.tasks else ():
             ood = resolve_ood(name, judge, project.tasks)
             read.append((ood.source, ood.split, f"{judge} (judges {name})"))
-    found: dict[tuple[str, str], Rows] = {}
+    splits: dict[tuple[str, str], Rows] = {}
     for source, split, user in read:
         # A project is only valid when the files that it must have are there.
         present = not isinstance(source, Fetched) or is_fetched(project.root, source, split)
-        rows = found.setdefault((source.model_dump_json(), split), Rows(source, split, (), present))
-        found[source.model_dump_json(), split] = replace(rows, used=tuple(dict.fromkeys([*rows.used, user])))
-    return list(found.values())
+        rows = splits.setdefault((source.model_dump_json(), split), Rows(source, split, (), present))
+        splits[source.model_dump_json(), split] = replace(rows, used=tuple(dict.fromkeys([*rows.used, user])))
+    return list(splits.values())
 
 
 def by_hand(project: Project) -> list[str]:
@@ -78,6 +84,32 @@ def by_hand(project: Project) -> list[str]:
             if out.file is not None:
                 lines.append(f"{name} (judges {task}): {out.why}; {get or f'{task_file(name)} says how to make it'}")
     return lines
+
+
+def needs_text(project: Project, command: str) -> str:
+    """Return what training and evaluation read, what of it is on this disk, and the next command.
+
+    ``command``: the preset's name with its ``--set``.
+    """
+    encoders, rows = project.every_encoder(), rows_needed(project)
+    present = {model.name: encoder_present(model, project.root) for model in encoders}
+    lines = ["encoder"]
+    for model in encoders:
+        moving = " (moving: no commit is pinned)" if model.revision and moves(model.revision) else ""
+        revision = f" at {model.revision[:12]}{moving}" if model.revision else ""
+        lines.append(f"  {_mark(present[model.name])}  {model.name}{revision}")
+    lines += ["data", *(f"  {_mark(split.present)}  {', '.join(split.used)}: {split.where}" for split in rows)]
+    for task, sets in project.left_out.items():
+        lines += [f"  left out  {out.why}: {name} (judges {task})" for name, out in sets.items()]
+    if texts := by_hand(project):
+        lines += ["by hand", *(f"  {text}" for text in texts)]
+    complete = all(present.values()) and all(split.present for split in rows)
+    missing = f"nothing is missing\n    -> regft preset {command}"
+    return "\n".join([*lines, missing if complete else f"-> regft fetch --preset {command}"])
+
+
+def _mark(present: bool) -> str:
+    return "present" if present else "MISSING"
 
 
 def require_named_sets(project: Project) -> None:

@@ -1,11 +1,11 @@
 """The jobs of a stage: what is not in the run store, with its order and cost.
 
-A job is one phase of one run, or of one trial; the last phase goes together with what judges it. What several runs
-share (one key) is one job.
+A job is one run or one trial, from its first phase to its scores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from regft_core.disk.canonical import sha256_json
@@ -17,9 +17,9 @@ from regft_core.runs.job import Job
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Record, Stage
 from regft_core.runs.train import tuned_values
-from regft_core.runs.trials import judging_rows, look_up_trial, score_identity, trials_that_choose
+from regft_core.runs.trials import look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
-from regft_core.settings.cost import sized_cost, training_rows
+from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.project import Project
 
@@ -47,7 +47,7 @@ class Jobs:
 
     def add(self, job: Job, shares: dict[str, float], *keys: str) -> int:
         """Add a job that goes through ``shares``; returns its index."""
-        self.jobs.append(replace(job, shown=job.name))
+        self.jobs.append(job)
         self.costs.append(sum(shares.values()))
         self.shares[job.name] = shares
         self.keys[len(self.jobs) - 1] = set(keys)
@@ -55,7 +55,7 @@ class Jobs:
 
     def counted(self) -> str:
         """How many runs of the grid there are, and how many trials."""
-        trials = len({job.name for job in self.jobs if job.trial is not None and job.phase is None})
+        trials = sum(job.trial is not None for job in self.jobs)
         runs = len({(job.method, job.task, job.size, job.seed) for job in self.jobs})
         return f"{plural(runs, 'run')} and {plural(trials, 'trial')} for them" if trials else plural(runs, "run")
 
@@ -91,79 +91,61 @@ class Planner:
             return {self._add_run(replace(job, values=tuned_values(before)))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
-        return set(self._add_phases(Context(job, project=self.project)).values())
+        return {self._add_run(replace(job, until="search"))}
 
     def _add_tuned_search(self, job: Job) -> set[int]:
-        """The trials that are missing, and the phases before fine-tuning with the values that they will choose."""
-        waits, trials = set(), trials_that_choose(self.project, job)
+        """Add the trials that are missing, and the phases before fine-tuning with the values that they will choose."""
+        trials = trials_that_choose(self.project, job)
         for trial in trials:
             if trial.name not in self._trials and look_up_trial(trial, self.project) is None:
                 self._trials[trial.name] = self._add_run(trial)
-            if trial.name in self._trials:
-                waits.add(self._trials[trial.name])
+        waits = {self._trials[trial.name] for trial in trials if trial.name in self._trials}
         context = Context(job, project=self.project)  # its values are not known yet; the cost is about the same
-        shares: dict[str, float] = {}
-        for phase in context.method.earlier:
-            shares |= self.steps(job, context.phase(phase.name))
-        if shares:
-            keys = set[str]()
-            for trial in trials:
-                tried = Context(trial, project=self.project)
-                keys |= {tried.keys.of(phase.name) for phase in tried.method.phases} | {self._score_key(tried)}
-            index = self.jobs.add(replace(job, until="search"), shares, *keys)
-            self.jobs.after[index] = waits
-            waits = {index}
-        return waits
+        if not context.method.earlier:
+            return waits
+        shares, keys = self.steps(context, context.method.earlier), set[str]()
+        for tried in (Context(trial, project=self.project) for trial in trials):
+            keys |= {tried.keys.of(phase.name) for phase in tried.method.phases} | {self._score_key(tried)}
+        index = self.jobs.add(replace(job, until="search"), shares, *keys)
+        self.jobs.after[index] = waits
+        return {index}
 
     def _score_key(self, trial: Context) -> str:
-        return sha256_json(score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial)))
-
-    def _add_phases(self, context: Context) -> dict[str, int]:
-        """Add the phases before fine-tuning; returns the index of each by its name."""
-        jobs, known = self.jobs, self._known
-        indices: dict[str, int] = {}
-        for earlier in context.method.earlier:
-            phase, key = context.phase(earlier.name), context.keys.of(earlier.name)
-            if key not in known:
-                if context.store.holds(key):
-                    continue  # trained again by who starts from it, where its weights were pruned
-                known[key] = jobs.add(replace(context.job, phase=phase.name), self.steps(context.job, phase), key)
-            index = indices[phase.name] = known[key]
-            one = jobs.jobs[index]
-            jobs.jobs[index] = replace(one, weights=one.weights or context.keys.weights_wanted(phase))
-            before = {indices[name] for name in (phase.start, *context.keys.needs(phase)) if name in indices} - {index}
-            jobs.after.setdefault(index, set()).update(before)
-        return indices
+        return sha256_json(score_identity(trial, trial.keys.of(FINETUNE)))
 
     def _add_run(self, job: Job) -> int:
-        """Add the jobs of a run whose values are known, or of a trial; returns the index of the last one."""
-        jobs, known = self.jobs, self._known
+        """Add a run whose values are known, or a trial; returns the index of the job that makes its result."""
         context = Context(job, project=self.project)
-        indices, finetuned = self._add_phases(context), context.keys.of(FINETUNE)
-        if job.trial is not None:
-            judged, shares = self._score_key(context), {}
-        else:
-            judged, shares = evaluation_key(context, finetuned), {"evaluate": EVALUATION_STEPS}
-        if judged in known:
-            return known[judged]  # two methods that amount to the same
-        earlier = [context.keys.of(phase.name) for phase in context.method.earlier]
-        trained = self.steps(job, context.phase(FINETUNE))
-        # Its training may be another method's, and another task may judge it by other sets: not at the same time, for
-        # it would wait for the lock.
-        made = [finetuned, *context.keys.training_keys(FINETUNE)]
-        index = known[judged] = jobs.add(job, trained | shares, *made, *earlier)
-        before = {known[key] for key in made if key in known}
-        for key in made:
-            known.setdefault(key, index)
-        jobs.after[index] = before | set(indices.values())
+        phases = context.method.earlier if job.until == "search" else context.method.phases
+        made = {phase.name: context.keys.of(phase.name) for phase in phases}
+        result = made[phases[-1].name]
+        if job.until != "search":
+            result = self._score_key(context) if job.trial is not None else evaluation_key(context, result)
+        if result in self._known:
+            return self._known[result]  # two methods that amount to the same
+        store = context.store
+        new = [phase for phase in phases if made[phase.name] not in self._known and not store.holds(made[phase.name])]
+        shares = self.steps(context, new)
+        if job.until != "search" and job.trial is None:
+            shares["evaluate"] = EVALUATION_STEPS
+        shares = shares or {"evaluate": LEAST_STEPS}
+        # What several runs go through is made by the first of them: the others would wait for its lock.
+        index = self.jobs.add(job, shares, *made.values())
+        self.jobs.after[index] = {self._known[key] for key in made.values() if key in self._known}
+        for key in (*made.values(), result):
+            self._known.setdefault(key, index)
         return index
 
-    def steps(self, job: Job, phase: Phase) -> dict[str, float]:
-        """Member of a phase -> its declared passes, in steps of plain fine-tuning."""
+    def steps(self, context: Context, phases: Iterable[Phase]) -> dict[str, float]:
+        """Members of the phases of a run -> their declared passes, in steps of plain fine-tuning."""
+        job, shares = context.job, dict[str, float]()
         rows = training_rows(self.project.root, Cell(job.method, job.task, parse_size(job.size)))
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
-        method, shared = self.project.method(job.method, job.task), self.project.shared(job.task)
-        cost = sized_cost(self.project, method, job.task, phase, rows, self.registry, shared)
-        member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
-        return {member_label(phase, i if phase.repeat is not None else None): member for i in range(phase.members)}
+        for phase in (context.phase(phase.name) for phase in phases):
+            count = planned_rows(phase, rows)
+            cost = sized_cost(self.project, context.method, job.task, phase, count, self.registry, context.shared)
+            member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
+            numbers = [None] if phase.repeat is None else range(phase.members)
+            shares |= {member_label(phase, number): member for number in numbers}
+        return shares

@@ -8,6 +8,7 @@ DVC runs a stage when its file of the plan changes, and the stage leaves every c
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,21 @@ from regft_core.evaluate.analyses import enabled
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
-from regft_core.models.source import resolve_model
-from regft_core.runs.analyses import evaluations_inputs
+from regft_core.models.source import encoder_present, resolve_model
+from regft_core.runs.analyses import evaluations_inputs, other_rows_inputs
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
 from regft_core.runs.hashed_code import scope_of
+from regft_core.runs.job import Job
 from regft_core.runs.outputs import manifest_head
-from regft_core.runs.prepared_rows import training_set_inputs
 from regft_core.runs.run import STAGES, Stage
-from regft_core.runs.trials import judging_rows, score_identity, trials_that_choose
-from regft_core.runs.work import is_current
+from regft_core.runs.store import NotStored
+from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
+from regft_core.runs.work import described_task, is_current, keys_of
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
+from regft_core.settings.cost import Cached, PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.method_sources import settings
 from regft_core.settings.papers.contamination import read_contamination
@@ -103,19 +106,19 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     keys: dict[Stage, Keys] = {}
     if tuned or first.method.earlier:
         of = _tuned_search if tuned else _search
-        keys["search"] = {"runs": {str(one.job.seed): of(one) for one in contexts}}
+        keys["search"] = {"runs": {str(context.job.seed): of(context) for context in contexts}}
     settings = _described(first)
-    runs = {str(one.job.seed): run_key(one) for one in contexts}
+    runs = {str(context.job.seed): run_key(context) for context in contexts}
     keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is judged on rows of its own.
-    sets = [evaluation_settings(one) for one in (contexts if "part" in first.task else [first])]
-    own = project.once(("evaluations",), lambda: evaluations(project))
+    sets = [evaluation_settings(context) for context in (contexts if "part" in first.task else [first])]
+    findings = project.once(("evaluations",), lambda: evaluations(project))
     beside = {evaluation.other_method(options) for evaluation, options in enabled(project.params).values()}
     others = {
-        method: [run_key(Context(replace(one.job, method=method), project=project)) for one in contexts]
+        method: [run_key(Context(replace(context.job, method=method), project=project)) for context in contexts]
         for method in sorted(filter(None, beside))
     }
-    keys["evaluate"] = {"runs": runs, "with": sha256_json([settings, *sets, own, others])}
+    keys["evaluate"] = {"runs": runs, "with": sha256_json([settings, *sets, findings, others])}
     return keys
 
 
@@ -151,7 +154,7 @@ def _tuned_search(context: Context) -> str:
     trials = []
     for job in trials_that_choose(project, context.job):
         trial = Context(job, project=project)
-        identity = score_identity(trial, trial.keys.of(FINETUNE), judging_rows(trial))
+        identity = score_identity(trial, trial.keys.of(FINETUNE))
         trials.append([job.values, sha256_json(identity)])
     rule = [tuning.selection, tuning.judged_by_seed, context.task["primary"]]
     return sha256_json({"trials": trials, "rule": rule, "choices": [_search(choice) for choice in _choices(context)]})
@@ -173,7 +176,8 @@ def evaluations(project: Project) -> dict[str, Any]:
     inputs = evaluations_inputs(project, sources, kinds, sorted(primary))
     for name, tasks_read in others.items():
         if tasks_read:
-            inputs[name]["tasks"] = {task: training_set_inputs(project, task) for task in tasks_read}
+            rows = {task: other_rows_inputs(described_task(project.root, task)) for task in tasks_read}
+            inputs[name]["tasks"] = rows
     return inputs
 
 
@@ -187,7 +191,8 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
         "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},
         "sources": {
-            name: {one.path: one.source for one in settings(m, discover())} for name, m in project.methods.items()
+            name: {setting.path: setting.source for setting in settings(m, discover())}
+            for name, m in project.methods.items()
         },
         "evaluations": evaluations(project),
         "contamination": read_contamination(project.root).model_dump(mode="json"),
@@ -195,3 +200,34 @@ def report_inputs(project: Project) -> dict[str, Any]:
             name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published
         },
     }
+
+
+def cached_seeds(project: Project, cell: Cell) -> set[int]:
+    """Seeds of a cell whose runs need no training under the present configuration.
+
+    Without the encoder on this disk no run has a key; it is not downloaded for a dry run.
+    """
+    method, model = project.method(cell.method, cell.task), project.model(cell.task)
+    if not all(encoder_present(method.encoder(model, phase), project.root) for phase in method.phases):
+        return set()
+    written: Any = keys_of(project.root / "work" / "finetune" / cell.directory) or {}
+    there, seeds = written.get("runs", {}), set[int]()
+    for job in jobs_of(project, cell):
+        with suppress(DataError):  # its rows are not drawn yet
+            if there.get(str(job.seed)) == run_key(Context(job, project=project)) or _in_store(project, job):
+                seeds.add(job.seed)
+    return seeds
+
+
+def _in_store(project: Project, job: Job) -> bool:
+    try:
+        tuned = choice_of(replace(job, stored_only=True), project)
+    except NotStored:
+        return False  # what will be chosen is not known yet
+    context = Context(job if tuned is None else job.with_values(tuned["values"]), project=project)
+    return context.store.holds(context.keys.of(FINETUNE))
+
+
+def grid_rows(project: Project, cached: Cached | None = None) -> list[PlanRow]:
+    """Return ``plan_rows``; ``cached``: seeds of a cell whose runs exist, by default those of ``cached_seeds``."""
+    return plan_rows(project, discover(), cached or (lambda cell: cached_seeds(project, cell)))

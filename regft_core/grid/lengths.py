@@ -15,7 +15,7 @@ from regft_core.errors import ModelError, StoreError
 from regft_core.models.source import ModelSource, longest_input, resolve_model
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import scope_of
-from regft_core.runs.prepared_rows import content_of
+from regft_core.runs.work import described_task
 from regft_core.settings.project import Project
 
 #: Raise it when the content of the file changes.
@@ -38,7 +38,7 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
         "max_length": model.max_length,
         **asdict(Reading.of(model) or Reading()),
         "limit": longest_input(source, model),
-        "content": content_of(project, task),
+        "content": described_task(project.root, task)["content"],
         "code": code_of(scope_of("lengths")).sha256,
     }
 

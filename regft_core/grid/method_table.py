@@ -105,7 +105,7 @@ def catalogue(root: Path) -> list[Line]:
             controls=", ".join(control for control, zero in controls.items() if zero),
             replacements=", ".join(control for control, zero in controls.items() if not zero),
             combined=naming("combines", name),
-            settings=tuple(replace(one, source=pinned(one.source)) for one in settings(method, registry)),
+            settings=tuple(replace(setting, source=pinned(setting.source)) for setting in settings(method, registry)),
         )
         lines.append(line)
     return lines
@@ -137,10 +137,10 @@ def touched(method: Method, registry: Mapping[str, type[Regulariser]]) -> list[s
     touches: set[str] = set()
     for phase in method.phases:
         for entry in phase_entries.active(phase_entries.entries(registry, phase.regularisers)):
-            own = {what for what, hooks in TOUCHES.items() if any(implements(entry.cls, hook) for hook in hooks)}
-            if len(own) > 1 and "structure" not in entry.declares.edits:
-                own.discard("modules, sites or views")
-            touches |= own
+            places = {what for what, hooks in TOUCHES.items() if any(implements(entry.cls, hook) for hook in hooks)}
+            if len(places) > 1 and "structure" not in entry.declares.edits:
+                places.discard("modules, sites or views")
+            touches |= places
     return [what for what in TOUCHES if what in touches]
 
 
@@ -166,7 +166,7 @@ def as_text(lines: Sequence[Line], *, values: bool = False) -> str:
             "combined in": line.combined,
         }
         told = [f"{what}: {text}" for what, text in facts.items() if text]
-        told += [f"{one.path} = {_plain(one.value)}  [{one.source or 'no source'}]" for one in line.settings if values]
+        told += [f"{of.path} = {_plain(of.value)}  [{of.source or 'no source'}]" for of in line.settings if values]
         paper = f" ({line.paper})" if line.paper else ""
         blocks.append("\n    ".join([f"{line.name}: {line.description}{paper}", *told]))
     return "\n".join(blocks)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from regft_core.grid.executors import is_remote, run_all, visible_devices
+from regft_core.grid.jobs import Jobs
+from regft_core.grid.run_job import run_job
 from regft_core.models.devices import refuse_slow_bf16
-from regft_core.runs.job import Job
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import project_root, store_path
 
@@ -26,20 +27,14 @@ KEEP_FREED_MEMORY = {
 THREADS = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)
-R = TypeVar("R")
 
 
-def run_on_executor(
-    project: Project,
-    jobs: Sequence[Job],
-    function: Callable[..., R],
-    *,
-    keys: Mapping[int, Collection[str]],
-    **order: Any,
-) -> None:
-    """``run_all`` as ``execution`` has it; ``order`` (``on_result``, ``after``, ``costs``) is handed on.
+def run_on_executor(project: Project, work: Jobs, on_result: Callable[[int, str], None], progress: str) -> None:
+    """Run jobs as ``execution`` says; raises as ``run_all``.
 
-    ``keys``: index of a job -> keys of the runs that it starts from or makes.
+    Args:
+        on_result: called with the index and the line of each job as it ends.
+        progress: folder of the progress board.
     """
     execution, settings = project.params.execution, dict(project.params.execution.settings())
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
@@ -50,16 +45,18 @@ def run_on_executor(
         elif ray is None or ray.address is None:
             settings["shared"] = str(root)
         else:
-            settings |= {"root": str(root), "store": str(store), "keys": keys}
+            settings |= {"root": str(root), "store": str(store), "keys": work.keys}
     run_all(
-        jobs,
-        function,
+        [replace(job, progress=progress) for job in work.jobs],
+        run_job,
         executor=execution.executor,
         workers_per_device=execution.workers,
         devices=prepared_devices(project),
         threads=execution.threads,
         settings=settings,
-        **order,
+        after=work.after,
+        costs=work.costs,
+        on_result=on_result,
     )
 
 

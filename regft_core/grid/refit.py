@@ -19,7 +19,6 @@ from regft_core.grid.data import prepare
 from regft_core.grid.jobs import Planner
 from regft_core.grid.keys import cell_keys
 from regft_core.grid.pool import run_on_executor
-from regft_core.grid.run_job import run_job
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
@@ -57,7 +56,7 @@ def refit(
     """
     project = open_project(root)
     job = judged_run(project, method, task, size, seed)
-    prepare(project, [job.task])
+    prepare(project)
     if judged:
         _require_judged(project, cell_of(job))
         job = replace(job, values=_values(project, cell_of(job)))
@@ -69,17 +68,15 @@ def refit(
 
 def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
     context, planner = Context(job, project=project), Planner(project)
-    phases = [context.phase(phase.name) for phase in context.method.phases]
-    shares = {label: share for phase in phases for label, share in planner.steps(job, phase).items()}
-    with ProgressBoard("refit", {job.name: shares}) as board:
+    phases = context.method.phases
+    planner.jobs.add(job, planner.steps(context, phases), *(context.keys.of(phase.name) for phase in phases))
+    with ProgressBoard("refit", planner.jobs.shares) as board:
 
         def ended(_: int, line: str) -> None:
             board.ended(job.name)
             say(line)
 
-        shown = replace(job, shown=job.name, progress=board.folder)
-        keys = {0: [context.keys.of(phase.name) for phase in phases]}
-        run_on_executor(project, [shown], run_job, keys=keys, on_result=ended)
+        run_on_executor(project, planner.jobs, ended, board.folder)
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:
@@ -89,7 +86,7 @@ def judged_run(project: Project, method: str, task: str | None, size: str | None
     """
     grid = project.params.grid
     task = _only("task", task, grid.tasks)
-    size = _only("size", size, [str(one) for one in sizes_of(project.params, task)])
+    size = _only("size", size, [str(number) for number in sizes_of(project.params, task)])
     seed = grid.seeds[0] if seed is None else seed
     check_listed(project, method=method, task=task, size=size, seed=seed)
     return Job(str(project.root), method, task, size, seed)

@@ -27,8 +27,8 @@ def environment() -> dict[str, str]:
 
     In a checkout the code is beside its ``pyproject.toml``; an installed package is found by itself.
     """
-    found = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    variables = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
     code = package_root()
     if (code / "pyproject.toml").is_file():
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
+    return variables

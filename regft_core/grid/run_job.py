@@ -8,9 +8,7 @@ from typing import Any
 
 from regft_core import metrics
 from regft_core.models.devices import take_device
-from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.phase import produce
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
 from regft_core.runs.trials import try_values
@@ -26,15 +24,12 @@ def run_job(job: Job, *, device: str) -> str:
     project = open_project(Path(job.root))
     settle_kernels(project, device)
     name = job.name
-    if job.phase is not None:
-        context = Context(job, device, project)
-        record = produce(context, context.phase(job.phase), "weights" if job.weights else "result").result
-    elif job.trial is not None:
+    if job.trial is not None:
         record = try_values(job, project, device=device)
         name += f" ({described(record['values'])})"
     else:
         records = run(job, project, device=device, until=job.until)
-        record = records.get("evaluate") or records.get("finetune") or {"status": "ok"}
+        record = records.get("evaluate") or records.get("finetune") or records["search"]
         if tuned := records["search"].get("tuned"):
             name += f" (chosen: {described(tuned['values'])})"
     return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
@@ -54,7 +49,7 @@ def settle_kernels(project: Project, device: str) -> None:
 
 
 def describe(record: Mapping[str, Any], primary: str) -> str:
-    """Return what became of a phase, a trial or a run, for its line on the terminal: the score as tables show it."""
+    """Return what became of a trial or a run, for its line on the terminal: the score as tables show it."""
     if record["status"] != "ok":
         return f"FAILED: {record['error']}"
     factor = metrics.find(primary).factor
@@ -64,7 +59,5 @@ def describe(record: Mapping[str, Any], primary: str) -> str:
         return score + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
     if "score" in record:
         return f"{primary} {factor * record['score']:.1f} ({record['steps']} steps)"
-    if "steps" not in record:
-        return "phases before fine-tuning"
     done = f"{record['steps']} steps" if record["steps"] else "solved"
     return f"{done} in {record['seconds']:.0f} s"

@@ -53,17 +53,17 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     Raises ConfigError for a preset or changes that are wrong.
     """
     changes, file, printed = list(changes), preset_file(root, name), preset_data(root, name)
-    given = preset_data(root, name, changes)
-    project = open_project(root, file, yaml.safe_dump(given, sort_keys=False))
+    wanted = preset_data(root, name, changes)
+    project = open_project(root, file, yaml.safe_dump(wanted, sort_keys=False))
     original = printed["model"]["name"]
-    encoder = ENCODER if given["model"]["name"] == original else given["model"]["name"]
+    encoder = ENCODER if wanted["model"]["name"] == original else wanted["model"]["name"]
     if encoder not in ALIASES and not (root / encoder).is_dir():
         message = f"'{encoder}' is not an encoder on this disk, and --scale small fetches none"
         hint = f"give an alias ({', '.join(ALIASES)}) or a directory, or leave it out"
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root) / (24 if "large" in original else 12)
     after = [change for change in changes if not change.startswith(_BEFORE_ONLY)]
-    data = changed(_with_files(shrunk(given, depth), project, depth), after, file)
+    data = changed(_with_files(shrunk(wanted, depth), project, depth), after, file)
     data = changed(data, _teachers(project, data["model"]["name"]), file)
     data["small_scale"] = {"preset": name, "rows": ROWS, "changes": _differences(printed, data)}
     head = f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n"
@@ -74,9 +74,9 @@ def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """Return the data of a preset in small; ``scale``: layers of the encoder over those of the preset's."""
     small: dict[str, Any] = capped(data, scale)
     small["grid"] |= {"seeds": SEEDS}
-    for own in (small["grid"], *(small.get("task_settings") or {}).values()):
-        if "sizes" in own:
-            own["sizes"] = [ROWS // 2, ROWS][-len(own["sizes"]) :]
+    for section in (small["grid"], *(small.get("task_settings") or {}).values()):
+        if "sizes" in section:
+            section["sizes"] = [ROWS // 2, ROWS][-len(section["sizes"]) :]
     if tuning := small.get("tuning"):
         tuning["methods"] = {name: _two_trials(trials) for name, trials in (tuning.get("methods") or {}).items()}
         tuning["values"] = _two_trials(tuning.get("values") or {})
@@ -109,8 +109,8 @@ def _with_files(data: dict[str, Any], project: Project, scale: float) -> dict[st
         ("task_settings", project.params.grid.tasks, task_file, ("training", "model")),
     ):
         files = {name: project.documents[file(name)].data for name in names}
-        own = {name: {key: file[key] for key in keys if file.get(key)} for name, file in files.items()}
-        if cuts := _differing(own, capped(own, scale)):
+        values = {name: {key: file[key] for key in keys if file.get(key)} for name, file in files.items()}
+        if cuts := _differing(values, capped(values, scale)):
             data[section] = _over(cuts, data.get(section) or {})
     return data
 

@@ -1,36 +1,54 @@
-"""How long the grid takes: declared passes times the measured seconds of a step on this machine; else assumed speeds.
+"""How long the grid takes: declared passes times the seconds of a step, measured on this machine once or assumed.
 
 Training, fits and the scores on every set are counted; the report and evaluations beyond the scores are not. A training
-that several cells share is counted for each.
+that several cells share is counted for each. No key depends on a measurement. A worker process measures, so that the
+one that plans keeps its threads and memory and opens no GPU context.
 """
 
 from __future__ import annotations
 
+import platform
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from regft_core.data.splits import of_seed
+from regft_core.disk.canonical import sha256_json
+from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import RegftError
-from regft_core.grid.cached import cached_seeds, grid_rows
-from regft_core.grid.executors import is_remote, visible_devices
+from regft_core.errors import RegftError, RunFailed, StoreError
+from regft_core.grid.executors import JobsFailed, is_remote, run_all, visible_devices
+from regft_core.grid.keys import cached_seeds, grid_rows
 from regft_core.grid.lengths import known_lengths
-from regft_core.grid.step_time import CORE_SPEED, GPU_SPEED, StepTime, assumed, measured
+from regft_core.grid.pool import prepared_devices
 from regft_core.hooks import compose
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.hooks.registry import discover
 from regft_core.models.devices import cores
-from regft_core.models.source import encoder_present, encoder_weights
+from regft_core.models.source import encoder_present, encoder_weights, resolve_model
 from regft_core.names import duration, listing, plural
-from regft_core.runs.run import STAGES
 from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
+from regft_core.settings.store_path import store_path
 
 #: A grid of fewer seconds on an assumed core is not worth measuring.
 SHORTEST = 60.0
+#: Times that were measured, in the run store.
+FILE = "times.json"
+#: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
+_TOKENS = 256
+#: Operations per second that an A100 or H100 is assumed to sustain in training, by precision; and one CPU core in fp32.
+GPU_SPEED: dict[str, float] = {"fp32": 2.5e13, "bf16": 1.2e14, "fp16": 1.2e14}
+CORE_SPEED = 3.0e10
+#: Time of a forward pass in that of a training step.
+FORWARD = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -50,41 +68,34 @@ class Estimate:
     """Time of what is still to train.
 
     Attributes:
-        stages: stage -> seconds on the wall, with as many workers as run at a time.
+        seconds: on the wall, with ``parallel`` runs at a time.
         cells: cell -> seconds of one worker for its runs that are still to train.
         runs: cell -> seconds of one worker for one seed alone; cells of unknown length are missing.
         unknown: runs of unknown length, which are not counted.
-        parallel: runs at a time.
-        notes: why the speed is assumed, and what is not counted, with the remedy.
+        note: why the speed is assumed, or what is not counted, with the remedy.
         measured: whether the speed was measured on this machine.
     """
 
-    stages: Mapping[str, float]
+    seconds: float
     cells: Mapping[Cell, float] = field(repr=False)
     runs: Mapping[Cell, float] = field(repr=False)
     unknown: int
     parallel: int
-    notes: tuple[str, ...] = ()
+    note: str = ""
     measured: bool = False
 
-    @property
-    def seconds(self) -> float:
-        """On the wall, all stages."""
-        return sum(self.stages.values())
-
     def line(self) -> str:
-        """``time: about 14 min: search 1 min, finetune 13 min (measured on this machine, 2 runs at a time)``."""
-        unknown = f"{plural(self.unknown, 'run')} of unknown length (known after `dvc repro subsample`)"
-        if not self.cells:
-            text = f"not known: {unknown}" if self.unknown else "nothing to train"
-        else:
-            parts = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in self.stages.items() if seconds)
+        """``time: about 14 min (measured on this machine, 2 runs at a time)``."""
+        if not self.cells and not self.unknown:
+            return "time: nothing to train"
+        parts = []
+        if self.unknown:  # a part is never printed as the whole
+            parts.append(f"not known: {plural(self.unknown, 'run')} of unknown length")
+        if self.cells:
             where = "measured on this machine" if self.measured else "assumed speed"
-            where = f"{where}, {plural(self.parallel, 'run')} at a time"
-            text = f"about {duration(self.seconds)}: {parts or 'no steps'} ({where})"
-            if self.unknown:  # a part is never printed as the whole
-                text = f"not known: {unknown}, and for the others {text}"
-        return "".join([f"time: {text}", *(f"\n  {note}" for note in self.notes if self.cells or self.unknown)])
+            others = "for the others " if self.unknown else ""
+            parts.append(f"{others}about {duration(self.seconds)} ({where}, {plural(self.parallel, 'run')} at a time)")
+        return f"time: {', '.join(parts)}" + (f"\n  {self.note}" if self.note else "")
 
 
 def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Sizes | None = None) -> Estimate:
@@ -110,18 +121,18 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
         why = f"too short (under {duration(SHORTEST)})"
     else:
         try:
-            timed = spend(project, rows, lambda cell: _measured(project, cell, sizes), sizes)
+            timed = spend(project, rows, lambda cell: measured(project, cell, sizes), sizes)
         except RegftError as error:
             why = str(error)
     if why:
-        return replace(rough, notes=(f"not measured: {why}",))
+        return replace(rough, note=f"not measured: {why}")
     tasks = sorted({row.cell.task for row in rows})
     unprepared = [task for task in tasks if len(sizes(task, project.model(task))) == 1]
     note = (
         f"rows of {listing(unprepared)} are not prepared: each counts as max_length tokens, and evaluation is left out"
         "\n    -> dvc repro subsample, then ask again"
     )
-    return replace(timed, notes=(note,) if unprepared else (), measured=True)
+    return replace(timed, note=note if unprepared else "", measured=True)
 
 
 def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
@@ -133,50 +144,125 @@ def still_to_train(project: Project, stale: Collection[str]) -> Estimate | None:
 
 
 def spend(
-    project: Project, rows: Sequence[PlanRow], times: Callable[[Cell], StepTime | None], sizes: Sizes | None = None
+    project: Project, rows: Sequence[PlanRow], times: Callable[[Cell], float | None], sizes: Sizes | None = None
 ) -> Estimate:
-    """Return what the rows' cost takes with the step of each cell; without one it is of unknown length.
+    """Return what the rows' cost takes.
 
-    Without ``sizes`` every row counts as ``max_length`` tokens, and none is evaluated.
+    Args:
+        times: cell -> seconds of a training step for each token of its batch; None: of unknown length.
+        sizes: without them every row counts as ``max_length`` tokens, and none is evaluated.
     """
     registry, sizes = discover(), sizes or unprepared
-    stages, longest = ({str(stage): 0.0 for stage in STAGES} for _ in range(2))
-    cells: dict[Cell, float] = {}
-    runs: dict[Cell, float] = {}
-    unknown = 0
+    cells, runs, unknown = dict[Cell, float](), dict[Cell, float](), 0
     for row in rows:
         cell, method, shared = row.cell, project.method(row.cell.method, row.cell.task), project.shared(row.cell.task)
         free = answers_without_encoder(compose.entries(registry, method.finetune.regularisers)) is not None
-        step = StepTime(0.0) if free else None if row.cost is None else times(cell)
-        if step is None or row.cost is None or row.search is None:
+        step = 0.0 if free else None if row.cost is None else times(cell)
+        if step is None or row.cost is None:
             unknown += row.to_train
             continue
         training, sets = method.training, sizes(cell.task, method.encoder(project.model(cell.task)))
-        update = step.update / (training.batch_size * training.accumulation)
-        batch = shared.batch_size * (sets["train"].tokens * step.train + update)
-        scores = {name: size.rows * size.tokens * step.predict for name, size in sets.items() if name != "train"}
+        batch = shared.batch_size * sets["train"].tokens * step
+        scores = {name: size.rows * size.tokens * step * FORWARD for name, size in sets.items() if name != "train"}
         epochs = training.epochs * scores.get("dev", 0.0) if training.judges_epochs else 0.0
-        run = {"search": row.search * batch, "finetune": (row.cost - row.search) * batch + epochs}
-        run |= {"evaluate": sum(scores.values())}
-        runs[cell] = sum(run.values())
-        if not row.to_train:
-            continue
-        cells[cell] = row.to_train * runs[cell]
-        for stage, seconds in run.items():
-            stages[stage] += seconds * row.to_train
-            longest[stage] = max(longest[stage], seconds)
+        runs[cell] = row.cost * batch + epochs + sum(scores.values())
+        if row.to_train:
+            cells[cell] = row.to_train * runs[cell]
     parallel = _parallel(project)
-    walls = {stage: max(seconds / parallel, longest[stage]) for stage, seconds in stages.items()}
-    return Estimate(walls, cells, runs, unknown, parallel)
+    wall = max([sum(cells.values()) / parallel, *(runs[cell] for cell in cells)])
+    return Estimate(wall, cells, runs, unknown, parallel)
 
 
-def _measured(project: Project, cell: Cell, sizes: Sizes) -> StepTime:
+def assumed(project: Project, task: str, speed: float) -> float | None:
+    """Return seconds per token at ``speed`` operations per second, 6 per weight; None for an unknown encoder."""
+    weights = encoder_weights(project.model(task).name, project.root)
+    return None if weights is None else 6 * weights / speed
+
+
+def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
+    """Return seconds per token of a training step of a cell, from ``times.json`` of the run store if measured before.
+
+    Raises RunFailed when the measurement failed.
+    """
+    execution, file = project.params.execution, store_path(project.root, project.params) / FILE
     method = project.method(cell.method, cell.task)
     encoder, length = method.encoder(project.model(cell.task)), 16
     while length < sizes(cell.task, encoder)["train"].tokens:
         length *= 2
     training = project.shared(cell.task).model_copy(update={"precision": method.training.precision})
-    return measured(project, encoder, training, min(length, encoder.max_length))
+    request: dict[str, Any] = {
+        "encoder": encoder.model_dump(mode="json", include={"name", "revision", "pooling"}),
+        "training": training.model_dump(mode="json", include={"batch_size", "precision", "optimizer"}),
+        "length": min(length, encoder.max_length),
+    }
+    machine = [platform.node(), cores(), execution.device, execution.threads]
+    key = sha256_json([request, resolve_model(encoder, project.root).content_sha256, machine, _TOKENS])[:16]
+    times: dict[str, float] = {}
+    with suppress(StoreError):  # nothing was measured so far
+        times = read_json(file, dict)
+    if key not in times:
+        request["root"] = str(project.root.resolve())
+        devices = prepared_devices(project)[:1]
+        try:
+            [times[key]] = run_all([request], measure, executor="processes", devices=devices, threads=execution.threads)
+        except JobsFailed as error:
+            message = f"the time of a step could not be measured: {error.failures[0].message}"
+            raise RunFailed("not-measured", f"{message}\n    -> correct what it names, or go on without") from error
+        write_json(file, times)
+    return times[key]
+
+
+def measure(request: Mapping[str, Any], *, device: str) -> float:
+    """Time a training step of the encoder, with a new head for two labels, on random rows; return seconds per token.
+
+    On a CPU these are CPU seconds over threads: other load on the machine does not count.
+    """
+    import torch
+
+    from regft_core.models.load import load_classifier
+    from regft_core.models.mask_head import MaskClassifier
+    from regft_core.models.sites import classify
+    from regft_core.training.optim import build_optimizer, parameter_groups
+    from regft_core.training.step import DTYPES
+
+    encoder = EncoderConfig.model_validate(request["encoder"])
+    training = TrainingConfig.model_validate(request["training"])
+    model = load_classifier(
+        resolve_model(encoder, Path(request["root"])),
+        kind="classification",
+        labels=("a", "b"),
+        dropout=training.dropout,
+        head_seed=0,
+        pooling=encoder.pooling,
+    ).to(device)
+    model.train()
+    optimizer = build_optimizer(parameter_groups(dict(model.named_parameters()), training, lambda _: False), training)
+    dtype = DTYPES.get(training.precision)
+    length, vocabulary = request["length"], model.config.vocab_size
+    count = training.batch_size if device != "cpu" else max(1, min(training.batch_size, _TOKENS // length))
+    ids = torch.randint(vocabulary // 2, vocabulary, (count, length), generator=torch.Generator().manual_seed(0))
+    if isinstance(model, MaskClassifier):
+        model.mask_token.fill_(ids[0, 1])
+        ids[:, 1] = ids[0, 1]
+    batch = {"input_ids": ids.to(device), "attention_mask": torch.ones_like(ids).to(device)}
+    labels = torch.zeros(count, dtype=torch.int64, device=device)
+
+    def clock() -> float:
+        if device == "cpu":
+            return time.process_time() / torch.get_num_threads()
+        torch.accelerator.synchronize()
+        return time.perf_counter()
+
+    began = 0.0
+    for _ in range(2):  # the first step takes longer: memory, choice of kernels
+        began = clock()
+        with torch.autocast(torch.device(device).type, dtype=dtype, enabled=dtype is not None):
+            logits = classify(model, batch, padded=False)[0]
+        torch.nn.functional.cross_entropy(logits.float(), labels).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return (clock() - began) / (count * length)
 
 
 def unprepared(task: str, encoder: EncoderConfig) -> dict[str, SetSize]:
@@ -220,18 +306,13 @@ def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
 
 
 def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
-    """One paragraph: GPU hours of what is still to train, with the assumptions that they rest on."""
+    """Return the GPU hours of what is still to train, with the assumptions that they rest on."""
     precision = project.params.training.precision
-    weights = {model.name: encoder_weights(model.name, project.root) for model in project.every_encoder()}
-    if no_size := [name for name, count in weights.items() if count is None]:
-        return f"GPU hours: not known; nothing tells the size of {listing(no_size)}"
-    sizes = " and ".join(f"{count:.2g}" for count in weights.values())
-    count, unknown = gpu_hours(project, rows)
+    hours, unknown = gpu_hours(project, rows)
     part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
     return (
-        f"GPU hours: {part}{shown(count)} (assumed: 6 operations per weight and token of a plain step, {sizes} "
-        f"weights in the encoder's layers, every row max_length tokens long, {GPU_SPEED[precision] / 1e12:.0f} TFLOP/s "
-        f"in {precision} on one A100 or H100; evaluation left out)"
+        f"GPU hours: {part}{shown(hours)} (assumed: one A100 or H100 at {GPU_SPEED[precision] / 1e12:.0f} TFLOP/s in "
+        f"{precision}, every row max_length tokens long; evaluation left out)"
     )
 
 

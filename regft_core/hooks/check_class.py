@@ -36,7 +36,6 @@ _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "needs": (("prepare",),),
     "owns_weights": (("prepare",), ("export",)),
     "freezes_encoder": (("prepare",),),
-    "reads_finished": (("finish",),),
     "fits_decision": (("decision",),),
     "edits": (("edit_weights", "prepare", "fit"),),
 }

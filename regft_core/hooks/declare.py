@@ -145,8 +145,6 @@ class Declares:
         moves_tokens: whether hidden states have positions before those of the batch's tokens (virtual tokens).
         reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
             beside ``moves_tokens``. None: where it has a step program or needs hidden states.
-        reads_finished: whether it acts on finished weights only (``finish``), so that a phase with nothing else in it
-            is trained as plain fine-tuning is, under that key, and shares this training with others.
         fits_decision: whether its ``decision`` fits offsets of the logits to the metric, in a phase without steps.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
         keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
@@ -183,7 +181,6 @@ class Declares:
     trains_encoder: bool | None = None
     moves_tokens: bool = False
     reads_positions: bool | None = None
-    reads_finished: bool = False
     fits_decision: bool = False
     validation_share: bool = False
     keeps_for_inference: bool = False

@@ -60,7 +60,6 @@ class WiseFt(Regulariser):
             active=options.alpha < 1,
             anchors=("start",) if options.start is None else (),
             needs={} if options.start is None else {options.start: "weights"},
-            reads_finished=options.start is None,
             edit_order=20,  # after an average over the steps
             trains_encoder=options.start is None,
         )

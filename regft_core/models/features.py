@@ -2,7 +2,7 @@
 
 The bits of a row's vector depend on the batch that it is computed in: on its width, and on how many rows share a
 matrix product. So whole batches are kept, under a key of all that determines them: the encoder's content, the drawn
-parameters before the last linear, kernels, precision, code, and the batch's tokens in their order. What is read is
+parameters before the last linear, kernels, precision, and the batch's tokens in their order. What is read is
 bit for bit what would be computed. Sets that every seed, size and method reads in the same batches (dev and OOD sets)
 are encoded once; draws of one seed nest, so the whole batches of a smaller size are the first ones of a larger.
 
@@ -28,9 +28,6 @@ from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.pooling import pool
 from regft_core.models.sites import classify, takes_token_types
 
-#: Part of every key; raise it when the content of a file changes.
-FORMAT = 1
-
 
 class Kept(Protocol):
     """Where vectors are kept."""
@@ -47,7 +44,7 @@ class Features:
     """The place where vectors are kept, and what determines them.
 
     Attributes:
-        about: what determines them beside model and batch, as JSON: encoder, code, packages, environment.
+        about: what determines them beside model and batch, as JSON: encoder and environment.
         alone: whether the encoder reads every example by itself.
     """
 
@@ -58,7 +55,6 @@ class Features:
     def of(self, model: Any, what: str, precision: str, drawn: Mapping[str, Tensor]) -> KeptVectors:
         """The kept vectors ``what`` of a model; ``drawn``: parameters that they depend on and no checkpoint has."""
         settings = {
-            "format": FORMAT,
             "what": what,
             "about": self.about,
             "class": type(model).__qualname__,
@@ -93,7 +89,7 @@ class KeptVectors:
 
     def put(self, batch: Batch, vectors: Tensor) -> None:
         """Keep the vectors ``[B, H]`` of a batch."""
-        self._kept.put(self.key(batch), vectors)
+        self._kept.put(self.key(batch), vectors.detach().to("cpu", copy=True).contiguous())
 
 
 def _add(digest: Any, name: str, tensor: Tensor) -> None:

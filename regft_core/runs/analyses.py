@@ -21,7 +21,7 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import text_key
 from regft_core.data.splits import set_files
 from regft_core.disk.paths import content_sha256
-from regft_core.disk.reading import read_json, validation_text
+from regft_core.disk.reading import validation_text
 from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory, PlanOutdated, StoreError, text_of
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
@@ -33,10 +33,10 @@ from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase import produce
-from regft_core.runs.prepared_rows import training_rows
 from regft_core.runs.rows import rows_of
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.trials import beside
+from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
 from regft_core.settings.project import Project
@@ -56,8 +56,8 @@ def finding_scope(
     the tasks are judged by.
     """
     model = scope_of("evaluate", source=source).entries if evaluation.needs_model else ()
-    own = {EVALUATIONS.entry(evaluation.name), *model}
-    return scope_of("evaluation", own, kinds=kinds, metrics=metrics if evaluation.scores else ())
+    modules = {EVALUATIONS.entry(evaluation.name), *model}
+    return scope_of("evaluation", modules, kinds=kinds, metrics=metrics if evaluation.scores else ())
 
 
 def evaluations_inputs(
@@ -77,6 +77,11 @@ def evaluations_inputs(
         }
         for name, (evaluation, options) in enabled(project.params).items()
     }
+
+
+def other_rows_inputs(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an evaluation depends on of another task's rows, from its ``task.json``."""
+    return {key: described[key] for key in ("content", "primary", "positive_label")}
 
 
 log = logging.getLogger(__name__)
@@ -122,7 +127,7 @@ class _Judged:
         self.finetuned = finetuned
         self.logits = logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
-        self._others: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._others: dict[str, dict[str, Any]] = {}
         self._models: dict[str, FinishedModel] = {}
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
 
@@ -153,8 +158,7 @@ class _Judged:
             "code": code_of(self._scope(evaluation, options)).sha256,
         }
         if tasks := evaluation.other_tasks(options):
-            read = ("content", "primary", "positive_label")
-            identity["other_rows"] = {task: {key: self._other(task)[1][key] for key in read} for task in tasks}
+            identity["other_rows"] = {task: other_rows_inputs(self._other(task)) for task in tasks}
         if method := evaluation.other_method(options):
             identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
         return identity
@@ -192,17 +196,16 @@ class _Judged:
             for name, values in self.logits.items()
         }
 
-    def _other(self, task: str) -> tuple[Path, dict[str, Any]]:
-        """The folder with the training rows of another task, and its ``task.json`` as it was read first."""
+    def _other(self, task: str) -> dict[str, Any]:
+        """``task.json`` of another task, as it was read first."""
         if task not in self._others:
-            folder = training_rows(self.context.project, task, self.context.store.path)
-            self._others[task] = folder, read_json(folder / "task.json")
+            self._others[task] = described_task(self.context.root, task)
         return self._others[task]
 
     def _rows_of(self, task: str) -> OtherRows:
         from regft_core.evaluate.evaluated import OtherRows  # brings numpy, which planning does without
 
-        folder, described = self._other(task)
+        folder, described = dataset_folder(self.context.root, task), self._other(task)
         if "dev" not in described["content"]:
             raise DataError(
                 "no-development-rows",

@@ -65,7 +65,7 @@ def _text(node: Any, parts: list[str]) -> None:
             if name == "returns" or (name == "annotation" and isinstance(node, ast.arg)):
                 continue
             if name == "body" and isinstance(value, list):
-                value = [one for one in value if not _does_nothing(one)]
+                value = [statement for statement in value if not _does_nothing(statement)]
             parts.append(name)
             _text(value, parts)
         parts.append(")")
@@ -183,12 +183,12 @@ def _data_files(paths: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             looked.append(parent)
             inner[:] = [name for name in inner if not name.startswith((".", "__"))]
             start = "" if parent == folder else f"{os.path.relpath(parent, folder)}/"
-            own = {file.removesuffix(".py") for file in files if file.endswith(".py")}
-            if start and own:  # a package, which has its own
+            names = {file.removesuffix(".py") for file in files if file.endswith(".py")}
+            if start and names:  # a package, which has its own
                 modules.add(start[:-1])
                 inner.clear()
             else:
-                modules |= own
+                modules |= names
                 data += [start + file for file in files if not file.endswith(_NO_DATA) and not file.startswith(".")]
         for name in data:
             owners = {module for module in modules if name.startswith(module) and not name[len(module)].isalnum()}
@@ -218,7 +218,7 @@ def _external(top: str) -> tuple[str, ...]:
     if not top or top in sys.stdlib_module_names:
         return ()
     names = _distributions(top) or (_normal(top),)
-    return tuple(one for name in names if name not in NO_NUMBERS for one in (name, *COMPANIONS.get(name, ())))
+    return tuple(part for name in names if name not in NO_NUMBERS for part in (name, *COMPANIONS.get(name, ())))
 
 
 def installed(distributions: Iterable[str]) -> dict[str, str | None]:
@@ -266,7 +266,7 @@ def code_of(scope: Scope) -> Code:
     if scope in _codes:
         code, folders = _codes[scope]
         looked_at = [*code.states.values(), *folders]
-        same = all(one is None or (file_state(one.path) or folder_state(one.path)) == one for one in looked_at)
+        same = all(old is None or (file_state(old.path) or folder_state(old.path)) == old for old in looked_at)
         if same and installed(code.packages) == code.packages:
             return code
     parsed = len(_parsed())

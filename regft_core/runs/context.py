@@ -12,18 +12,15 @@ from regft_core.data.examples import Example, read_jsonl
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.disk.canonical import canonical_json
+from regft_core.disk.paths import content_sha256
 from regft_core.disk.reading import read_json
-from regft_core.errors import DataError
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.registry import Registry
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.runs.caches import FeatureFiles, token_memory
 from regft_core.runs.environment import environment
-from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
-from regft_core.runs.made_once import LoadedCode
-from regft_core.runs.prepared_rows import training_rows
+from regft_core.runs.memory import token_memory, vector_memory
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.rows import (
     PhaseData,
@@ -37,6 +34,7 @@ from regft_core.runs.rows import (
     without_units,
 )
 from regft_core.runs.store import RunStore
+from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
 from regft_core.schema.tuning import TuningConfig
@@ -75,9 +73,6 @@ class Context:
         self._data: dict[str, PhaseData] = {}
         self._phases: dict[str, Phase] = {}
         self._sources: dict[EncoderConfig, ModelSource] = {}
-        self._features: dict[ModelSource, Features] = {}
-        #: What is kept beside the runs with the next result, and the code that makes it.
-        self.caches: list[tuple[LoadedCode, FeatureFiles]] = []
 
     @cached_property
     def settled_from(self) -> tuple[Any, ...]:
@@ -97,7 +92,7 @@ class Context:
     @property
     def dataset(self) -> Path:
         """Folder of the task's prepared rows."""
-        return self.root / "work" / "datasets" / self.job.task
+        return dataset_folder(self.root, self.job.task)
 
     @property
     def rows_file(self) -> Path:
@@ -137,6 +132,12 @@ class Context:
         """The encoder of a phase."""
         return self._resolved(self.encoder_of(phase)) if phase.model else self.source
 
+    def reading_of(self, phase: Phase) -> dict[str, Any]:
+        """Return how a phase's texts reach its encoder, for a key."""
+        encoder, tokenizer = self.encoder_of(phase), self.source_of(phase).tokenizer_sha256
+        how = {name: getattr(encoder, name) for name in ("max_length", "pooling", "pairs")}
+        return {"tokenizer": tokenizer, **how, **encoder.reading}
+
     def tokenizer_of(self, phase: Phase) -> Any:
         """The tokenizer of a phase's encoder."""
         return _tokenizer(self.source_of(phase))
@@ -148,8 +149,8 @@ class Context:
 
     def _resolved(self, encoder: EncoderConfig) -> ModelSource:
         if encoder not in self._sources:
-            found = self.project.once(("encoder", encoder), lambda: resolve_model(encoder, self.root))
-            self._sources[encoder] = found
+            source = self.project.once(("encoder", encoder), lambda: resolve_model(encoder, self.root))
+            self._sources[encoder] = source
         return self._sources[encoder]
 
     def rows_per_example(self, examples: list[Example]) -> int:
@@ -183,23 +184,11 @@ class Context:
         )
 
     def features(self, phase: Phase) -> Features:
-        """Kept vectors of a phase's encoder; for who knows that it is as its checkpoint has it.
-
-        Those that are computed are written with the next result, after code and encoder were checked once more.
-        """
+        """Return this process's vectors of a phase's encoder, which must have the weights of its checkpoint."""
         from regft_core.models.features import Features
 
-        source = self.source_of(phase)
-        if source not in self._features:
-            code, files = LoadedCode(scope_of("features", source=source)), FeatureFiles(self.store.path)
-            self.caches.append((code, files))
-            about = {
-                "encoder": source.content_sha256,
-                "code": code.sha256,
-                "environment": environment(self.device),
-            }
-            self._features[source] = Features(files, about, self.rows_alone)
-        return self._features[source]
+        about = {"encoder": self.source_of(phase).content_sha256, "environment": environment(self.device)}
+        return Features(vector_memory(), about, self.rows_alone)
 
     # --------------------------------------------------------------------------------- data
 
@@ -213,11 +202,7 @@ class Context:
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        path = self.dataset / "task.json"
-        if not path.is_file():
-            raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage subsample) first")
-        described: dict[str, Any] = read_json(path)
-        return described
+        return described_task(self.root, self.job.task)
 
     @property
     def rows_alone(self) -> bool:
@@ -229,13 +214,13 @@ class Context:
         if phase.name not in self._data:
             other = phase.data.task
             is_own = other in (None, self.job.task)
-            dataset = self.dataset if is_own else training_rows(self.project, other or "", self.store.path)
+            task = other or self.job.task
             rows = read_phase_data(
                 phase.data,
-                dataset,
-                self.task if is_own else read_json(dataset / "task.json"),
+                dataset_folder(self.root, task),
+                self.task if is_own else described_task(self.root, task),
                 self.rows_file,
-                task=other or self.job.task,
+                task=task,
                 seed=self.seed(phase),
                 stratified=self.params.subsample.stratified,
             )
@@ -311,9 +296,14 @@ class Context:
     # ------------------------------------------------------------------------- what judges
 
     @cached_property
+    def dev_sha256(self) -> str:
+        """The hash of the development set, as it was when this was first asked."""
+        return content_sha256(self.dataset / rows_file(self.task, "dev"))
+
+    @cached_property
     def dev_rows(self) -> list[Example]:
-        """The development set, as it was read first: what judges is what the key says."""
-        return rows_of(self.dataset / rows_file(self.task, "dev"))
+        """The development set; raises InputChanged where it is no longer the one that was hashed."""
+        return rows_of(self.dataset / rows_file(self.task, "dev"), self.dev_sha256)
 
     def judging_rows(self, phase: Phase, member: int | None) -> list[Example]:
         """The rows that choose the epoch of a phase: of its own, set aside, or the dev set."""

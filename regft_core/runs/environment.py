@@ -51,15 +51,6 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     return described
 
 
-def numerics(model: Any) -> dict[str, str]:
-    """Return what a loaded model computes with: its attention kernels, and the type of its parameters.
-
-    It is no part of the environment: methods of one comparison may differ in it, by encoders of their own.
-    """
-    types = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
-    return {"attention": str(model.config._attn_implementation), "parameters": ", ".join(types)}
-
-
 def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:
     """Marks for a result that is made of ``parts`` (members, earlier phases) from another environment."""
     marks = [

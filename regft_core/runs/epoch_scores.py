@@ -74,7 +74,8 @@ def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primar
 
 def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Those of several phases, or of all members of one, as one record."""
-    found = [result["epoch_scores"] for result in results if "epoch_scores" in result]
-    if not found:
+    recorded = [result["epoch_scores"] for result in results if "epoch_scores" in result]
+    if not recorded:
         return {}
-    return {"epoch_scores": {"metric": found[0]["metric"], "scores": [row for one in found for row in one["scores"]]}}
+    scores = [row for record in recorded for row in record["scores"]]
+    return {"epoch_scores": {"metric": recorded[0]["metric"], "scores": scores}}

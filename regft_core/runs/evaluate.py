@@ -37,13 +37,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
         "task": {key: context.task[key] for key in ("kind", "labels", "metrics", "primary", "positive_label", "sets")},
         "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
         # The run's key has these too; here they are what the evaluation really reads the sets with.
-        "model": {
-            "tokenizer": context.source.tokenizer_sha256,
-            "max_length": context.encoder.max_length,
-            "pooling": context.encoder.pooling,
-            "pairs": context.encoder.pairs,
-            **context.encoder.reading,
-        },
+        "model": context.reading_of(context.method.finetune),
         **({"rows_alone": True} if context.rows_alone else {}),
         "code": code_of(_scope(context)).sha256,
     }
@@ -117,7 +111,7 @@ def _evaluate(
     """
     from regft_core.evaluate.score import SetInfo, evaluate_run
 
-    progress = ProgressWriter(context.job.progress, context.job.run, "evaluate", unit="row")
+    progress = ProgressWriter(context.job.progress, context.job.name, "evaluate", unit="row")
     seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
 
     def show(rows: int) -> None:

@@ -135,8 +135,8 @@ class FinishedModel:
         """The regularisers with what each of them kept, on the run's device."""
         for regulariser in self._stack.regularisers:
             prefix = f"{regulariser.name}."
-            own = {name: tensor for name, tensor in self.kept.items() if name.startswith(prefix)}
-            tensors = {name.removeprefix(prefix): tensor.to(self._context.device) for name, tensor in own.items()}
+            kept = {name: tensor for name, tensor in self.kept.items() if name.startswith(prefix)}
+            tensors = {name.removeprefix(prefix): tensor.to(self._context.device) for name, tensor in kept.items()}
             yield regulariser, tensors
 
     def confidence(self, embedding: Tensor) -> Tensor | None:
@@ -168,9 +168,9 @@ class FinishedModel:
         """Kept vectors of the encoder where all of it has the bits of its checkpoint, and nothing hooks into it."""
         from regft_core.models.load import NEW_PARAMETERS
 
-        own = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
+        frozen = set(self._stored[WEIGHTS]) <= set(getattr(self._plain, NEW_PARAMETERS))
         plain = not self.kept or self._stack.predictor is not None
-        return self._context.features(self._phase) if own and plain else None
+        return self._context.features(self._phase) if frozen and plain else None
 
     def _load(self) -> Any:
         context = self._context

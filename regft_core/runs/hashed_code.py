@@ -29,9 +29,7 @@ NEVER: Mapping[str, str] = {
     "regft_core.runs": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.grid": "schedules runs",
 }
-StageName = Literal[
-    "dataset", "subsample", "lengths", "features", "training", "mean", "merge", "evaluate", "evaluation", "report"
-]
+StageName = Literal["dataset", "subsample", "lengths", "training", "mean", "merge", "evaluate", "evaluation", "report"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,6 @@ STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),
     "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
-    # Vectors of a frozen encoder, from tokens.
-    "features": Scope(("regft_core.models.features", "regft_core.models.load", "regft_core.data.batches")),
     # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
     "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
     # The members of a phase become one: by their mean, or as a greedy soup, whose members are scored.

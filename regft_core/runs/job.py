@@ -18,10 +18,7 @@ class Job:
         fold: of the run's training rows, the fold that judges the trial; None where a share is set aside.
         progress: folder of the progress board, or None.
         stored_only: only look the run up; what is not in the run store raises ``NotStored``.
-        shown: its name on the progress board.
-        phase: the one phase of it that is meant; None: all of them, and what judges the last.
-        weights: of that phase: whether some run reads its weights, not only its own.
-        until: the last stage that is meant, where all phases are.
+        until: the last stage that is meant.
         refit: train on all labelled rows, with the settings of the runs that were judged; ``values`` are given then.
         store: the run store's folder where it is not that of ``params.yaml``: for a copy of a project on a worker.
     """
@@ -37,33 +34,18 @@ class Job:
     trial: int | None = None
     fold: int | None = None
     stored_only: bool = False
-    shown: str = ""
     store: str | None = None
-    phase: str | None = None
-    weights: bool = False
     until: Literal["search", "finetune", "evaluate"] = "evaluate"
     refit: bool = False
 
     @property
     def name(self) -> str:
         """The run among all of them: ``vanilla cue_pair 300 seed 1``, ``vanilla cue_pair 300 seed 1 trial 2``."""
-        phase = "" if self.phase is None else f" phase {self.phase}"
-        return f"{self.method} {self.task} {self._run}{phase}"
-
-    def __str__(self) -> str:
-        return self.name
+        trial = "" if self.trial is None else f" trial {self.trial + 1}"
+        fold = "" if self.fold is None else f" fold {self.fold + 1}"
+        size = f"{self.size}{' refit' if self.refit else ''}"
+        return f"{self.method} {self.task} {size} seed {self.seed}{trial}{fold}"
 
     def with_values(self, values: Mapping[str, Any]) -> Job:
         """The same run with these tuned settings."""
         return replace(self, values=values)
-
-    @property
-    def _run(self) -> str:
-        trial = "" if self.trial is None else f" trial {self.trial + 1}"
-        fold = "" if self.fold is None else f" fold {self.fold + 1}"
-        return f"{self.size}{' refit' if self.refit else ''} seed {self.seed}{trial}{fold}"
-
-    @property
-    def run(self) -> str:
-        """The run among those of its stage, or what it is to be called: ``300 seed 1``, ``300 seed 1 trial 2``."""
-        return self.shown or self._run

@@ -6,7 +6,6 @@ earlier stage has produced is taken by the key that this stage wrote down.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
@@ -40,17 +39,6 @@ class Keys:
         self._known: dict[tuple[str, str], str] = {}
 
     # --------------------------------------------------------------------- what phases have from each other
-
-    def training_of(self, phase: Phase) -> Phase | None:
-        """A phase without what only reads its finished weights, where it has nothing else; else None.
-
-        It is trained under a key of its own, which is that of any method that is trained so.
-        """
-        acting = self._context.acting(phase)
-        alone = phase.repeat is None and phase.training.checkpoint == "last"
-        if not alone or not acting or not all(entry.declares.reads_finished for entry in acting):
-            return None
-        return replace(phase, regularisers=())
 
     def fits_to_checkpoint(self, phase: Phase) -> bool:
         """Whether a phase's fit reads the encoder as its checkpoint has it: nothing else acts, nothing came before."""
@@ -104,20 +92,9 @@ class Keys:
 
     def identity(self, name: str, member: int | None = None) -> dict[str, Any]:
         """Everything that determines the result of a phase (of one member of it)."""
-        return self.identity_of(self._context.phase(name), member)
-
-    def identity_of(self, phase: Phase, member: int | None = None) -> dict[str, Any]:
-        """``identity`` of a settled phase, which may be the training of another (``training_of``)."""
+        phase = self._context.phase(name)
         if phase.repeat is not None and member is None:
             return self._merged_identity(phase)
-        if (training := self.training_of(phase)) is not None:
-            return {
-                "format": RUN_FORMAT,
-                "phase": phase.name,
-                "finished": self._options(phase),
-                "trained": sha256_json(self.identity_of(training)),
-                "code": code_of(self.training_scope(phase)).sha256,
-            }
         context, data, seed = self._context, self._context.data(phase), self._context.seed(phase)
         _, held_out = rows = member_rows(phase, member, data, seed)
         prompt = context.prompt(phase)
@@ -158,47 +135,40 @@ class Keys:
 
         def settled() -> dict[str, Any]:
             context, code = self._context, code_of(self.training_scope(phase))
-            encoder, source = context.encoder_of(phase), context.source_of(phase)
             return {
                 "phase": phase.name,
                 "data": phase.data.model_dump(mode="json", exclude={"task", "size", "steps"}),
-                "regularisers": self._options(phase),
+                "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in context.acting(phase)},
                 "training": phase.training.settled(),
-                "model": {
-                    "content": source.content_sha256,
-                    "tokenizer": source.tokenizer_sha256,
-                    "max_length": encoder.max_length,
-                    "pooling": encoder.pooling,
-                    "pairs": encoder.pairs,
-                    **encoder.reading,
-                },
+                "model": {"content": context.source_of(phase).content_sha256, **context.reading_of(phase)},
                 "code": code.sha256,
                 "packages": code.packages,
             }
 
-        what = "shared identity", *self._context.settled_from, phase.name, bool(phase.regularisers)
+        what = "shared identity", *self._context.settled_from, phase.name
         return self._context.project.once(what, settled)
 
     def decision_metric(self, phase: Phase) -> dict[str, Any]:
         """The metric, by name, to which a phase fits its decisions, and what it counts; empty where it fits none."""
         context, task = self._context, self._context.task
         fits = any(entry.declares.fits_decision for entry in context.acting(phase))
-        own = phase.data.task in (None, context.job.task) and phase.training.epochs == 0
-        if not fits or not own or not metrics.find(task["primary"]).by_offsets:
+        own_rows = phase.data.task in (None, context.job.task) and phase.training.epochs == 0
+        if not fits or not own_rows or not metrics.find(task["primary"]).by_offsets:
             return {}
         return {name: task.get(name) for name in ("primary", "positive_label")}
 
-    def _options(self, phase: Phase) -> dict[str, Any]:
-        return {cls.name: options.model_dump(mode="json") for cls, options in self._context.acting(phase)}
-
     def _judging_rows(self, phase: Phase, member: int | None) -> dict[str, Any]:
         """Return the part of the identity about the scores of epochs; None where none is scored."""
-        rows = {
-            "checkpoint": None if phase.training.checkpoint == "last" else self._context.judging_rows(phase, member),
-            "epoch_scores": self._context.dev_rows if phase.training.epoch_scores else None,
-        }
-        metric = {name: self._context.task.get(name) for name in ("primary", "positive_label")}
-        return {name: own and {"rows": sha256_text(to_jsonl(own)), **metric} for name, own in rows.items()}
+        context, rule = self._context, phase.training.checkpoint
+        rows: dict[str, str | None] = {"checkpoint": None, "epoch_scores": None}
+        if rule == "best_on_split":
+            rows["checkpoint"] = sha256_text(to_jsonl(context.judging_rows(phase, member)))
+        elif rule != "last":
+            rows["checkpoint"] = context.dev_sha256
+        if phase.training.epoch_scores:
+            rows["epoch_scores"] = context.dev_sha256
+        metric = {name: context.task.get(name) for name in ("primary", "positive_label")}
+        return {name: sha256 and {"rows": sha256, **metric} for name, sha256 in rows.items()}
 
     def _merged_identity(self, phase: Phase) -> dict[str, Any]:
         assert phase.repeat is not None
@@ -206,7 +176,7 @@ class Keys:
             "format": RUN_FORMAT,
             "phase": phase.name,
             "merge": phase.repeat.merge,
-            "members": self.member_keys(phase.name),
+            "members": [sha256_json(self.identity(phase.name, index)) for index in range(phase.repeat.times)],
             "code": code_of(self.merge_scope(phase)).sha256,
         }
         if phase.repeat.merge == "greedy":
@@ -261,18 +231,6 @@ class Keys:
         if asked not in self._known:
             self._known[asked] = sha256_json(self.identity(name))
         return self._known[asked]
-
-    def training_keys(self, name: str) -> list[str]:
-        """The key of what a phase only reads the finished weights of; empty where it trains them itself."""
-        training = self.training_of(self._context.phase(name))
-        return [] if training is None else [sha256_json(self.identity_of(training))]
-
-    def member_keys(self, name: str) -> list[str]:
-        """The keys of all that a phase trains: of its training, or of each of its members."""
-        phase = self._context.phase(name)
-        if phase.repeat is None:
-            return self.training_keys(name) or [self.of(name)]
-        return [sha256_json(self.identity_of(phase, index)) for index in range(phase.repeat.times)]
 
     def require_current(self, name: str) -> None:
         """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""

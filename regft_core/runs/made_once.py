@@ -1,6 +1,6 @@
 """A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
 
-A result is kept only under the code that computed it, whatever it is: runs, rows, tokens, vectors. What this process
+A result is kept only under the code that computed it, whether a run or rows. What this process
 has loaded, installed packages and data files included, is compared with the files before a result is computed, and the
 files once more before it is written.
 """
@@ -24,6 +24,7 @@ from regft_core.errors import CodeChanged, ConfigError, RunFailed
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
+from regft_core.runs.memory import vector_memory
 from regft_core.runs.run_folder import OpenRun, StoredRun
 from regft_core.schema.method import FINETUNE
 
@@ -142,9 +143,13 @@ def made_once(
     if current is not None:
         context.keys.require_current(current)
     here = set_up(context.device, context.params.execution)
-    with context.store.open(key, identity, guard=_unchanged(context, code), environment=here) as working:
-        finished = working.finished
-        return finished if finished is not None and serves(finished) else make(working, here)
+    try:
+        with context.store.open(key, identity, guard=_unchanged(context, code), environment=here) as working:
+            finished = working.finished
+            return finished if finished is not None and serves(finished) else make(working, here)
+    except BaseException:
+        vector_memory().clear()  # they may be those of an encoder that was replaced meanwhile
+        raise
 
 
 def scored_once(
@@ -177,11 +182,8 @@ def _unchanged(context: Context, code: LoadedCode) -> Callable[[], None]:
     before = [(source, source.check()) for source in context.sources]
 
     def check() -> None:
-        for each in [code, *(made_by for made_by, _ in context.caches)]:
-            each.check()
+        code.check()
         for source, states in before:
             source.check(states)
-        for _, cache in context.caches:
-            cache.write()
 
     return check

@@ -54,15 +54,15 @@ def merge_greedily(
     def score(chosen: Sequence[int]) -> float:
         return validation_score(inputs, merge_mean([members[index] for index in chosen]), task)
 
-    own = [score([index]) for index in range(len(members))]
-    order = sorted(range(len(members)), key=lambda index: (-own[index], index))
+    alone = [score([index]) for index in range(len(members))]
+    order = sorted(range(len(members)), key=lambda index: (-alone[index], index))
     chosen = order[:1]
-    best = own[order[0]]
+    best = alone[order[0]]
     for index in order[1:]:
         tried = score([*chosen, index])
         if tried > best or (tried == best and variant == "paper"):
             chosen, best = [*chosen, index], tried
-    return chosen, own
+    return chosen, alone
 
 
 def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +15,10 @@ from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
 from regft_core.runs.earlier_answers import earlier_answers
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
-from regft_core.runs.environment import numerics, other_environments
-from regft_core.runs.epoch_scores import epoch_scores
+from regft_core.runs.environment import other_environments
+from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores
 from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
-from regft_core.runs.phase_record import merged_record, phase_record
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.method import Phase
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from regft_core.data.examples import Example
     from regft_core.runs.run_folder import OpenRun
-    from regft_core.runs.training_run import PhaseInputs
+    from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.best import Judge
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
@@ -103,8 +102,6 @@ class _Making:
             try:
                 if merged:
                     record, tensors = self._merged(working, here, weights)
-                elif (training := context.keys.training_of(phase)) is not None:
-                    record, tensors = self._finished(training, working, here, weights)
                 else:
                     record, tensors = self._trained(working, weights)
             except RunFailed as error:
@@ -114,7 +111,7 @@ class _Making:
             same = here["deterministic"] or record["status"] != "ok"
             return working.commit(record, tensors, files, require_same_tensors=same)
 
-        identity, serves = context.keys.identity_of(phase, self.member), partial(_serves, need=self.need)
+        identity, serves = context.keys.identity(phase.name, self.member), partial(_serves, need=self.need)
         run = made_once(context, identity, scope, f"phase '{phase.name}'", commit, current=None, serves=serves)
         if self.key is not None and run.key != self.key:
             raise InputChanged(f"what {self.label} of {context.job.name} is trained with")
@@ -137,7 +134,7 @@ class _Making:
                 watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
                 checkpointer=working,
                 checkpoint_seconds=context.params.execution.checkpoint_seconds,
-                progress=ProgressWriter(context.job.progress, context.job.run, self.label),
+                progress=ProgressWriter(context.job.progress, context.job.name, self.label),
             )
         except ModelError as error:
             place = place_in(context.project, context.job.method, phase, error.text)
@@ -146,25 +143,7 @@ class _Making:
             raise ModelError(error.code, f"{place}: {error.text}") from error
         tensors = outcome_tensors(inputs, done, weights=weights)
         record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(self.label, done)
-        record["numerics"] = numerics(done.trainee.model)
-        if reason := context.keys.dropped_head(phase):
-            record["new_head"] = reason
         return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
-
-    def _finished(
-        self, training: Phase, working: OpenRun, here: dict[str, Any], weights: bool
-    ) -> tuple[dict[str, Any], Tensors]:
-        """Return what a phase makes of the weights of its ``training``, which other methods may share."""
-        from regft_core.runs.training_run import finish
-
-        shared = _Making(self.context, training, "weights", key=working.identity["trained"])
-        done, tensors = _read(self.context, training, shared.run)
-        record = dict(done.result)
-        if record["status"] != "ok":
-            return record, {}
-        record["marks"] = record["marks"] + other_environments(here, [done])
-        inputs = phase_inputs(self.context, self.phase, None)
-        return record, finish(inputs, tensors["weights"], weights_wanted=weights)
 
     def _merged(self, working: OpenRun, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
         """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
@@ -287,3 +266,73 @@ def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
     return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
+
+
+# ---------------------------------------------------------------------------- the record of a phase
+
+_SUMMED = ("train_seconds", "fit_seconds", "real_tokens", "padded_tokens")
+
+
+def phase_record(label: str, trained: TrainedPhase) -> dict[str, Any]:
+    """Steps, cost, curve ([phase, step, epoch, loss, learning rate, gradient norm]) and diagnostics."""
+    done = trained.progression
+    batches = max(1, done.batches)
+    best = trained.best
+    chosen = {} if best is None else {"checkpoint": {"step": best.step, "scores": best.scores}}
+    return chosen | {
+        "steps": done.step,
+        "seconds": done.seconds + trained.fit_seconds,
+        "skipped": trained.skipped,
+        "marks": phase_marks(trained) if trained.skipped is None else [],
+        "cost": {
+            # Passes are per batch of the step, in units of the batch.
+            "forward_passes_per_step": done.forward_passes / batches,
+            "backward_passes_per_step": done.backward_passes / batches,
+            "batches_per_step": batches / max(1, done.step),
+            "train_seconds": done.seconds,
+            "fit_seconds": trained.fit_seconds,
+            "seconds_per_step": done.seconds / max(1, done.step),
+            "real_tokens": done.real_tokens,
+            "padded_tokens": done.padded_tokens,
+            "peak_memory_bytes": trained.peak_memory_bytes,
+        },
+        "final_loss": done.curve[-1][2] if done.curve else None,
+        "curve": [[label, *values] for values in done.curve],
+        "diagnostics": [[label, s, n, v] for n, s, v in trained.stack.diagnostics().values],
+    }
+
+
+def phase_marks(trained: TrainedPhase) -> list[str]:
+    """Marks that only the prepared model shows: those of its regularisers, and passes that no dropout tells apart."""
+    from regft_core.models.architectures import without_dropout
+
+    comparing = [r for r in trained.stack.regularisers if r.declares.dropout.either and not r.marks()]
+    still = comparing and without_dropout(trained.trainee.model.config)
+    return trained.stack.marks() + [
+        f"{r.name}: this encoder runs without dropout, so its passes differ by the noise of others or not at all"
+        for r in comparing
+        if still
+    ]
+
+
+def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
+    """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
+    done = [member.result for member in members if member.result["status"] == "ok"]
+    steps = sum(result["steps"] for result in done)
+    cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
+    for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):
+        cost[name] = sum(r["cost"][name] * r["steps"] for r in done) / max(1, steps)
+    cost["seconds_per_step"] = cost["train_seconds"] / max(1, steps)
+    peaks = [r["cost"]["peak_memory_bytes"] for r in done if r["cost"]["peak_memory_bytes"] is not None]
+    cost["peak_memory_bytes"] = max(peaks) if peaks else None
+    skipped = [result["skipped"] for result in done if result["skipped"]]
+    return merged_epoch_scores(done) | {
+        "steps": steps,
+        "seconds": sum(result["seconds"] for result in done),
+        "skipped": "; ".join(skipped) if skipped and len(skipped) == len(done) else None,
+        "marks": list(dict.fromkeys(mark for result in done for mark in result["marks"])),
+        "cost": cost,
+        "final_loss": next((r["final_loss"] for r in reversed(done) if r["final_loss"] is not None), None),
+        "curve": [row for result in done for row in result["curve"]],
+        "diagnostics": [row for result in done for row in result["diagnostics"]],
+    }

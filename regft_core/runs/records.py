@@ -125,8 +125,6 @@ class RunRecord(Record):
     #: Where it ran, as ``environment.py`` describes it.
     environment: dict[str, Any] | None = None
     cost: Cost = Cost()
-    #: Why fine-tuning drew a new head though the phase before had learned one.
-    new_head: str | None = None
     #: Keys of the phases before fine-tuning.
     phases: dict[str, str] = {}
     tuned: Tuned | None = None
@@ -140,9 +138,8 @@ class RunRecord(Record):
     #: Of the stage search, by phase: steps, and what greedy soups chose.
     phase_steps: dict[str, int] = {}
     soups: dict[str, Any] | None = None
-    #: Of fine-tuning: its phase, attention and type of the parameters, and what a greedy soup chose.
+    #: Of fine-tuning: its phase, and what a greedy soup chose.
     phase: str | None = None
-    numerics: dict[str, str] | None = None
     soup: dict[str, Any] | None = None
     search_cost: Cost | None = None
     precision: str | None = None

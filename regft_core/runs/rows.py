@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key,
 from regft_core.data.splits import rows_file
 from regft_core.data.subsample import draw
 from regft_core.disk.canonical import canonical_json, sha256_text
-from regft_core.disk.paths import FileState, file_state, settled
+from regft_core.disk.paths import file_state, settled
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, InputChanged
 from regft_core.kinds import find
@@ -42,31 +42,16 @@ class Summary(NamedTuple):
 _summaries: dict[tuple[Any, ...], Summary] = {}
 
 
-def rows_of(path: Path, sha256: str | None = None) -> list[Example]:
-    """The rows of a prepared set; every run of a fill is judged on the same few, so small ones are read once.
-
-    Raises InputChanged when the file that was read is not the one with the hash ``sha256``.
-    """
-    state = file_state(str(path))
-    keep = state is not None and state.size <= KEPT_BYTES and settled(state)
-    content_sha256, rows = _kept_rows(state) if keep and state is not None else read_hashed(path)
-    if sha256 not in (None, content_sha256):
-        raise InputChanged(str(path))
-    return list(rows)
-
-
 #: In a prepared task: the groups of its rows.
 GROUPS = "groups.json"
-#: Sets up to this size stay in memory.
-KEPT_BYTES = 4_000_000
 
 
-@lru_cache(maxsize=8)
-def _kept_rows(state: FileState) -> tuple[str, list[Example]]:
-    read = read_hashed(Path(state.path))
-    if file_state(state.path) != state:
-        raise InputChanged(state.path, "was written while it was being read")
-    return read
+def rows_of(path: Path, sha256: str) -> list[Example]:
+    """Return the rows of a prepared set; raises InputChanged when its file is not the one with this hash."""
+    content_sha256, rows = read_hashed(path)
+    if content_sha256 != sha256:
+        raise InputChanged(str(path))
+    return rows
 
 
 @dataclass(frozen=True)

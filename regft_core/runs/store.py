@@ -4,8 +4,7 @@ Layout: ``<store>/runs/<first two digits>/<key>/`` is a complete run (``identity
 ``<name>.safetensors``, other files, ``manifest.json`` with their hashes). Beside it, ``<key>.partial/`` is one that is
 being trained (its checkpoint), ``<key>.lock`` is locked by the process that trains it, and ``<key>.damaged/`` is a run
 that was found damaged. The key is the hash of everything that determines the run, so projects and machines may share
-a store. ``features/`` beside ``runs/`` has vectors of frozen encoders. Nothing here imports torch before tensors are
-read or written.
+a store. Nothing here imports torch before tensors are read or written.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, write_json
 from regft_core.disk.reading import Unreadable
+from regft_core.disk.tensors import read_checked
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
-from regft_core.runs.caches import damage_of, damaged_features, feature_files
 from regft_core.runs.run_folder import (
     CHECKPOINT,
     DAMAGED,
@@ -242,7 +241,7 @@ class RunStore:
                 yield key, path
 
     def verify(self) -> list[tuple[Path, str]]:
-        """Hash every file of every complete run, checkpoint and kept vector again; return what is damaged, and how."""
+        """Hash every file of every complete run and every checkpoint again; return what is damaged, and how."""
         damaged = []
         for key, path in self.directories():
             try:
@@ -251,15 +250,20 @@ class RunStore:
                 damaged.append((path, damage.reason))
             except Unreadable as error:
                 damaged.append((path, str(error)))
-        checkpoints = (path / CHECKPOINT for _, path in self.directories(PARTIAL))
-        damaged += [(path, problem) for path in checkpoints if (problem := damage_of(path))]
-        return damaged + list(damaged_features(self.path))
+        for _, path in self.directories(PARTIAL):
+            try:
+                read_checked(path / CHECKPOINT)
+            except FileNotFoundError:  # the run is complete meanwhile, or has no checkpoint yet
+                continue
+            except (OSError, ValueError) as error:
+                damaged.append((path / CHECKPOINT, str(error)))
+        return damaged
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.
 
-        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay),
-        checkpoints of runs nobody works on, and kept vectors. Keys in ``keep``, runs that are open and those that may
+        Damaged runs that were set aside go first, as a whole; then weights of complete runs (their results stay) and
+        checkpoints of runs nobody works on. Keys in ``keep``, runs that are open and those that may
         not be written are spared, so more than the budget may remain, with a warning. ``budget_bytes`` defaults to
         the store's; without any budget nothing happens.
         """
@@ -274,7 +278,7 @@ class RunStore:
                 break
             if not (item.intact and item.key in keep) and _prune_one(self, item):
                 remaining -= item.size
-                keys += [item.key] * (item.path.suffix != TENSORS_SUFFIX)  # else vectors of an encoder, no run
+                keys.append(item.key)
         if remaining > budget:
             log.warning(
                 "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use",
@@ -296,16 +300,11 @@ def _items(store: RunStore) -> Iterator[_Item]:
             used = 0.0 if PRUNED in files else max(times, default=0.0)
             if sizes:
                 yield _Item(suffix != DAMAGED, used, key, path, sum(sizes))
-    for used, size, path in feature_files(store.path):
-        yield _Item(True, used, path.stem, path, size)
 
 
 def _prune_one(store: RunStore, item: _Item) -> bool:
     """Delete the tensors of one item; False where it is in use."""
     with explained(item.path):
-        if item.path.suffix == TENSORS_SUFFIX:
-            remove(item.path)
-            return True
         try:
             lock = store.lock(item.key).acquire(timeout=0)
         except Timeout:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
-from regft_core.runs.phase import produce
-from regft_core.runs.phase_record import merged_record
+from regft_core.runs.phase import merged_record, produce
 from regft_core.runs.rows import run_rows
-from regft_core.schema.method import Phase, Registry
-from regft_core.schema.training import TrainingConfig
-from regft_core.settings.cost import epoch_steps, plain_steps, same_batches
+from regft_core.settings.cost import epoch_steps, sized_cost
 
 
 def search(context: Context) -> dict[str, Any]:
@@ -102,41 +98,28 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
     record["degraded"] = list(dict.fromkeys(marks))
     if stored.result["status"] == "ok":
-        ratio = _ratio(context, {**searched["phase_steps"], phase.name: stored.result["steps"]})
+        ratio = _declared_ratio(context, {**searched["phase_steps"], phase.name: stored.result["steps"]})
         record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
     return record
 
 
-def _ratio(context: Context, counts: Mapping[str, int]) -> float | None:
-    """Return ``declared_ratio`` for the steps of each phase; None where nothing tells the size of an encoder."""
-    method, task = context.method, context.job.task
-    sizes = {name: context.project.relative_size(context.phase(name), method, task) for name in counts}
-    steps, fits = list[tuple[Phase, float]](), list[tuple[Phase, int]]()
-    for name, size in sizes.items():
-        if size is None:
+def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
+    """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
+
+    A forward counts 1 and a backward 2 (``settings/cost.py``). None where nothing tells the size of an encoder.
+
+    Args:
+        steps: phase -> steps that it took, all members together.
+    """
+    project, task, shared, costs = context.project, context.job.task, context.shared, list[float]()
+    for phase in map(context.phase, steps):
+        rows = len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])
+        cost = sized_cost(project, context.method, task, phase, rows, context.registry, shared, steps[phase.name])
+        if cost is None:
             return None
-        phase = context.phase(name)
-        steps.append((phase, size * _plain_steps(context, phase, counts[name])))
-        teachers = phase.teachers(context.registry)
-        if teachers or phase.fit_ratio(context.registry):
-            rows, plain = _rows_of_a_member(context, phase), replace(phase, regularisers=())
-            fits.append((phase, round(size * rows)))
-            # Answers are a forward pass over the rows, a third of an epoch.
-            steps += [(plain, (sizes[one] or 0.0) * epoch_steps(context.shared, rows) / 3) for one in teachers]
+        costs.append(cost)
     rows = context.data(context.phase("finetune")).summary.length
-    return declared_ratio(steps, fits, context.registry, context.shared, rows)
-
-
-def _plain_steps(context: Context, phase: Phase, count: int) -> float:
-    """``count`` steps of a phase in steps of plain fine-tuning over as many rows."""
-    if not count or same_batches(phase.training, context.shared):
-        return count
-    return plain_steps(count, phase.training, context.shared, _rows_of_a_member(context, phase))
-
-
-def _rows_of_a_member(context: Context, phase: Phase) -> int:
-    """How many rows a member of a phase learns from."""
-    return len(run_rows(phase, None, context.data(phase), context.seed(phase))[0])
+    return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))
 
 
 def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
@@ -151,28 +134,3 @@ def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
     """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
     tuned = (record or {}).get("tuned")
     return dict(tuned["values"]) if tuned else None
-
-
-def declared_ratio(
-    steps: Sequence[tuple[Phase, float]],
-    fits: Sequence[tuple[Phase, int]],
-    registry: Registry,
-    shared: TrainingConfig,
-    rows: int,
-) -> float:
-    """Declared passes of a whole method relative to plain fine-tuning under the shared protocol.
-
-    A forward counts 1 and a backward 2.
-
-    Args:
-        steps: the steps that each phase took, all members together, in steps of plain fine-tuning over as many rows
-            (``settings.cost.plain_steps``): those of a phase with batches of half the size, or with an encoder of half
-            the size, are half as many.
-        fits: the rows that each phase which fits something without steps goes over, per member. A pass over them
-            counts as the steps that plain fine-tuning takes over as many; with half the encoder, rows are half as many.
-        rows: that plain fine-tuning trains on.
-    """
-    vanilla = shared.max_steps or shared.epochs * epoch_steps(shared, rows)
-    stepped = sum(count * phase.ratio(registry) for phase, count in steps)
-    fitted = sum(epoch_steps(shared, count) * phase.members * phase.fit_ratio(registry) for phase, count in fits)
-    return (stepped + fitted) / vanilla

@@ -273,17 +273,6 @@ def train(
     return phase
 
 
-@computing_alone()
-def finish(inputs: PhaseInputs, weights: Mapping[str, Tensor], *, weights_wanted: bool) -> dict[str, dict[str, Tensor]]:
-    """Return what is stored of a phase whose regularisers only read finished weights, given those (plain names)."""
-    make_deterministic(inputs.device, inputs.deterministic, inputs.tf32)
-    trainee, stack = build(inputs)
-    stack.prepare(trainee, inputs.handed)
-    trainee.load_weights(weights, head=True)
-    stack.finish(trainee)
-    return outcome_tensors(inputs, TrainedPhase(trainee, stack), weights=weights_wanted)
-
-
 def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:
     return BatchStream(
         inputs.encoded,

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from regft_core import metrics
-from regft_core.data.examples import Example, to_jsonl
+from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import sha256_text
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
@@ -95,7 +95,7 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
     tuning, seeds = project.params.tuning, project.params.grid.seeds
     if tuning is not None and tuning.judged_by_seed:
         seeds = (job.seed,)
-    return [one for seed in seeds for one in trials_of_run(project, job.method, job.task, job.size, seed)]
+    return [trial for seed in seeds for trial in trials_of_run(project, job.method, job.task, job.size, seed)]
 
 
 #: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
@@ -153,31 +153,27 @@ def _judge(context: Context, key: str) -> Record:
     """The trial's score by the task's primary metric, from the store or computed now."""
     from regft_core.evaluate.score import primary_score
 
-    examples = judging_rows(context)
-
     def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
-        model, labels = FinishedModel(context), [example.label for example in examples]
+        model, examples = FinishedModel(context), context.held_out if _by_split(context) else context.dev_rows
+        labels = [example.label for example in examples]
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"status": "ok", "error": None, "score": value}, {}
 
-    identity = score_identity(context, key, examples)
-    result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result
+    result = scored_once(
+        context, score_identity(context, key), _score_scope(context), "the score of a trial", score
+    ).result
     return {name: result.get(name) for name in ("status", "error", "score")}
 
 
-def score_identity(context: Context, key: str, examples: Sequence[Example]) -> Record:
-    """Everything that determines the score, on ``examples``, of a trial whose run has this ``key``."""
+def score_identity(context: Context, key: str) -> Record:
+    """Everything that determines the score of a trial whose run has this ``key``."""
     return {
         "format": SCORE_FORMAT,
         "phase": "trial score",
         "run": key,
-        "rows": sha256_text(to_jsonl(examples)),
+        "rows": sha256_text(to_jsonl(context.held_out)) if _by_split(context) else context.dev_sha256,
         "task": {name: context.task[name] for name in ("kind", "labels", "primary", "positive_label")},
-        "model": {
-            "tokenizer": context.source.tokenizer_sha256,
-            "max_length": context.encoder.max_length,
-            **context.encoder.reading,
-        },
+        "model": context.reading_of(context.method.finetune),
         "code": code_of(_score_scope(context)).sha256,
     }
 
@@ -187,11 +183,9 @@ def _score_scope(context: Context) -> Scope:
     return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
 
 
-def judging_rows(context: Context) -> list[Example]:
-    """The rows that judge a trial: set aside from the run's own, or the dev set."""
-    if context.tuning.selection == "split":
-        return context.held_out
-    return context.dev_rows
+def _by_split(context: Context) -> bool:
+    """Whether a trial is scored on rows set aside from the run's own, not on the dev set."""
+    return context.tuning.selection == "split"
 
 
 def beside(context: Context, method: str) -> Context:

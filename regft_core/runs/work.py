@@ -212,6 +212,19 @@ class Work:
         return _json(path, "subsample")
 
 
+def dataset_folder(root: Path, task: str) -> Path:
+    """Return the folder of a task's prepared rows."""
+    return root / "work" / "datasets" / task
+
+
+def described_task(root: Path, task: str) -> dict[str, Any]:
+    """Return ``task.json`` of a task. Raises DataError where the stage subsample has not written it."""
+    path = dataset_folder(root, task) / "task.json"
+    if not path.is_file():
+        raise DataError("not-prepared", f"{path} is missing; run `dvc repro` (stage subsample) first")
+    return read_json(path, dict)
+
+
 def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> DataError:
     """The error about a file of ``work/`` that a stage has to write again."""
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")

@@ -97,7 +97,9 @@ def run_cost(
     Phases that trials share count once. None when that needs an unknown number of ``rows``.
     """
     shared, tuning = project.shared(task), project.params.tuning
-    costs = [sized_cost(project, method, task, phase, rows, registry, shared) for phase in method.phases]
+    costs = [
+        sized_cost(project, method, task, phase, planned_rows(phase, rows), registry, shared) for phase in method.phases
+    ]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         return None
@@ -109,7 +111,8 @@ def run_cost(
         for index, phase in enumerate(variant.phases):
             path = repr((training, variant.phases[: index + 1]))
             if path not in tried:
-                tried[path] = sized_cost(project, variant, task, phase, rows, registry, training) or 0.0
+                count = planned_rows(phase, rows)
+                tried[path] = sized_cost(project, variant, task, phase, count, registry, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
     return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known[:-1]), redone * known[-1]
 
@@ -145,26 +148,34 @@ def prepared_rows(root: Path, task: str) -> int | None:
     return count
 
 
+def planned_rows(phase: Phase, rows: int | None) -> int | None:
+    """Rows that a member of a phase trains on, in a cell of ``rows`` rows; None before the task is prepared."""
+    if phase.data.task is not None or phase.data.size is not None:
+        rows = phase.data.size if isinstance(phase.data.size, int) else None
+    return None if rows is None or phase.data.steps == "full" else int(rows * phase.data.split)
+
+
 def phase_cost(
-    phase: Phase, rows: int | None, registry: Registry, shared: TrainingConfig, size: float | None = 1.0
+    phase: Phase,
+    count: int | None,
+    registry: Registry,
+    shared: TrainingConfig,
+    size: float | None = 1.0,
+    steps: int | None = None,
 ) -> float | None:
-    """Plain-step equivalents of all members of a phase, in a cell of ``rows`` rows; None when that needs an unknown.
+    """Plain-step equivalents of all members of a phase, on ``count`` rows each; None when that needs an unknown.
 
     A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
-    ``size``: of the phase's encoder in that of the task (``Project.relative_size``).
+
+    Args:
+        size: of the phase's encoder in that of the task (``Project.relative_size``).
+        steps: that all members took; by default those that they will take.
     """
-    count: int | None = rows
-    if phase.data.task is not None or phase.data.size is not None:
-        count = phase.data.size if isinstance(phase.data.size, int) else None
-    if phase.data.steps == "full":
-        count = None  # known once the task is prepared
-    if count is not None:
-        count = int(count * phase.data.split)
-    own = phase.training
-    steps, fit = optimiser_steps(own, count), phase.fit_ratio(registry)
-    if steps is None or size is None or (fit and count is None):
+    own, fit = phase.training, phase.fit_ratio(registry)
+    each = optimiser_steps(own, count) if steps is None else steps / phase.members
+    if each is None or size is None or (fit and count is None):
         return None
-    plain = steps * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
+    plain = each * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
     return plain * size * own.accumulation * phase.members * own.batch_size / shared.batch_size
 
 
@@ -173,28 +184,19 @@ def sized_cost(
     method: Method,
     task: str,
     phase: Phase,
-    rows: int | None,
+    count: int | None,
     registry: Registry,
     shared: TrainingConfig,
+    steps: int | None = None,
 ) -> float | None:
     """``phase_cost`` in steps with the task's encoder, with the answers of earlier phases that it learns."""
     plain = replace(phase, regularisers=(), repeat=None, training=phase.training.model_copy(update=ONE_PASS))
     size, teachers = project.relative_size(phase, method, task), map(method.phase, phase.teachers(registry))
     sizes = [project.relative_size(teacher, method, task) for teacher in teachers]
-    costs = [phase_cost(phase, rows, registry, shared, size)]
-    costs += [phase_cost(plain, rows, registry, shared, size and size / 3) for size in sizes]
+    costs = [phase_cost(phase, count, registry, shared, size, steps)]
+    costs += [phase_cost(plain, count, registry, shared, size and size / 3) for size in sizes]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
-
-
-def same_batches(own: TrainingConfig, shared: TrainingConfig) -> bool:
-    """Whether a step goes over as many rows under both protocols."""
-    return (own.batch_size, own.accumulation) == (shared.batch_size, shared.accumulation)
-
-
-def plain_steps(steps: int, own: TrainingConfig, shared: TrainingConfig, rows: int) -> float:
-    """The steps in which plain fine-tuning goes over as many of ``rows`` rows as ``steps`` steps of ``own`` do."""
-    return steps * epoch_steps(shared, rows) / epoch_steps(own, rows)
 
 
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:

@@ -193,9 +193,9 @@ def job(root: Path, method: str) -> Any:
 def planned(root: Path, method: str) -> list[str]:
     """The keys of everything that a job asks for, rows among them, as planning knows them: no torch."""
     from regft_core.disk.canonical import sha256_json
+    from regft_core.grid.data import subsample_inputs
     from regft_core.runs.context import Context
     from regft_core.runs.evaluate import evaluation_key
-    from regft_core.runs.prepared_rows import subsample_inputs
     from regft_core.runs.project import open_project
 
     project = open_project(root)

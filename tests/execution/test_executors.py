@@ -113,13 +113,6 @@ def test_workers_are_bound_to_devices_and_lead_their_own_groups(jobs_module: Any
     assert not any(alive(pid) for pid, _ in processes)
 
 
-def test_a_dead_worker_costs_its_own_job_only(jobs_module: Any) -> None:
-    with pytest.raises(JobsFailed) as caught:
-        run_all(["kill", "a", "exit", "lambda", "b"], jobs_module.sometimes, executor="processes")
-    assert [failure.index for failure in caught.value.failures] == [0, 2, 3]
-    assert caught.value.results == [None, "a", None, None, "b"]
-
-
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_after_an_error_a_device_gets_a_fresh_process(jobs_module: Any, device: str) -> None:
     """An error of a GPU stays with the process; every later job would fail in turn."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,48 +83,6 @@ def test_many_jobs_are_each_committed_once(local: Any, tmp_path: Path, count: in
     run([(str(tmp_path), number, 0.0) for number in range(count)], cluster_jobs.commit)
     assert sorted(trained(tmp_path)) == list(range(count))
     assert len(list(RunStore(tmp_path).keys())) == count
-
-
-def workers() -> list[int]:
-    """Processes of this test's cluster that run tasks."""
-    children = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    parents, names = {}, {}
-    for line in children.splitlines()[1:]:
-        pid, parent, name = line.split(None, 2)
-        parents[int(pid)], names[int(pid)] = int(parent), name
-
-    def ours(pid: int) -> bool:
-        while pid in parents and pid != 1:
-            if pid == os.getpid():
-                return True
-            pid = parents[pid]
-        return False
-
-    # Not every process of Ray: with its agents a node dies as a whole.
-    return [pid for pid, name in names.items() if "ray::_work" in name and ours(pid)]
-
-
-@pytest.mark.slow
-def test_workers_killed_at_random_moments(local: Any, tmp_path: Path) -> None:
-    draw, stop, killed = random.Random(3), threading.Event(), []
-
-    def kill() -> None:
-        while not stop.wait(draw.uniform(0.5, 1.5)) and len(killed) < 8:
-            if found := workers():
-                killed.append(draw.choice(found))
-                os.kill(killed[-1], signal.SIGKILL)
-
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    run([(str(tmp_path), number, 0.4) for number in range(40)], cluster_jobs.commit, settings={"retries": 20})
-    stop.set()
-    thread.join()
-    assert killed
-    assert set(trained(tmp_path)) == set(range(40))
-    store = RunStore(tmp_path)
-    assert sorted(found.result["number"] for key in list(store.keys()) if (found := store.get(key))) == list(range(40))
-    assert not list(store.directories(".partial"))
-    assert store.verify() == []
 
 
 #: Cluster of a head and three nodes in one process, a driver in another, nodes killed with all their processes.

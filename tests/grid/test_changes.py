@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regft_core.errors import PlanOutdated
-from regft_core.grid import compute as module
+from regft_core.grid import pool
 from regft_core.grid.compute import compute
 from regft_core.runs.run import STAGES
 from tests.grid.conftest import plan, quiet
@@ -27,7 +27,7 @@ def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None
 def test_rows_that_change_while_a_stage_runs_are_not_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(project, methods=["hype_n"], report={"reference": "hype_n"})
     plan(project)
-    original, cell = module.run_job, f"hype_n/{TASK}/24"
+    original, cell = pool.run_job, f"hype_n/{TASK}/24"
 
     def meanwhile(job: Any, *, device: str) -> str:
         line = original(job, device=device)
@@ -35,7 +35,7 @@ def test_rows_that_change_while_a_stage_runs_are_not_written(project: Path, monk
             edit(project / "work/subsamples" / TASK / "24/seed-1.jsonl", "the", "teh")
         return line
 
-    monkeypatch.setattr(module, "run_job", meanwhile)
+    monkeypatch.setattr(pool, "run_job", meanwhile)
     failures = compute(project, "finetune", say=quiet)
     assert list(failures) == [cell]
     assert "run `dvc repro` again" in failures[cell]

@@ -14,7 +14,6 @@ import torch
 
 from regft_core.errors import ConfigError, DataError
 from regft_core.grid.compute import compute, compute_only
-from regft_core.grid.jobs import Planner
 from regft_core.grid.pool import prepared_devices
 from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
@@ -93,7 +92,7 @@ def test_only_what_is_missing_is_a_job(project: Path) -> None:
     said: list[str] = []
     plan(project)
     compute(project, "search", say=said.append)
-    assert [line for line in said if "phase search" in line] == said[1:]
+    assert [line for line in said if "weight_mixup cue_sentence 24 seed 0:" in line] == said[1:]
     assert said[0] == "search: 1 run, 1 job on the executor 'serial'"
     compute(project, "finetune", say=said.append)
     assert "finetune: 4 runs, 4 jobs on the executor 'serial'" in said
@@ -115,14 +114,6 @@ def test_bf16_is_refused_before_anything_runs_on_a_processor_that_lacks_it(
     refuse_slow_bf16(["cuda:0"], ["bf16"])
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     refuse_slow_bf16(["cpu"], ["bf16"])
-
-
-def test_a_run_waits_for_the_phases_that_it_starts_from(project: Path) -> None:
-    planner = Planner(open_project(project))
-    (last,) = planner.add(job(project, "weight_mixup"), "finetune", None)
-    names = [one.name for one in planner.jobs.jobs]
-    assert names[last] == "weight_mixup cue_sentence 24 seed 0"
-    assert {names[i] for i in planner.jobs.after[last]} == {"weight_mixup cue_sentence 24 seed 0 phase search"}
 
 
 def test_every_library_of_a_worker_has_the_threads_of_the_project(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.grid.cached import cached_seeds
-from regft_core.grid.keys import cell_keys
+from regft_core.grid.keys import cached_seeds, cell_keys
 from regft_core.runs.context import Context
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import Cell
@@ -134,36 +133,6 @@ def test_keys_of_a_cell_are_those_of_its_runs(planned: tuple[Path, dict[str, Any
         for seed in (0, 1):
             key = Context(job(root, method, seed)).keys.of("finetune")
             assert found["finetune"][f"{method}/{TASK}/{SIZE}"]["runs"][str(seed)] == key
-
-
-def test_of_a_seed_and_a_size_only_the_new_runs_have_other_keys(planned: tuple[Path, dict[str, Any]]) -> None:
-    root, before = planned
-    change(root, grid={"seeds": [0, 1, 2], "sizes": [24, 16]})
-    after = plan(root)
-    for stage, cells in before.items():
-        for name, keys in cells.items():
-            assert {seed: after[stage][name]["runs"][seed] for seed in ("0", "1")} == keys["runs"]
-            assert after[stage][name].get("with") == keys.get("with")
-
-
-def test_a_phase_without_steps_does_not_depend_on_the_learning_rate(project: Path) -> None:
-    head = {"training": {"epochs": 0}, "regularisers": {"linear_head": {}}}
-    write_method(project, "probe", **head)
-    write_method(project, "from_probe", phases={"head": head, "finetune": {}})
-
-    def keys() -> list[str]:
-        context = Context(job(project, "from_probe"))
-        return [
-            Context(job(project, "probe")).keys.of("finetune"),
-            context.keys.of("head"),
-            context.keys.of("finetune"),
-        ]
-
-    before = keys()
-    change(project, training={"learning_rate": 3e-4, "schedule": "constant", "weight_decay": 0.5})
-    after = keys()
-    assert after[:2] == before[:2]
-    assert after[2] != before[2]
 
 
 def test_a_declared_cost_is_written_down_anew(project: Path) -> None:

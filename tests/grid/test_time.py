@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from regft_core.disk.reading import read_json
-from regft_core.grid import step_time, time
+from regft_core.grid import time
 from regft_core.grid.executors import JobFailure, JobsFailed
 from regft_core.grid.keys import stale_cells
-from regft_core.grid.step_time import GPU_SPEED, StepTime
-from regft_core.grid.time import SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
+from regft_core.grid.time import FORWARD, GPU_SPEED, SetSize, estimate, gpu_line, set_sizes, spend, still_to_train
 from regft_core.hooks.registry import discover
 from regft_core.models.source import encoder_weights
 from regft_core.runs.project import open_project
@@ -24,11 +23,13 @@ from tests.small_project import stage
 
 __all__ = ["make_project", "project", "template"]
 
-STEP = StepTime(train=0.001, update=0.1, predict=0.01)
-#: 10 tokens of each row, and 3 s of evaluation.
+#: Seconds of a token.
+STEP = 0.001
+#: 10 tokens of each row.
 SIZES = {"train": SetSize(24, 10), "dev": SetSize(30, 10)}
 #: Seconds of a plain step over a batch of 8.
-BATCH = 8 * 10 * STEP.train + STEP.update
+BATCH = 8 * 10 * STEP
+EVALUATION = 30 * 10 * STEP * FORWARD
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Requests to the process that measures; it answers with ``STEP``."""
     asked: list[dict[str, Any]] = []
 
-    def answer(project: Any, request: Any) -> StepTime:
-        asked.append(request)
-        return STEP
+    def answer(requests: Any, function: Any, **order: Any) -> list[float]:
+        asked.extend(requests)
+        return [STEP]
 
-    monkeypatch.setattr(step_time, "_measure_apart", answer)
+    monkeypatch.setattr(time, "run_all", answer)
     monkeypatch.setattr(time, "SHORTEST", 0.0)
     return asked
 
@@ -50,14 +51,11 @@ def test_costs_become_seconds_by_stage_and_cell(project: Path) -> None:
     rows = plan_rows(opened, discover(), lambda cell: {0} if cell.method == "vanilla" else set())
     found = spend(opened, rows, lambda cell: STEP, lambda task, encoder: SIZES)
     by_method = {row.cell.method: row for row in rows}
-    vanilla, searched = by_method["vanilla"], by_method["weight_mixup"]
+    vanilla = by_method["vanilla"]
     assert vanilla.cost is not None
     # One of two seeds is cached; batches of 8.
-    assert found.cells[vanilla.cell] == pytest.approx(vanilla.cost * BATCH + 3.0)
+    assert found.cells[vanilla.cell] == pytest.approx(vanilla.cost * BATCH + EVALUATION)
     assert found.runs[vanilla.cell] == pytest.approx(found.cells[vanilla.cell])
-    assert searched.search
-    assert found.stages["search"] == pytest.approx(2 * searched.search * BATCH)
-    assert found.stages["evaluate"] == pytest.approx(3.0 * 5)
     assert found.seconds == pytest.approx(sum(found.cells.values()))  # one at a time
     assert found.line().startswith("time: about ")
 
@@ -97,14 +95,14 @@ def test_nothing_is_measured_for_seconds_or_without_the_encoder(
     project: Path, requests: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "SHORTEST", 60.0)
-    assert "too short" in estimate(open_project(project)).notes[0]
+    assert "too short" in estimate(open_project(project)).note
     change(project, execution={"executor": "slurm", "device": "auto"})
-    assert "slurm" in estimate(open_project(project)).notes[0]
+    assert "slurm" in estimate(open_project(project)).note
     change(project, model={"name": "FacebookAI/roberta-base", "revision": "e2da8e2f811d1448a5b465c236feacd80ffbac7b"})
     change(project, execution={"executor": "serial", "device": "cpu"})
     found = estimate(open_project(project))
-    assert "not on this disk" in found.notes[0]
-    assert found.notes[0] in found.line()
+    assert "not on this disk" in found.note
+    assert found.note in found.line()
     assert found.seconds > 0
     assert requests == []
 
@@ -116,9 +114,9 @@ def test_a_measurement_that_fails_leaves_the_assumed_speed_and_its_reason(
         raise JobsFailed([JobFailure(0, jobs[0], "no memory")], [None])
 
     monkeypatch.setattr(time, "SHORTEST", 0.0)
-    monkeypatch.setattr(step_time, "run_all", fail)
+    monkeypatch.setattr(time, "run_all", fail)
     found = estimate(open_project(project))
-    assert "could not be measured" in found.notes[0]
+    assert "could not be measured" in found.note
     assert found.seconds > 0
 
 
@@ -142,8 +140,8 @@ def test_a_real_measurement_of_a_tiny_encoder(project: Path, monkeypatch: pytest
         patch.setattr(time, "SHORTEST", 0.0)
         found = estimate(open_project(project))
     assert found.measured, found.line()
-    (kept,) = read_json(project / ".regft" / "times.json").values()
-    assert all(seconds > 0 for seconds in kept.values())
+    (seconds,) = read_json(project / ".regft" / "times.json").values()
+    assert seconds > 0
     assert found.runs[Cell("vanilla", "cue_sentence", 24)] > 0
     assert "assumed speed, 1 run at a time" in " ".join(stage(project, "plan").stdout.split())  # it is too short
 

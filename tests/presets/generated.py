@@ -15,8 +15,7 @@ from regft_core.data.prepare import EvaluationSet, declaration_of, resolve_ood
 from regft_core.data.rows import Declaration
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import write_json
-from regft_core.evaluate.analyses import tasks_read
-from regft_core.schema.method import other_tasks
+from regft_core.grid.fetch import tasks_to_prepare
 from regft_core.schema.tasks import HubSource
 from regft_core.settings.project import Project
 
@@ -36,8 +35,7 @@ def fetch_generated(root: Path, project: Project) -> None:
 
 
 def _sets(project: Project) -> Iterator[tuple[str, EvaluationSet]]:
-    trained = other_tasks(project.methods.values())
-    for name in dict.fromkeys([*project.params.grid.tasks, *trained, *tasks_read(project.params)]):
+    for name in tasks_to_prepare(project):
         task = project.tasks[name]
         for split in (task.splits.train, task.splits.dev):
             if isinstance(split, str):

@@ -6,7 +6,7 @@ import pytest
 
 from regft_core.hooks.registry import discover
 from regft_core.schema.method import Method
-from regft_core.settings.cost import optimiser_steps, phase_cost
+from regft_core.settings.cost import optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.papers.public_sizes import TRAINING_ROWS
 from tests.presets.miniature import names
 from tests.small_project import preset
@@ -14,7 +14,7 @@ from tests.small_project import preset
 
 def cost(method: Method, rows: int) -> float:
     """Plain steps that a run on ``rows`` rows is worth."""
-    found = [phase_cost(phase, rows, discover(), method.training) for phase in method.phases]
+    found = [phase_cost(phase, planned_rows(phase, rows), discover(), method.training) for phase in method.phases]
     return sum(cost for cost in found if cost is not None)
 
 

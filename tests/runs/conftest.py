@@ -15,6 +15,8 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.disk.files import write_json
 from regft_core.disk.reading import read_json
 from regft_core.grid.compute import compute_only
+from regft_core.grid.data import prepared_task
+from regft_core.grid.fetch import tasks_to_prepare
 from regft_core.grid.lengths import lengths_file, measure_task
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
@@ -68,8 +70,9 @@ def shrink_task(root: Path, name: str) -> None:
 def refresh(root: Path) -> None:
     """Rows, subsamples and lengths, without a look at what is there."""
     project = open_project(root)
+    for task in tasks_to_prepare(project):
+        prepare_dataset(root, task, {**project.tasks, task: prepared_task(project, task)})
     for task in (grid := project.params.grid).tasks:
-        prepare_dataset(root, task, project.tasks, root / "work" / "datasets" / task)
         write_subsamples(root, task, grid.sizes, grid.seeds, project.params.subsample.stratified)
         write_json(lengths_file(root, task), measure_task(project, task))
 

@@ -12,7 +12,7 @@ from regft_core.grid.keys import write_plan
 from regft_core.report import Inputs, write_report
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import cells
-from tests.runs.conftest import TASK, change, edit, edit_method, runs
+from tests.runs.conftest import TASK, change, edit, edit_method, refresh, runs
 from tests.runs.test_evaluations import GRID, found, judge, switch_on, train
 
 ALL: dict[str, dict[str, Any]] = {
@@ -39,6 +39,7 @@ def remarks(records: list[dict[str, Any]], name: str) -> str:
 
 def test_methods_show_what_they_have_and_say_what_they_have_not(project: Path) -> None:
     change(project, methods=METHODS, grid={**GRID, "seeds": [0]}, evaluations=ALL)
+    refresh(project)
     records = {}
     for method in METHODS:
         train(project, method)
@@ -98,10 +99,12 @@ def test_a_run_beside_is_trained_first_and_in_key_and_plan(project: Path) -> Non
 
 def test_other_rows_are_in_the_key_and_other_code_too(project: Path) -> None:
     change(project, methods=["vanilla"], grid={**GRID, "seeds": [0]}, evaluations={"layer_probes": ALL["layer_probes"]})
+    refresh(project)
     train(project, "vanilla")
     judge(project, "vanilla")
     before = runs(project)
     edit(project / "pipelines" / "tasks" / "cue_pair.yaml", "train: 60", "train: 50")
+    refresh(project)
     judge(project, "vanilla")
     (new,) = [identity for key, identity in runs(project).items() if key not in before]
     (old,) = [identity for identity in before.values() if identity.get("evaluation") == "layer_probes"]

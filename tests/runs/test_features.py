@@ -15,11 +15,10 @@ import pytest
 from regft_core.errors import InputChanged
 from regft_core.models import load
 from regft_core.runs import finished_model
-from regft_core.runs.caches import feature_files
-from regft_core.runs.context import Context, project_store
+from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_identity
 from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
+from regft_core.runs.memory import vector_memory
 from regft_core.runs.run import run
 from tests.runs.conftest import change, job, refresh, stored, write_method
 from tests.runs.test_folds import WORDS
@@ -65,6 +64,11 @@ def scores(root: Path, method: str, seed: int = 0, size: str = "24") -> tuple[An
     return done["evaluate"]["predictions"], stored(root, done["finetune"]["key"]).tensors_sha256()
 
 
+@pytest.fixture(autouse=True)
+def empty_memory() -> None:
+    vector_memory().clear()
+
+
 def test_every_set_is_encoded_once_and_all_numbers_are_those_of_runs_without_kept_vectors(
     probes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,13 +84,14 @@ def test_every_set_is_encoded_once_and_all_numbers_are_those_of_runs_without_kep
     for number, (method, seed, size) in enumerate(grid[1:3]):
         clean = Path(shutil.copytree(probes, tmp_path / f"alone-{number}"))
         shutil.rmtree(clean / ".regft")
+        vector_memory().clear()
         alone.append(scores(clean, method, seed, size))
     assert found[1:3] == alone
 
 
-def test_a_trained_encoder_is_not_kept(project: Path) -> None:
+def test_a_trained_encoder_is_not_kept(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_memory(), "put", lambda *_: pytest.fail("kept"))
     scores(project, "vanilla")
-    assert list(feature_files(project_store(open_project(project)).path)) == []
 
 
 def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
@@ -94,6 +99,9 @@ def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
 ) -> None:
     original: Callable[..., Any] = finished_model.FinishedModel.answer
     weights = probes / "models" / "tiny" / "model.safetensors"
+    keys: list[str] = []
+    put = vector_memory().put
+    monkeypatch.setattr(vector_memory(), "put", lambda key, vectors: (keys.append(key), put(key, vectors)))
 
     def replacing(*arguments: Any) -> Any:
         found = original(*arguments)
@@ -101,13 +109,12 @@ def test_nothing_is_kept_of_an_encoder_that_was_replaced_meanwhile(
         return found
 
     run(job(probes, "linear_probe"), until="finetune")
-    store = project_store(open_project(probes))
-    before = sorted(path for _, _, path in feature_files(store.path))
-    assert len(before) == 1  # of the training rows
+    assert [vector_memory().get(key) is None for key in keys] == [False]  # of the training rows
     monkeypatch.setattr(finished_model.FinishedModel, "answer", replacing)
     with pytest.raises(InputChanged, match=r"model\.safetensors"):
         run(job(probes, "linear_probe"))
-    assert sorted(path for _, _, path in feature_files(store.path)) == before
+    assert len(keys) > 1
+    assert all(vector_memory().get(key) is None for key in keys)
 
 
 FOLDS: dict[str, Any] = {
@@ -152,7 +159,8 @@ def test_rows_of_folds_are_encoded_once_over_folds_repeats_and_the_final_model(
         counts.append(sum(rows))
     texts = {row.split(",")[0] for row in (folded / "data" / "rows.csv").read_text().splitlines()[1:]}
     assert counts == [len(texts), 0, 0, 0]
-    other = run(fold(clean, 4))  # which finds nothing kept
+    vector_memory().clear()
+    other = run(fold(clean, 4))
     assert other["evaluate"]["predictions"] == found[2]["evaluate"]["predictions"]
     keys = [one["finetune"]["key"] for one in (other, found[2])]
     assert keys[0] == keys[1]

@@ -12,7 +12,7 @@ from regft_core.runs import code, made_once
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
-from tests.runs.conftest import TASK, change, edit, edit_method, job, refresh
+from tests.runs.conftest import TASK, change, edit, job, refresh
 
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
@@ -65,34 +65,6 @@ def test_a_setting_of_steps_is_in_no_key_of_a_phase_without_steps(project: Path,
     change(project, training=changes)
     found = [one == other for one, other in zip(first, (key(project, *place) for place in places), strict=True)]
     assert found == [True, True, False]
-
-
-def test_options_seeds_sizes_and_rows_change_the_key(project: Path) -> None:
-    change(project, grid={"sizes": [24, 16]})
-    refresh(project)
-    first = key(project)
-    assert len({first, key(project, seed=1), key(project, size="16"), key(project, "vanilla")}) == 4
-    edit_method(project, "hype_n", "1.0e-5", "2.0e-5")
-    assert key(project) != first
-    edit_method(project, "hype_n", "2.0e-5", "1.0e-5")
-    rows = project / "work" / "subsamples" / TASK / "24" / "seed-0.jsonl"
-    lines = rows.read_text().splitlines(keepends=True)
-    rows.write_text("".join(reversed(lines)))
-    assert key(project) != first
-    rows.write_text("".join(lines).replace('"label": 1', '"label": 0', 1))
-    assert key(project) != first
-    rows.write_text("".join(lines))
-    assert key(project) == first
-
-
-def test_an_encoder_changed_in_place_is_another_one(project: Path) -> None:
-    before = {name: key(project, name) for name in ("vanilla", "weight_mixup")}
-    weights = project / "models/tiny/model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-3] ^= 1
-    weights.write_bytes(bytes(content))
-    assert all(key(project, name) != first for name, first in before.items())
-    assert key(project, "weight_mixup", "search") not in before.values()
 
 
 @pytest.fixture

@@ -33,21 +33,21 @@ def contents(store: RunStore) -> dict[str, dict[str, Any]]:
     return found
 
 
-def phase_of(root: Path, phase: str | None) -> Job:
-    return replace(job(root, "weight_mixup"), phase=phase, weights=phase is not None)
+def part_of(root: Path, until: Any) -> Job:
+    return replace(job(root, "weight_mixup"), until=until)
 
 
 def test_a_job_in_a_copy_returns_its_runs(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second job starts from what the first has made, on another machine."""
     home = Path(shutil.copytree(project, tmp_path / "home"))
-    for phase in ("search", None):
-        run_job(phase_of(home, phase), device="cpu")
+    for until in ("search", "evaluate"):
+        run_job(part_of(home, until), device="cpu")
     store = project_store(open_project(project))
-    for host, phase in (("first", "search"), ("second", None)):
+    for host, until in (("first", "search"), ("second", "evaluate")):
         copy = Path(shutil.copytree(project, tmp_path / host / "copy", ignore=shutil.ignore_patterns(".regft")))
         monkeypatch.chdir(copy)
         runs = {key: packed for key in list(store.keys()) if (packed := store.pack(key)) is not None}
-        one = phase_of(project, phase)
+        one = part_of(project, until)
         away = project.rename(tmp_path / "away")
         _, made = _work_in_copy(run_job, one, "cpu", runs)
         away.rename(project)

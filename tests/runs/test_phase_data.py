@@ -32,31 +32,6 @@ def settle() -> None:
     time.sleep(1.2 * RACY_NS / 1e9)
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    seen: list[Path] = []
-    read = phase_data.read_hashed
-    monkeypatch.setattr(phase_data, "read_hashed", lambda path: seen.append(path) or read(path))
-    phase_data._kept_rows.cache_clear()
-    return seen
-
-
-def test_a_set_is_read_once_and_again_when_it_was_written(tmp_path: Path, reads: list[Path]) -> None:
-    path = tmp_path / "dev.jsonl"
-    rows = written(path, "one")
-    first = rows_of(path)
-    first.clear()  # what a caller does to its list is its own affair
-    assert rows_of(path) == rows
-    assert len(reads) == 1
-    other = written(path, "two")  # same size, same time: only the file is another
-    assert rows_of(path) == other
-    assert len(reads) == 2
-    text = path.read_text()
-    path.write_text(text.replace("two", "six"))  # in place: the same inode too
-    os.utime(path, ns=(OLD_NS, OLD_NS))
-    assert [row.text for row in rows_of(path)] == ["six", "six"]
-
-
 def test_a_set_that_is_not_the_one_of_the_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     rows = written(path, "one")

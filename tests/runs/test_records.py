@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from regft_core.hooks.registry import discover
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.runs.phase_record import phase_record
-from regft_core.runs.train import declared_ratio
+from regft_core.runs.phase import phase_record
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.training import TrainingConfig
 from tests.methods.chain import Runner, phase
 from tests.methods.harness import source_of
 
@@ -62,27 +59,3 @@ def test_the_batches_of_a_step_are_counted() -> None:
         cost = phase_record("finetune", ran.members[0])["cost"]
         assert cost["batches_per_step"] == accumulation
         assert cost["forward_passes_per_step"] == 1
-
-
-@pytest.mark.parametrize(
-    ("shared", "fitted"),
-    [
-        ({"epochs": 5}, 1 / 5),
-        ({"epochs": 5, "accumulation": 2}, 1 / 5),
-        ({"epochs": 5, "max_steps": 28}, 7 / 28),  # an epoch of 100 rows has 7 batches
-    ],
-)
-def test_a_fit_counts_as_the_steps_that_plain_fine_tuning_takes_over_its_rows(
-    shared: dict[str, Any], fitted: float
-) -> None:
-    training = TrainingConfig(**shared)
-    plain = training.max_steps or 5 * (7 if training.accumulation == 1 else 4)
-    fisher, probe = phase([("fisher", {})], name="fisher", epochs=0), phase([("linear_head", {})], times=3, epochs=0)
-    registry = discover()
-
-    def ratio(*fits: tuple[Any, int]) -> float:
-        return declared_ratio([(fisher, 0), (phase(), plain)], fits, registry, training, 100)
-
-    assert ratio() == pytest.approx(1.0)
-    assert ratio((fisher, 100)) == pytest.approx(1 + fitted)
-    assert ratio((probe, 100)) == pytest.approx(1 + 3 * fitted / 3)  # three members, a forward pass each

@@ -12,7 +12,7 @@ from regft_core.data import encode as module
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
-from regft_core.runs.caches import TokenMemory, token_memory
+from regft_core.runs.memory import token_memory
 from tests.data.test_encode import PAIRS, SINGLES
 from tests.tiny import tiny_tokenizer
 
@@ -32,7 +32,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_second_time_nothing_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, memory = count_calls(monkeypatch), TokenMemory()
+    calls, memory = count_calls(monkeypatch), token_memory("first")
     first = encode(PAIRS, BERT, 16, memory)
     relabelled = [Example("x" + e.idx, e.text, e.text_pair, 0) for e in PAIRS]
     second = encode(relabelled, BERT, 16, memory)
@@ -43,7 +43,7 @@ def test_the_second_time_nothing_is_tokenised(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_whatever_changes_the_tokens_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, memory = count_calls(monkeypatch), TokenMemory()
+    calls, memory = count_calls(monkeypatch), token_memory("other")
     encode(PAIRS, BERT, 16, memory)
     encode(PAIRS, BERT, 17, memory)
     for rows in (PAIRS[::-1], PAIRS[:2], SINGLES):

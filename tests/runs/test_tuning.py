@@ -14,7 +14,7 @@ from regft_core.api import load
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
-from regft_core.grid.cached import cached_seeds
+from regft_core.grid.keys import cached_seeds
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import _cost
 from regft_core.runs.job import Job
@@ -24,7 +24,6 @@ from regft_core.runs.train import CHOSEN_ON_DEV
 from regft_core.runs.trials import (
     choice_of,
     choose,
-    judging_rows,
     score_identity,
     trials_of_run,
     try_values,
@@ -161,9 +160,12 @@ def test_the_dev_set_is_not_read_to_choose(tuned: Path) -> None:
 def test_a_score_is_known_by_the_rows_that_judged(tuned: Path) -> None:
     """Other rows, or other labels of the same ones, would find the score of the first under the same key."""
     context = Context(Job(str(tuned), "vanilla", TASK, SIZE, 0, values={"training.learning_rate": 3e-3}, trial=0))
-    rows = judging_rows(context)
+    rows = context.held_out
     flipped = [replace(rows[0], label=1 - rows[0].label), *rows[1:]]
-    found = [sha256_json(score_identity(context, "key", some)) for some in (rows, rows[1:], flipped, rows)]
+    found = []
+    for some in (rows, rows[1:], flipped, rows):
+        vars(context)["held_out"] = some
+        found.append(sha256_json(score_identity(context, "key")))
     assert len(set(found)) == 3
     assert found[0] == found[3]
 

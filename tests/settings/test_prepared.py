@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from regft_core.grid.prepared import skew_warnings
+from regft_core.grid.data import skew_warnings
 from regft_core.runs.project import open_project
 from tests.small_project import build, stage
 
@@ -21,17 +20,6 @@ def prepared(tmp_path: Path) -> Path:
     dataset.mkdir(parents=True)
     (dataset / "task.json").write_text(json.dumps({"counts": {"train": 40, "dev": 10}}))
     return root
-
-
-def test_a_size_above_the_prepared_rows_is_said(prepared: Path) -> None:
-    assert "sizes: " not in stage(prepared, "check").stderr
-    params = prepared / "params.yaml"
-    config = yaml.safe_load(params.read_text())
-    config["grid"]["sizes"] = [16, 41, 600]
-    params.write_text(yaml.safe_dump(config))
-    said = stage(prepared, "check").stderr
-    assert "sizes: 41, 600 is more than the 40 training rows of 'reviews'" in said
-    assert "at most 40, or 'full'" in said
 
 
 def rows_of(root: Path, **counts: int) -> list[str]:

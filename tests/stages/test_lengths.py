@@ -22,7 +22,7 @@ def long(tmp_path: Path) -> Path:
 
 
 def test_the_stage_writes_the_lengths_and_warns(long: Path, capsys: Any) -> None:
-    prepare(open_project(long), ["reviews"])
+    prepare(open_project(long))
     found = json.loads((long / "work" / "lengths" / "reviews.json").read_text())
     assert (found["max_length"], found["limit"], set(found["sets"])) == (32, 160, {"train", "dev", "shop"})
     train = found["sets"]["train"]["jointly"]
@@ -42,7 +42,7 @@ def test_the_plan_says_it_before_the_stage_has_run(long: Path) -> None:
 
 
 def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(open_project(long), ["reviews"])
+    prepare(open_project(long))
     measured = lengths.known_lengths(open_project(long), "reviews")
     with monkeypatch.context() as patch:
         patch.setattr(lengths, "measure_task", lambda *_: pytest.fail("measured again"))
@@ -52,5 +52,5 @@ def test_known_lengths_are_read_and_never_those_of_another_length(long: Path, mo
     again = lengths.known_lengths(open_project(long), "reviews")
     assert again is not None
     assert (again["max_length"], again["sets"]["train"]["jointly"]["cut"]) == (64, 0.0)
-    prepare(open_project(long), ["reviews"])
+    prepare(open_project(long))
     assert lengths.up_to_date_lengths(open_project(long), "reviews") == again

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DamagedRun, RegftError
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.store import RunStore
-from tests.disk.test_reading import DAMAGED
 from tests.errors import raises_code
 from tests.killed import in_child
 from tests.store.test_store import IDENTITY, KEY, flip_byte, tensors
@@ -114,22 +112,6 @@ def test_a_run_that_another_process_has_mended_is_not_set_aside(tmp_path: Path) 
     read_before: list[bool] = []
     assert torch.equal(store.read_intact(lambda: ensure(store), read)["w"], torch.ones(6))
     assert not stored.path.with_name(f"{KEY}.damaged").exists()
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "identity.json", "result.json"])
-@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_json_of_any_damage_is_trained_again(tmp_path: Path, name: str, content: bytes) -> None:
-    """Also where its hash is right, as in a store that somebody else has filled."""
-    store = RunStore(tmp_path)
-    path = ensure(store).path / name
-    path.write_bytes(content)
-    if name != "manifest.json":
-        manifest = json.loads((path.parent / "manifest.json").read_text())
-        manifest["files"][name] = {"bytes": len(content), "sha256": sha256_file(path)}
-        (path.parent / "manifest.json").write_text(json.dumps(manifest))
-    assert store.get(KEY) is None
-    assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
-    assert store.verify() == []
 
 
 # ----------------------------------------------------------------------------- checkpoints of another environment

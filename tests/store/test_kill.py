@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -82,23 +81,6 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
     # At most the step whose checkpoint was cut off is repeated.
     assert len(steps.read_text().split()) - STEPS == (1 if point.startswith("checkpoint.w") else 0)
     assert done_before >= 1
-
-
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    chance, kills = random.Random(0), 0
-    for _ in range(60):
-        process = FORK.Process(target=train, args=(tmp_path, 0.015))
-        process.start()
-        process.join(chance.uniform(0.005, 0.08))  # six steps take at least 0.09 s
-        if process.exitcode is None:
-            os.kill(process.pid or 0, signal.SIGKILL)
-            kills += 1
-        process.join()
-        if process.exitcode == 0:
-            break
-    assert in_child(train, tmp_path) == 0
-    assert kills >= 1
-    assert_as_if_uninterrupted(tmp_path)
 
 
 def test_killed_while_pruning(tmp_path: Path) -> None:

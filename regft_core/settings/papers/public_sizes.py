@@ -27,24 +27,6 @@ TRAINING_ROWS: dict[tuple[str, str | None], int] = {
     ("clue/clue", "tnews"): 53_360,
 }
 
-#: Hub id -> millions of weights, embeddings included.
-ENCODER_MILLIONS: dict[str, int] = {
-    "FacebookAI/roberta-base": 125,
-    "FacebookAI/roberta-large": 355,
-    "FacebookAI/roberta-large-mnli": 356,
-    "facebook/bart-large": 406,
-    "google-bert/bert-base-uncased": 110,
-    "google-bert/bert-large-cased": 334,
-    "google-bert/bert-large-uncased": 336,
-    "google/electra-large-discriminator": 335,
-    "hfl/chinese-bert-wwm-ext": 102,
-    "hfl/chinese-macbert-large": 326,
-    "hfl/chinese-roberta-wwm-ext-large": 326,
-    "microsoft/deberta-large": 405,
-    "microsoft/deberta-large-mnli": 406,
-    "xlnet/xlnet-large-cased": 361,
-}
-
 
 def published_rows(task: TaskConfig) -> int | None:
     """Training rows that the set of ``task`` is published with; None where that is not known."""

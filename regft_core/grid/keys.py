@@ -110,7 +110,7 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     settings = _described(first)
     runs = {str(context.job.seed): run_key(context) for context in contexts}
     keys["finetune"] = {"runs": runs, "with": settings}
-    # With folds each seed is judged on rows of its own.
+    # With folds each seed is evaluated on rows of its own.
     sets = [evaluation_settings(context) for context in (contexts if "part" in first.task else [first])]
     findings = project.once(("evaluations",), lambda: evaluations(project))
     beside = {evaluation.other_method(options) for evaluation, options in enabled(project.params).values()}

@@ -50,7 +50,7 @@ def measure_task(project: Project, task: str) -> dict[str, Any]:
     tokenizer, reading = fast_tokenizer(resolve_model(model, project.root)), Reading.of(model)
     folder = project.root / "work" / "datasets" / task
     described = read_json(folder / "task.json")
-    folded = "folds" in described.get("drawn", {})  # the rows that train are those that judge
+    folded = "folds" in described.get("drawn", {})  # the training rows are those of evaluation
     files = {"train": "train.jsonl", "dev": "train.jsonl" if folded else "dev.jsonl"}
     files |= {name: f"ood/{name}.jsonl" for name in described["sets"] if name != "dev"}
     sets = {

@@ -1,9 +1,9 @@
-"""The final model: a method trained on all labelled rows, with the settings of the runs that were judged.
+"""The final model: a method trained on all labelled rows, with the settings of the evaluated runs.
 
-It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. Nothing
-judges it; what is said of its score comes from the judged runs (``serve/out_of_fold.py``).
+It is a run like any other, with its own key in the run store: a killed one continues, a finished one is found. It is
+evaluated on no rows; its expected score comes from the evaluated runs (``serve/out_of_fold.py``).
 
-Tuned values are those of the trial with the best mean score over all judged seeds. Each seed's trials read training
+Tuned values are those of the trial with the best mean score over all evaluated seeds. Each seed's trials read training
 rows of that seed only, so the mean reads every labelled row without another search.
 """
 
@@ -44,14 +44,14 @@ def refit(
     """Train a method on all labelled rows of a task, or find that run; returns its job, which ``export`` takes.
 
     Args:
-        task, size: of the judged runs; the only one of the grid when absent.
+        task, size: of the evaluated runs; the only one of the grid when absent.
         seed: of the new run; the grid's first when absent.
         judged: False where no run of the grid was evaluated, so that nothing is known of its score.
 
     Raises:
         ConfigError: a name is not listed, several tasks or sizes leave it open which one is meant, or the development
-            set chose the epoch of the judged runs and trains now.
-        DataError: the cell was not judged, or not as it is configured now.
+            set chose the epoch of the evaluated runs and trains now.
+        DataError: the cell was not evaluated, or not as it is configured now.
         JobsFailed: the run could not be started or was interrupted.
     """
     project = open_project(root)
@@ -116,7 +116,7 @@ def _require_judged(project: Project, cell: Cell) -> None:
 
 
 def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
-    """The values of the trial with the best mean score over the judged seeds; None where nothing is tuned."""
+    """The values of the trial with the best mean score over the evaluated seeds; None where nothing is tuned."""
     tuning = project.params.tuning
     if tuning is None or not project.trials(cell.method):
         return None

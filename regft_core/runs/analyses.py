@@ -53,7 +53,7 @@ def finding_scope(
     """The code of one evaluation: its file and, as it declares, what makes models and scores.
 
     What methods say of tokens is in the key of the run. ``kinds``: of the tasks that it sees. ``metrics``: those that
-    the tasks are judged by.
+    the tasks are evaluated with.
     """
     model = scope_of("evaluate", source=source).entries if evaluation.needs_model else ()
     modules = {EVALUATIONS.entry(evaluation.name), *model}
@@ -209,7 +209,7 @@ class _Judged:
         if "dev" not in described["content"]:
             raise DataError(
                 "no-development-rows",
-                f"an evaluation reads the development rows of task '{task}', whose rows are judged in folds"
+                f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
                 "\n    -> name a task whose splits.dev is a file or a share",
             )
         train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))

@@ -240,12 +240,12 @@ class Context:
 
     @property
     def _without_dev(self) -> bool:
-        """Whether this is a trial that is judged by rows of its own: it has nothing to do with the dev set."""
+        """Whether this is a trial that is scored on rows of its own, not on the dev set."""
         return self.job.trial is not None and self.tuning.selection == "split"
 
     @cached_property
     def held_out(self) -> list[Example]:
-        """Rows of the cell that a trial must not see, by its weights or by its choices, for they judge it.
+        """Rows of the cell that a trial is scored on, so it must not see them, by its weights or by its choices.
 
         Raises DataError where the stage subsample has not written the rows.
         """
@@ -293,7 +293,7 @@ class Context:
         """Seed of a phase: its own, else the run's."""
         return self.job.seed if phase.seed is None else phase.seed
 
-    # ------------------------------------------------------------------------- what judges
+    # ------------------------------------------------------------------- rows that runs are scored on
 
     @cached_property
     def dev_sha256(self) -> str:

@@ -1,4 +1,4 @@
-"""Scores of epochs: what judges them, to choose whose weights a run leaves or to be shown, and how they are recorded.
+"""Scores of epochs: how they are computed, to choose whose weights a run leaves or to be shown, and recorded.
 
 ``best_on_split`` sets a share of the training rows aside; ``best_on_dev_as_published`` takes the set that also judges
 the finished run, as several papers do, and is marked; ``training.epoch_scores`` looks at that set and chooses nothing.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def judge(encoded: Encoded, examples: Sequence[Example], task: Mapping[str, Any], tokenizer: Any, device: str) -> Judge:
-    """A judge by the task's primary metric on ``examples``, which ``encoded`` holds in the same order.
+    """Return a function that scores a model by the task's primary metric on ``examples``, encoded in the same order.
 
     Args:
         task: content of ``task.json``.
@@ -52,16 +52,16 @@ DEV, SET_ASIDE = "dev", "held_out"
 
 
 def epoch_scores(label: str, trained: TrainedPhase, rule: CheckpointRule, primary: str) -> dict[str, Any]:
-    """The metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was judged.
+    """The metric and [phase, rows, step, epoch, score] of every look, in order; empty where no epoch was scored.
 
     A score is None where the model gave something that is no number. What a rule chooses by is shown like what was
     only looked at; ``rows`` and the protocol tell which it is.
 
     Args:
         label: name of the phase, or of the member of it.
-        primary: the task's primary metric, which judged.
+        primary: the task's primary metric.
     """
-    sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # of a judge's values the larger is always the better
+    sign = 1.0 if metrics.higher_is_better(primary) else -1.0  # larger values are better here
     chosen_on = DEV if rule == "best_on_dev_as_published" else SET_ASIDE
     scores = [
         [label, rows, step, step / trained.steps_per_epoch, None if score is None else sign * score]

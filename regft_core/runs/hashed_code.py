@@ -57,7 +57,7 @@ READING, JUDGING = "regft_core.kinds._reading", "regft_core.kinds._judging"
 #: What turns texts into token ids, beside the tokenizer's files.
 TOKENS = ("regft_core.data.encode", "regft_core.models.load")
 _SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.predict", JUDGING)
-#: What judges an epoch, to choose one or to show how the score went.
+#: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 #: What gives an earlier phase's answers to the rows of a phase that learns from them.
 ANSWERS = "regft_core.runs.earlier_answers"

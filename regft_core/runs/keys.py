@@ -200,7 +200,7 @@ class Keys:
         """The code that trains a phase: the shared part, and what this phase uses and another may not.
 
         That is its active regularisers, and the kind of its rows' task, the encoder's family and the optimiser. Where
-        epochs are judged, what judges them counts too.
+        epochs are scored, the code that scores them counts too.
         """
         context = self._context
         own, kinds, judging = (

@@ -66,7 +66,7 @@ def manifest_head(context: Context) -> dict[str, Any]:
 def _settings(context: Context) -> dict[str, Any]:
     """Every setting that acts on training, by its path, as MLflow compares runs; nothing of the machine.
 
-    Another metric or set that judges is no other training.
+    Another metric or evaluation set does not change the training.
     """
     judging = {"description", "metrics", "primary", "ood", "submission"}
     phases = {

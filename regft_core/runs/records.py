@@ -96,7 +96,7 @@ class EpochScore(NamedTuple):
 
 
 class EpochScores(Record):
-    """The scores of all epochs that were judged."""
+    """The scores of all epochs that were scored."""
 
     metric: str
     scores: list[EpochScore]
@@ -258,7 +258,7 @@ class Finding(Record):
 
 
 class PreparedSet(Record):
-    """One set that judges, as it was prepared; labels are its own where they differ from the task's."""
+    """One evaluation set, as it was prepared; labels are its own where they differ from the task's."""
 
     n: int
     labels: list[str] | None = None
@@ -283,12 +283,12 @@ class PreparedTask(Record):
     leaks: dict[str, Any] = {}
     sets: dict[str, PreparedSet]
     source: dict[str, Any] = {}
-    #: Hashes of the rows by set; ``folds``: of all that folds judge.
+    #: Hashes of the rows by set; ``folds``: of all rows of the folds.
     content: dict[str, str] = {}
 
     @property
     def folded(self) -> bool:
-        """Whether each seed is judged on a fold of its own."""
+        """Whether each seed is evaluated on a fold of its own."""
         return "folds" in self.drawn
 
 

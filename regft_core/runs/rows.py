@@ -144,7 +144,7 @@ def read_phase_data(
     Args:
         dataset: folder with the rows of the task that the phase trains on.
         described: its ``task.json``, with folds as ``splits.of_seed`` describes it: then no row of the cell's own task
-            is read that judges the cell's seed.
+            is read that the cell's seed is evaluated on.
         subsample: file with the rows of the cell, used when ``data`` says nothing else.
         task: name of the phase's task, which names its random draw.
 
@@ -178,7 +178,7 @@ def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
 
 
 def without_texts(data: PhaseData, judging: Path) -> PhaseData:
-    """Another task's rows without the texts that judge the run.
+    """Another task's rows without the texts that the run is evaluated on.
 
     Two tasks may label one file; where a development set is drawn from its rows, the other task has all of them.
     """
@@ -211,8 +211,8 @@ def with_more_rows(
 
     Args:
         task: of the run; a phase on another task's rows, or on a number of rows of its own, stays as it is.
-        size: of the judged runs.
-        judged, now: rows of each set in the judged runs and in this one; ``train`` of them train.
+        size: of the evaluated runs.
+        judged, now: rows of each set in the evaluated runs and in this one; ``train`` of them train.
     """
     data = phase.data
     if data.task not in (None, task) or data.size not in (None, "full"):
@@ -313,7 +313,7 @@ def trial_rows(
     seed: int,
     fold: int | None,
 ) -> list[int]:
-    """Return the rows (numbers) of a run that judge a trial: a share of them, or one fold.
+    """Return the rows (numbers) of a run that a trial is scored on: a share of them, or one fold.
 
     Folds are stratified; rows of one group, or of one text, stay together.
     """

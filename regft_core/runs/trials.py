@@ -1,6 +1,6 @@
-"""Trials of a cell: each is trained and judged as a run of its own in the store, then the values are chosen.
+"""Trials of a cell: each is trained and scored as a run of its own in the store, then the values are chosen.
 
-With ``selection: split`` a trial trains on a share of the run's training rows and is judged on the rest; the run is
+With ``selection: split`` a trial trains on a share of the run's training rows and is scored on the rest; the run is
 then trained on all of its rows with the chosen values (nested selection: Cawley and Talbot, JMLR 2010). With
 ``dev_as_published`` a trial trains on all rows and the dev set chooses, so the chosen trial is the run; that is marked.
 """
@@ -61,7 +61,7 @@ def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dic
 
 
 def _over_folds(records: Sequence[Record]) -> Record:
-    """One trial of one run: the mean over the folds that judged it, None where one of them failed."""
+    """One trial of one run: the mean over its folds, None where one of them failed."""
     first, scores = records[0], [record["score"] for record in records]
     failed = next((record for record in records if record["score"] is None), first)
     together = {
@@ -105,7 +105,7 @@ SCORE_FORMAT = 1
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
     """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
 
-    None also for a refit: it has the values that the trials of the judged runs chose.
+    None also for a refit: it has the values that the trials of the evaluated runs chose.
 
     The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
     here, by itself.
@@ -131,7 +131,7 @@ def look_up_trial(trial: Job, project: Project) -> Record | None:
 
 
 def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
-    """Train one trial and judge it; ``score`` is None when it failed.
+    """Train one trial and score it; ``score`` is None when it failed.
 
     ``job.values`` are those of the trial, ``job.trial`` its number.
     """
@@ -179,7 +179,7 @@ def score_identity(context: Context, key: str) -> Record:
 
 
 def _score_scope(context: Context) -> Scope:
-    """The code that judges trials."""
+    """The code that scores trials."""
     return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
 
 

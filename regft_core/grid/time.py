@@ -311,7 +311,7 @@ def gpu_line(project: Project, rows: Sequence[PlanRow]) -> str:
     hours, unknown = gpu_hours(project, rows)
     part = f"not known for {plural(unknown, 'run')} of unknown length; for the others " if unknown else ""
     return (
-        f"GPU hours: {part}{shown(hours)} (assumed: 6 operations per weight and token, every row max_length tokens long, "
+        f"GPU hours: {part}{shown(hours)} (assumed: 6 operations per weight and token, rows of max_length tokens, "
         f"{GPU_SPEED[precision] / 1e12:.0f} TFLOP/s in {precision} on one A100 or H100; evaluation left out)"
     )
 

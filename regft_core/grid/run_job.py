@@ -12,7 +12,6 @@ from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
 from regft_core.runs.trials import try_values
-from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
 
 #: How a run collapsed, in words.
@@ -22,7 +21,7 @@ COLLAPSED = {"constant": "the same answer to every row", "majority": "no better 
 def run_job(job: Job, *, device: str) -> str:
     """Do one job; returns the line to print for it. All else is in the run store."""
     project = open_project(Path(job.root))
-    settle_kernels(project, device)
+    take_device(device)  # in whatever process: steps are recorded on the current GPU
     name = job.name
     if job.trial is not None:
         record = try_values(job, project, device=device)
@@ -33,19 +32,6 @@ def run_job(job: Job, *, device: str) -> str:
         if tuned := records["search"].get("tuned"):
             name += f" (chosen: {described(tuned['values'])})"
     return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
-
-
-def settle_kernels(project: Project, device: str) -> None:
-    """Let a GPU compute as ``execution`` says, whatever ran in this process before; none of that stays.
-
-    Else an evaluation would have other bits in a process of its own than right after its training.
-    """
-    if device.startswith("cuda"):
-        from regft_core.runs import training_run
-
-        take_device(device)
-        execution = project.params.execution
-        training_run.make_deterministic(device, execution.deterministic, execution.tf32)
 
 
 def describe(record: Mapping[str, Any], primary: str) -> str:

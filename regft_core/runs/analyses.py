@@ -11,7 +11,7 @@ import io
 import logging
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,8 +127,9 @@ class _Judged:
         self.finetuned = finetuned
         self.logits = logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
-        self._others: dict[str, dict[str, Any]] = {}
-        self._models: dict[str, FinishedModel] = {}
+        #: ``task.json`` of another task, as it was read first.
+        self._other = cache(partial(described_task, context.root))
+        self._model_of = cache(self._open_model_of)
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
@@ -163,19 +164,17 @@ class _Judged:
             identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
         return identity
 
-    def _model_of(self, method: str) -> FinishedModel:
+    def _open_model_of(self, method: str) -> FinishedModel:
         if method == self.context.job.method:
             return self.model
-        if method not in self._models:
-            context = beside(self.context, method)
-            trained = produce(context, context.phase(FINETUNE)).result
-            if trained["status"] != "ok":
-                raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
-            model = FinishedModel(context)
-            if model.answered_by is not None:
-                raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
-            self._models[method] = model
-        return self._models[method]
+        context = beside(self.context, method)
+        trained = produce(context, context.phase(FINETUNE)).result
+        if trained["status"] != "ok":
+            raise Unfit(f"the run of '{method}' beside this one failed: {trained['error']}")
+        model = FinishedModel(context)
+        if model.answered_by is not None:
+            raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
+        return model
 
     def _scope(self, evaluation: Evaluation, options: StrictModel) -> Scope:
         """The code of an evaluation: its file, and what encoder, kinds of task, metric and methods name."""
@@ -195,12 +194,6 @@ class _Judged:
             name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
             for name, values in self.logits.items()
         }
-
-    def _other(self, task: str) -> dict[str, Any]:
-        """``task.json`` of another task, as it was read first."""
-        if task not in self._others:
-            self._others[task] = described_task(self.context.root, task)
-        return self._others[task]
 
     def _rows_of(self, task: str) -> OtherRows:
         from regft_core.evaluate.evaluated import OtherRows  # brings numpy, which planning does without

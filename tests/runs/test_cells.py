@@ -11,17 +11,14 @@ import pytest
 import torch
 
 from regft_core.errors import OutOfMemory
-from regft_core.grid.run_job import settle_kernels
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
-from regft_core.runs.project import open_project
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
 from tests.runs.conftest import TASK, change, job, run_stages, runs, train, write_method
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
-    import torch
 
     from regft_core.runs.phase import phase_inputs
 
@@ -113,7 +110,6 @@ def test_the_declared_ratio_is_that_of_the_rows_that_were_encoded(
 
 def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says something about the machine, not about the run: on another machine the run may fit."""
-    import torch
 
     from regft_core.training.stack import Stack
 
@@ -126,22 +122,3 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
             train(project, "vanilla")
     assert runs(project) == {}
     assert train(project, "vanilla")["status"] == "ok"
-
-
-def test_an_evaluation_alone_computes_as_one_after_its_training(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU: a stage of its own has not trained, which settles what kernels do and whether they round to TF32."""
-    change(project, methods=["vanilla"], execution={"device": "cuda", "tf32": True, "deterministic": False})
-    settled: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(training_run, "make_deterministic", lambda *given: settled.append(given))
-    current: list[str] = []
-    monkeypatch.setattr(torch.cuda, "set_device", current.append)  # there is no GPU here
-
-    def one(device: str) -> list[tuple[Any, ...]]:
-        settled.clear()
-        settle_kernels(open_project(project), device)
-        return list(settled)
-
-    assert one("cuda:1") == [("cuda:1", False, True)]
-    assert current == ["cuda:1"]  # in whatever process: steps are recorded on the current GPU
-    assert one("cpu") == []
-    assert current == ["cuda:1"]

@@ -6,12 +6,13 @@ Every row of a set is counted once, with the answer of ``OutOfFold.once``: out o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from regft_core import metrics
 from regft_core.data.examples import Example, read_jsonl
@@ -30,71 +31,37 @@ MOST_LABELS = 12
 
 
 @dataclass(frozen=True)
-class ClassScore:
-    """Rows of a label, and how well they are recognised; 0 where it was never predicted or never occurs."""
-
-    name: str
-    rows: int
-    precision: float
-    recall: float
-    f1: float
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The primary score of the most confident rows: their share, the lowest confidence among them, the score."""
-
-    share: float
-    confidence: float
-    score: float
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong answer; ``size``: its confidence, or of a value its distance. ``wrong`` of ``seeds`` runs were wrong."""
-
-    gold: str | float
-    predicted: str | float
-    size: float
-    wrong: int
-    seeds: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows of one group; ``score``: share of right answers, or of values the mean distance."""
-
-    name: str
-    rows: int
-    score: float
-
-
-@dataclass(frozen=True)
 class SetAnswers:
-    """Answers to one set."""
+    """Answers to one set.
+
+    Attributes:
+        models: how many runs they are from.
+        score: of the primary metric.
+        confusion: [L][L] rows by gold label and predicted label; None where a row has not exactly one label.
+        classes: label -> ``rows``, ``precision``, ``recall``, ``f1``; 0 where it was never predicted or never occurs.
+        kept: the primary ``score`` of a ``share`` of the rows, the most confident, and the lowest ``confidence`` there.
+        bias: mean probability of the answers minus the share of right ones; of values the mean error.
+        groups: the worst by ``score``, the share of right answers or the mean distance of values; with their ``rows``.
+        mistakes: the most confident ones (``size``), or the largest distances; ``wrong`` of ``seeds`` runs were wrong.
+        wrong: wrong answers; ``one_off``: those of an ordinal task that are one step off.
+        probability, right: [n] of each answer (of several labels of each label); ``curve``: (share, score) as ``kept``.
+        gold, predicted: [n] labels and answers.
+    """
 
     rows: int
-    #: How many runs they are from.
     models: int
     score: float
-    #: [L][L] rows by gold label and predicted label; None where a row has not exactly one label.
-    confusion: tuple[tuple[int, ...], ...] | None
-    classes: tuple[ClassScore, ...]
-    kept: tuple[Kept, ...]
-    #: Mean probability of the answers minus the share of right ones; of values the mean error.
+    confusion: list[list[int]] | None
+    classes: dict[str, dict[str, Any]]
+    kept: list[dict[str, float]]
     bias: float
-    groups: tuple[Group, ...]
-    mistakes: tuple[Mistake, ...]
-    #: How many answers are wrong, and those of an ordinal task that are one step off.
+    groups: list[dict[str, Any]]
+    mistakes: list[dict[str, Any]]
     wrong: int
     one_off: int
-    #: [n] probability of each answer (of several labels of each label), and whether it is right; for figures.
     probability: Array
     right: Array
-    #: The curve of ``kept`` as (share, score).
-    curve: tuple[tuple[float, float], ...]
-    #: [n] labels and answers of values.
+    curve: list[tuple[float, float]]
     gold: Array
     predicted: Array
 
@@ -108,12 +75,8 @@ class SetAnswers:
 
     def plain(self) -> dict[str, Any]:
         """The numbers for ``results.json``, without rows and their texts."""
-        names = ("rows", "models", "score", "bias", "wrong")
-        return {name: getattr(self, name) for name in names} | {
-            "confusion": None if self.confusion is None else [list(counts) for counts in self.confusion],
-            "classes": {one.name: {k: v for k, v in asdict(one).items() if k != "name"} for one in self.classes},
-            "kept": [asdict(one) for one in self.kept],
-        }
+        names = ("rows", "models", "score", "bias", "wrong", "confusion", "classes", "kept")
+        return {name: getattr(self, name) for name in names}
 
 
 def answers_of(block: Block, root: Path, reference: str, seeds: Sequence[int]) -> dict[str, dict[str, SetAnswers]]:
@@ -139,31 +102,33 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
     labels = block.described.sets[name].labels or block.described.labels or []
     metric, positive = metrics.find(block.primary), block.positive[name]
     gold, predicted, n = answers.gold, answers.predicted, len(answers.ids)
-    confusion: tuple[tuple[int, ...], ...] | None = None
-    classes: tuple[ClassScore, ...] = ()
-    kept: tuple[Kept, ...] = ()
-    curve: tuple[tuple[float, float], ...] = ()
+    confusion, classes, kept, curve = (
+        None,
+        dict[str, dict[str, Any]](),
+        list[dict[str, float]](),
+        list[tuple[float, float]](),
+    )
     probability, right, error = np.empty(0), answers.right, np.abs(gold.astype(float) - predicted.astype(float))
     doubt: Array = -error
     if kind.has_labels:
         has, claimed = kind.indicators(gold, len(labels)), kind.indicators(predicted, len(labels))
         if kind.one_label:
-            confusion = tuple(tuple(int(n) for n in row) for row in has.T.astype(int) @ claimed.astype(int))
+            confusion = (has.T.astype(int) @ claimed.astype(int)).tolist()
             probability = answers.scores[np.arange(n), predicted]
             doubt = 1 - probability
         else:
             decided = np.where(claimed, answers.scores, 1 - answers.scores)
             probability, right, doubt = decided.ravel(), (has == claimed).ravel(), 1 - decided.prod(axis=1)
-        classes = tuple(_class(*of) for of in zip(labels, has.T, claimed.T))
+        classes = {name: _class(*of) for name, *of in zip(labels, has.T, claimed.T)}
         order = np.argsort(doubt, kind="stable")
 
-        def of_surest(share: float) -> Kept:
+        def of_surest(share: float) -> dict[str, float]:
             chosen = order[: max(1, round(share * n))]
             score = float(metric.score(gold[chosen], predicted[chosen], positive))
-            return Kept(share, float(1 - doubt[chosen[-1]]), score)
+            return {"share": share, "confidence": float(1 - doubt[chosen[-1]]), "score": score}
 
-        kept = tuple(map(of_surest, SHARES))
-        curve = tuple((s, of_surest(s).score) for s in np.linspace(0.1, 1, 46).round(2).tolist())
+        kept = list(map(of_surest, SHARES))
+        curve = [(share, of_surest(share)["score"]) for share in np.linspace(0.1, 1, 46).round(2).tolist()]
     return SetAnswers(
         n, answers.models, float(metric.score(gold, predicted, positive)), confusion, classes, kept,
         bias=float(np.mean(probability) - np.mean(right)) if kind.has_labels else float(np.mean(predicted - gold)),
@@ -174,28 +139,30 @@ def _of_set(block: Block, name: str, runs: OutOfFold, seed: int, examples: Mappi
     )  # fmt: skip
 
 
-def _class(name: str, has: Array, claimed: Array) -> ClassScore:
+def _class(has: Array, claimed: Array) -> dict[str, Any]:
     hits, rows, claims = int((has & claimed).sum()), int(has.sum()), int(claimed.sum())
-    return ClassScore(name, rows, hits / max(claims, 1), hits / max(rows, 1), 2 * hits / max(rows + claims, 1))
+    measures = {
+        "precision": hits / max(claims, 1),
+        "recall": hits / max(rows, 1),
+        "f1": 2 * hits / max(rows + claims, 1),
+    }
+    return {"rows": rows, **measures}
 
 
-def _groups(answers: Answers, values: Array) -> tuple[Group, ...]:
+def _groups(answers: Answers, values: Array) -> list[dict[str, Any]]:
     """The groups with the lowest share of right answers, or of values (no booleans) with the largest errors."""
     if answers.groups is None:
-        return ()
-    groups = [
-        Group(str(name), int(own.sum()), float(values[own].mean()))
-        for name in np.unique(answers.groups)
-        for own in [answers.groups == name]
-    ]
-    sign = 1 if values.dtype == bool else -1
-    return tuple(sorted(groups, key=lambda group: (sign * group.score, -group.rows))[:LISTED])
+        return []
+    by_group = pd.Series(values.astype(float)).groupby(answers.groups.astype(str))
+    groups = pd.DataFrame({"rows": by_group.size(), "score": by_group.mean()}).rename_axis("name").reset_index()
+    worst = groups.sort_values(["score", "rows"], ascending=[values.dtype == bool, False], kind="stable")
+    return list(worst[:LISTED].to_dict("records"))
 
 
 def _mistakes(
     answers: Answers, doubt: Array, labels: Sequence[str], kind: Any, runs: OutOfFold, name: str,
     examples: Mapping[str, Example],
-) -> tuple[Mistake, ...]:  # fmt: skip
+) -> list[dict[str, Any]]:  # fmt: skip
     """The wrong answers that were surest, or the values farthest off; equal ones in the order of the rows."""
     wrong = np.flatnonzero(~answers.right)
     mistakes = []
@@ -211,5 +178,6 @@ def _mistakes(
         text = " | ".join(filter(None, (example.text, example.text_pair)))
         text = text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…"
         gold, predicted = (kind.shown(values[i], labels) for values in (answers.gold, answers.predicted))
-        mistakes.append(Mistake(gold, predicted, size, every.count(False), len(every), text))
-    return tuple(mistakes)
+        about = {"gold": gold, "predicted": predicted, "size": size, "text": text}
+        mistakes.append(about | {"wrong": every.count(False), "seeds": len(every)})
+    return mistakes

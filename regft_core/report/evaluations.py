@@ -129,9 +129,14 @@ def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence
     shown: dict[Place, Sequence[ShownTable]] = {}
     for (place, name), by_method in tables.items():
         shown[place, name] = [_table(method, own, confidence) for method, own in by_method.items()]
-        theirs = by_method.get(reference, {})
-        apart = [_minus(method, own, theirs, confidence) for method, own in by_method.items() if method != reference]
-        if paired := [table for table in apart if table is not None]:
+        theirs, paired = by_method.get(reference, {}), []
+        for method, own in by_method.items():
+            plots = {seed: table.plot for seed, table in own.items() if seed in theirs and method != reference}
+            apart = {
+                s: _minus(own[s], theirs[s], plot) for s, plot in plots.items() if plot is not None and plot.paired
+            }
+            paired += [_table(method, apart, confidence)] if apart else []
+        if paired:
             shown[place, f"{name}, minus {reference}"] = paired
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
     return Found(block, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
@@ -212,34 +217,13 @@ def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def _minus(method: str, own: Mapping[int, Table], theirs: Mapping[int, Table], confidence: float) -> ShownTable | None:
-    """Return what is drawn of a table, minus the reference's, paired by seed; None where it does not ask for it."""
-    seeds = [seed for seed in own if seed in theirs]
-    plot = own[seeds[0]].plot if seeds else None
-    if plot is None or not plot.paired:
-        return None
-    first = own[seeds[0]]
-    at = first.columns.index(plot.y)
-    apart: dict[tuple[Any, ...], list[float]] = {}
-    for seed in seeds:
-        base: dict[tuple[Any, ...], Any] = {row[: first.keys]: row[at] for row in theirs[seed].rows}
-        for row in own[seed].rows:
-            name, value = row[: first.keys], row[at]
-            if value is not None and base.get(name) is not None:
-                apart.setdefault(name, []).append(value - base[name])
-    intervals = [_interval(values, confidence) for values in apart.values()]
-    rows = tuple(
-        (*name, sum(values) / len(values), *(bounds or (None, None)))
-        for (name, values), bounds in zip(apart.items(), intervals, strict=True)
-    )
-    table = Table(
-        (*first.columns[: first.keys], "difference", "low", "high"),
-        rows,
-        first.keys,
-        plot=Plot(plot.x, "difference", panels="sets", group=plot.group),
-    )
-    of = f"paired over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    return ShownTable(method, table, of, {i: bounds for i, bounds in enumerate(intervals) if bounds is not None})
+def _minus(own: Table, theirs: Table, plot: Plot) -> Table:
+    """Return what is drawn of a table, minus another run's."""
+    at, base = own.columns.index(plot.y), {row[: theirs.keys]: row[theirs.columns.index(plot.y)] for row in theirs.rows}
+    both = [row for row in own.rows if row[at] is not None and base.get(row[: own.keys]) is not None]
+    rows = tuple((*row[: own.keys], row[at] - base[row[: own.keys]]) for row in both)  # type: ignore[operator]
+    drawn = Plot(plot.x, "difference", panels="sets", group=plot.group)
+    return Table((*own.columns[: own.keys], "difference"), rows, own.keys, plot=drawn)
 
 
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:

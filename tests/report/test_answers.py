@@ -28,28 +28,28 @@ def test_answers_are_whole_counts_of_the_exported_run_and_agree_with_scikit_lear
     assert reference == built.report.reference
     gold, predicted, scores = rows_of(built.root, taken)
     answers = by_method[taken]["dev"]
-    assert [list(row) for row in answers.confusion] == confusion_matrix(gold, predicted).tolist()
+    assert answers.confusion == confusion_matrix(gold, predicted).tolist()
     wanted = np.array(precision_recall_fscore_support(gold, predicted, zero_division=0.0))
-    found = np.array([[one.precision, one.recall, one.f1, one.rows] for one in answers.classes])
+    found = np.array([[one[key] for key in ("precision", "recall", "f1", "rows")] for one in answers.classes.values()])
     assert found == pytest.approx(wanted.T)
     right = np.array(gold) == np.array(predicted)
     assert answers.bias == pytest.approx(np.max(scores, axis=1).mean() - right.mean())
     assert answers.wrong == (~right).sum()
     order = np.argsort(-np.max(scores, axis=1), kind="stable")
-    half = next(kept for kept in answers.kept if kept.share == 0.5)
-    assert half.score == pytest.approx(right[order[: round(0.5 * len(right))]].mean())
-    assert results[taken]["answers"]["dev"]["confusion"] == [list(row) for row in answers.confusion]
+    half = next(kept for kept in answers.kept if kept["share"] == 0.5)
+    assert half["score"] == pytest.approx(right[order[: round(0.5 * len(right))]].mean())
+    assert results[taken]["answers"]["dev"]["confusion"] == answers.confusion
     for mistake in answers.mistakes:
-        assert mistake.gold != mistake.predicted
-        assert 1 <= mistake.wrong <= mistake.seeds
+        assert mistake["gold"] != mistake["predicted"]
+        assert 1 <= mistake["wrong"] <= mistake["seeds"]
 
 
 def test_several_labels_and_values_have_what_fits_them() -> None:
     tags = next(iter(grids.report("3-tasks").answers["tags-300"].values()))["dev"]
     assert (tags.confusion, len(tags.classes), len(tags.probability)) == (None, 3, 3 * tags.rows)
     stars = next(iter(grids.report("3-tasks").answers["stars-300"].values()))["dev"]
-    assert (stars.confusion, stars.classes, stars.kept) == (None, (), ())
-    distances = [one.size for one in stars.mistakes]
+    assert (stars.confusion, stars.classes, stars.kept) == (None, {}, [])
+    distances = [one["size"] for one in stars.mistakes]
     assert distances == sorted(distances, reverse=True)
     assert distances[0] == pytest.approx(np.abs(stars.gold - stars.predicted).max())
 

@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, StringConstraints, TypeAdapter, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
+
+from regft_core.schema import StrictModel
 
 #: In the place of a set's name: what is found out about the run as a whole.
 RUN = "run"
@@ -27,6 +29,13 @@ Number = Annotated[float, BeforeValidator(_plain)]
 Cell = Annotated[str | int | float | bool | None, BeforeValidator(_plain)]
 #: MLflow's metric names allow little more, and YAML and CSV readers less.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+
+
+class SomeRows(StrictModel):
+    """Options of an evaluation that looks at some rows (``run.parts``)."""
+
+    sets: Literal["dev", "all"] = Field("dev", description="the validation set, or all sets")
+    rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
 
 
 class Unfit(Exception):

@@ -180,9 +180,11 @@ class EvaluatedRun:
         positive = positive_index(list(self.task["labels"] or ()), self.task.get("positive_label"), judged.to_set)
         return float(metrics.find(self.task["primary"]).score(judged.gold, judged.predictions, positive))
 
-    def chosen_sets(self, which: str) -> list[EvaluatedSet]:
-        """The development set alone (``dev``) or all sets (``all``)."""
-        return [judged for name, judged in self.sets.items() if which == "all" or name == "dev"]
+    @property
+    def parts(self) -> list[EvaluatedSet]:
+        """Some rows of the validation set, or of all sets, as options that are ``SomeRows`` ask for."""
+        chosen = [judged for name, judged in self.sets.items() if self.options.sets == "all" or name == "dev"]
+        return [self.some(judged, self.options.rows) for judged in chosen]
 
     def some(self, judged: EvaluatedSet, rows: int) -> EvaluatedSet:
         """At most ``rows`` examples of a set: all, or a draw that is the same for all runs, in their order."""

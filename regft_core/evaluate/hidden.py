@@ -84,19 +84,9 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
     return [*found, States(len(found), last.float(), found[-1].mask)]
 
 
-@torch.inference_mode()
 def embedding_output(model: Any, batch: Batch) -> Tensor:
     """``[rows, n, H]``: what the first layer of the encoder reads."""
-    seen: list[Tensor] = []
-
-    def see(tensor: Tensor, site: LayerSite) -> Tensor:
-        seen.append(_rows(tensor, batch, site).float())
-        return tensor
-
-    with _hooked(model) as hooks:
-        hooks.on_embedding_output(see, always=True)
-        classify(model, batch.model_inputs())
-    return seen[0]
+    return layer_states(model, batch)[0].values
 
 
 @torch.inference_mode()

@@ -24,7 +24,7 @@ from regft_core.rng import derive
 from regft_core.schema.report import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
 from regft_core.statistics.learning_curve import Gain, expected_gains
-from regft_core.statistics.over_tasks import Interval
+from regft_core.statistics.reproduction import Bounds
 
 #: How many times the largest size is asked about.
 FACTORS = (2.0, 4.0)
@@ -47,9 +47,9 @@ class AverageLine:
     """One method in an average column; None where a part of it has no score."""
 
     method: str
-    value: Interval | None
+    value: Bounds | None
     #: To the reference, paired by seed in every part; None for the reference itself.
-    difference: Interval | None
+    difference: Bounds | None
     #: Parts of which seeds are missing, hence the mean of the runs that survived.
     incomplete: tuple[str, ...]
 
@@ -102,14 +102,14 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
     return Average(name, size, tuple(shown.values()), metric, tuple(used), tuple(lines))
 
 
-def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Interval | None:
+def _mean(weights: Weights, estimates: Mapping[tuple[str, str], Estimate]) -> Bounds | None:
     """The weighted mean of some estimates with its interval (NaN where a part has one seed); None if one is missing."""
     if len(estimates) < len(weights):
         return None
     mean, replicates = replicates_of(weights, estimates)
     if any(estimate.n < 2 for estimate in estimates.values()):
-        return Interval(mean, math.nan, math.nan)
-    return Interval(mean, *percentiles(replicates, next(iter(estimates.values())).confidence))
+        return Bounds(mean)
+    return Bounds(mean, *percentiles(replicates, next(iter(estimates.values())).confidence))
 
 
 def replicates_of(
@@ -134,9 +134,9 @@ class AcrossTasks:
     method: str
     #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
     #: None when a block has no score of it.
-    mean_rank: Interval | None
+    mean_rank: Bounds | None
     #: Mean difference to the reference, when all blocks have the same primary metric.
-    difference: Interval | None
+    difference: Bounds | None
     #: Runs that failed or collapsed, of all.
     failed: int
     runs: int
@@ -161,7 +161,7 @@ def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, flo
     if all(name in own and name in block.ranks for block, own in zip(blocks, ranks, strict=True)):
         # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
         bounds = [(own[name], block.ranks[name].best, block.ranks[name].worst) for block, own in zip(blocks, ranks)]
-        rank = Interval(*(float(np.mean(values)) for values in zip(*bounds)))
+        rank = Bounds(*(float(np.mean(values)) for values in zip(*bounds)))
     differences = {b.name: c.estimate for b in blocks if (row := b.row(name)) for c in row.against("reference")}
     comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
     return AcrossTasks(
@@ -174,7 +174,7 @@ def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, flo
     )
 
 
-def _average_difference(estimates: Mapping[str, Estimate], blocks: Sequence[Block]) -> Interval | None:
+def _average_difference(estimates: Mapping[str, Estimate], blocks: Sequence[Block]) -> Bounds | None:
     """Mean of the differences to the reference by block; None unless all blocks have one primary metric."""
     if len({block.primary for block in blocks}) > 1 or any(e.n == 0 for e in estimates.values()):
         return None
@@ -182,7 +182,7 @@ def _average_difference(estimates: Mapping[str, Estimate], blocks: Sequence[Bloc
     mean = _mean(weights, {(name, "dev"): estimate for name, estimate in estimates.items()})
     reach = metrics.find(blocks[0].primary).largest_difference
     # ``max`` and ``min`` keep the NaN of an interval that cannot be computed when it comes first.
-    return None if mean is None else Interval(mean.value, max(mean.low, -reach), min(mean.high, reach))
+    return None if mean is None else Bounds(mean.value, max(mean.low, -reach), min(mean.high, reach))
 
 
 # ------------------------------------------------------------------------------------------- more rows

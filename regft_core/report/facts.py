@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,21 +23,6 @@ from regft_core.statistics.learning_curve import expected_max_curve
 
 #: Arguments of a git command that prints something where files of the project differ from its commit.
 CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ".")
-
-
-def diagnostics(block: BlockData) -> Iterator[dict[str, Any]]:
-    """The values that each method logged, per phase: the last value (mean over seeds), the smallest and the largest."""
-    for cell in block.cells.values():
-        series: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = {}
-        for seed, phase, step, name, value in cell.diagnostics:
-            series.setdefault((phase, name), {}).setdefault(seed, []).append((step, value))
-        for (phase, name), by_seed in series.items():
-            values = [value for points in by_seed.values() for _, value in points]
-            last = [max(points, key=lambda point: point[0])[1] for points in by_seed.values()]
-            yield {
-                **{"block": block.name, "method": cell.method, "phase": phase, "name": name, "n": len(by_seed)},
-                **{"last": sum(last) / len(last), "smallest": min(values), "largest": max(values)},
-            }
 
 
 def data_facts(blocks: Sequence[BlockData]) -> list[dict[str, Any]]:

@@ -23,7 +23,6 @@ examples only, and ``verdict`` refuses to draw a conclusion from it.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -40,8 +39,6 @@ Array = npt.NDArray[Any]
 #: (labels [n], predictions [R, n], weights [B, n] that sum to n per row) -> values [B, R]
 WeightedMetric = Callable[[Array, Array, Array], Array]
 
-_CACHE: OrderedDict[tuple[int, int, int], npt.NDArray[np.uint8]] = OrderedDict()
-_CACHE_BYTES = 256 * 2**20
 _CHUNK = 2**21  # weights held as float64 at a time
 
 
@@ -151,26 +148,22 @@ def percentiles(replicates: Array, confidence: float) -> tuple[float, float]:
 # ------------------------------------------------------------------------------ resampled metrics
 
 
+@lru_cache(maxsize=4)
 def example_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Return [samples, n] counts of drawing n of n examples with replacement.
+    """Return [samples, n] counts of drawing n of n examples with replacement; read-only.
 
     The last results are kept, so that comparing many arms on one set draws once. A count above 255
     does not occur: the chance is below 1e-500.
     """
-    key = (n, samples, seed)
-    if key not in _CACHE:
-        rng = np.random.default_rng(derive(seed, "statistics.examples", n))
-        counts = np.empty((samples, n), dtype=np.uint8)
-        step = max(1, _CHUNK // n)
-        for start in range(0, samples, step):
-            rows = min(step, samples - start)
-            drawn = rng.integers(n, size=(rows, n), dtype=np.int32) + np.arange(rows, dtype=np.int32)[:, None] * n
-            counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-        _CACHE[key] = counts
-        while len(_CACHE) > 1 and sum(c.nbytes for c in _CACHE.values()) > _CACHE_BYTES:
-            _CACHE.popitem(last=False)
-    _CACHE.move_to_end(key)
-    return _CACHE[key]
+    rng = np.random.default_rng(derive(seed, "statistics.examples", n))
+    counts = np.empty((samples, n), dtype=np.uint8)
+    step = max(1, _CHUNK // n)
+    for start in range(0, samples, step):
+        rows = min(step, samples - start)
+        drawn = rng.integers(n, size=(rows, n), dtype=np.int32) + np.arange(rows, dtype=np.int32)[:, None] * n
+        counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+    counts.flags.writeable = False
+    return counts
 
 
 @lru_cache(maxsize=32)

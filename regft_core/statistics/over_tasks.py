@@ -20,15 +20,6 @@ from regft_core.statistics.arms import Arms
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A value with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class RankSet:
     """The best and the worst rank that the data leave possible; 1 is best, ranks of equal means included."""
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bounds:
-    """A gain with its interval, positive in the claim's direction; NaN bounds where nothing is known of its spread."""
+    """A number with its interval, NaN where nothing is known of its spread. Gains are positive in a claim's sense."""
 
     value: float
     low: float = math.nan

@@ -17,15 +17,15 @@ compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, Unfit, bounds
 from regft_core.lazy import np
 from regft_core.rng import derive
-from regft_core.schema import Name, StrictModel
+from regft_core.schema import Name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,15 +44,13 @@ _ORDERS = ("descending", "ascending", "random")
 PerToken = Sequence[Sequence["npt.NDArray[Any]"]]
 
 
-class Config(StrictModel):
+class Config(SomeRows):
     confidence_of: Name | None = Field(
         None, description="method whose confidence orders the tokens for all arms (paper: tdt); null: each run's own"
     )
     shares: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(strict=False, min_length=1)] = Field(
         (0.1, 0.3, 0.5), description="of a text's tokens that are masked"
     )
-    sets: Literal["dev", "all"] = Field("dev", description="the development set, or all sets")
-    rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
 
 
 def run(run: EvaluatedRun) -> Findings:
@@ -63,8 +61,7 @@ def run(run: EvaluatedRun) -> Findings:
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
     by = ""
-    for judged in run.chosen_sets(options.sets):
-        part = run.some(judged, options.rows)
+    for part in run.parts:
         encoded = run.trained.encode(part.examples)
         by, scores = order_of(run, part, encoded)
         drawn = np.random.default_rng(derive(run.seed, "deletion.random", part.name))

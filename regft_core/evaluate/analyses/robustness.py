@@ -12,15 +12,14 @@ the same copy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from regft_core import metrics
-from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit, bounds
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table, Unfit, bounds
 from regft_core.lazy import np
 from regft_core.rng import derive
-from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
@@ -32,13 +31,11 @@ NEEDS_MODEL = True
 SCORES = True
 
 
-class Config(StrictModel):
+class Config(SomeRows):
     rates: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(strict=False, min_length=1)] = Field(
         (0.1, 0.3, 0.5), description="probability that a token is replaced"
     )
     copies: int = Field(10, ge=1, le=100, description="perturbed copies per rate")
-    sets: Literal["dev", "all"] = Field("dev", description="the development set, or all sets")
-    rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
 
 
 def run(run: EvaluatedRun) -> Findings:
@@ -48,8 +45,7 @@ def run(run: EvaluatedRun) -> Findings:
         raise Unfit("the tokenizer has no mask token, so none was masked")
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
-    for judged in run.chosen_sets(options.sets):
-        part = run.some(judged, options.rows)
+    for part in run.parts:
         encoded, clean = run.trained.encode(part.examples), run.score(part)
         rows, means = [(0.0, clean, clean, clean)], {"clean": clean}
         for rate in sorted(set(options.rates)):

@@ -7,13 +7,10 @@ head reads. ``pretrained`` is the encoder as it was loaded. Texts of a single to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from regft_core.evaluate.analysis_result import Findings, Plot, Table
+from regft_core.evaluate.analysis_result import Findings, Plot, SomeRows, Table
 from regft_core.lazy import np
-from regft_core.schema import StrictModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,16 +22,14 @@ DESCRIPTION = "mean cosine similarity of a text's tokens in every layer (HyPe, f
 NEEDS_MODEL = True
 
 
-class Config(StrictModel):
-    sets: Literal["dev", "all"] = Field("dev", description="the development set, or all sets")
-    rows: int = Field(200, ge=1, description="examples of a set, the same for all runs; all when it has fewer")
+Config = SomeRows
 
 
 def run(run: EvaluatedRun) -> Findings:
     scalars: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, Table]] = {}
-    for judged in run.chosen_sets(run.options.sets):
-        encoded = run.trained.encode(run.some(judged, run.options.rows).examples)
+    for judged in run.parts:
+        encoded = run.trained.encode(judged.examples)
         own, before = (by_layer(run, model, encoded) for model in (run.trained.model, run.trained.pretrained))
         plot = Plot("layer", "similarity", panels="sets", baseline="pretrained")
         rows = tuple((layer, value, before[layer]) for layer, value in enumerate(own))

@@ -109,7 +109,6 @@ def render(
             for source in settings(methods[name], discover())
             if source.given or source.value is not None
         ],
-        diagnostics=[entry for block in report.blocks for entry in facts.diagnostics(block)],
         data_facts=facts.data_facts(report.blocks),
         models=[model.plain() for model in facts.distinct(cell.finetune.model for cell in cells)],
         versions=facts.distinct(cell.finetune.versions for cell in cells),

@@ -16,8 +16,6 @@ from regft_core.statistics.reproduction import Bounds
 OTHER, NONE = "†", "–"
 SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", "not tested here": "∅"}
 STYLES = {"reproduced": "green", "smaller": "yellow", "contradicted": "red"}
-#: Columns of a claim that the terminal lists; the page has all.
-LISTED = 6
 RULE = (
     "reproduced: our interval lies above zero and our gain is not below the printed one; smaller: above zero and below "
     "the printed one; contradicted: below zero, or without a shown gain and below half of the printed one; not shown: "
@@ -140,7 +138,7 @@ def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
 
 
 def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
-    """The table's title, what makes ours another experiment, and each claim with its comparisons; no cells."""
+    """The table's title, what makes ours another experiment, and the verdicts on claims; the page has the numbers."""
     yield Text(f"{table.where}: {table.what} (side by side in reports/report.html)", style="bold")
     if table.nothing:
         yield Text(f"{table.nothing}.", style="yellow")
@@ -149,13 +147,7 @@ def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
     for verdict in table.claims:
         line = Text(f"{SYMBOLS[verdict.word]} {verdict.word}: ", style=STYLES.get(verdict.word, "bold"))
         yield line.append(claimed(verdict), style="default")
-        tested = [test for test in verdict.tested if test.word != "not tested here"]
-        words = [f"{test.word}: " if len(verdict.tested) > 1 else "" for test in tested]
-        texts = [word + judged(test, verdict) for word, test in zip(words, tested[:LISTED])]
-        if len(tested) > LISTED:
-            texts.append(f"and {len(tested) - LISTED} more in reports/report.html")
         if reasons := list(dict.fromkeys(test.why for test in verdict.tested if test.why)):
-            texts.append(f"not tested: {some(reasons, 3)}")
-        yield from (Text(f"    {text}", style="dim") for text in texts)
+            yield Text(f"    not tested: {some(reasons, 3)}", style="dim")
     if table.claims:
         yield Text(family(table.claims, confidence), style="dim")

@@ -44,29 +44,21 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Plot:
-    """How the report draws a table: column ``y`` over column ``x``.
+    """How the report draws a table: column ``y`` over column ``x``, a line per arm in a panel per set.
 
     Attributes:
-        diagonal: both are between 0 and 1; the line on which they are equal is drawn.
-        panels: one panel per arm with a line per set, or (``sets``) one per set with a line per arm.
-        group: a column that names lines: one line (``panels: arms``) or one panel (``sets``) for each of its values.
-        baseline: a column drawn once per panel, dotted, for comparison; with ``panels: sets`` only.
-        points: points instead of lines.
-        paired: also drawn as the difference to the reference, paired by seed, with a line per arm.
-        one_scale: panels of arms share the axis of ``y``.
-        colour: a column whose values colour points, beside the markers of ``group``.
+        group: columns whose values name further panels.
+        baseline: a column drawn once per panel, dotted, for comparison.
+        paired: also drawn as the difference to the reference, paired by seed.
+        points: points instead of lines, in a panel per arm; ``group`` names them.
     """
 
     x: str
     y: str
-    diagonal: bool = False
-    panels: Literal["arms", "sets"] = "arms"
-    group: str | None = None
+    group: tuple[str, ...] = ()
     baseline: str | None = None
-    points: bool = False
     paired: bool = False
-    one_scale: bool = False
-    colour: str | None = None
+    points: bool = False
 
 
 @dataclass(frozen=True, config=_FINITE)
@@ -95,7 +87,7 @@ class Table:
         wanted = [(self.weight, measured)]
         if plot is not None:
             wanted += [(column, measured) for column in (plot.y, plot.baseline)]
-            wanted += [(column, self.columns) for column in (plot.x, plot.group, plot.colour)]
+            wanted += [(column, self.columns) for column in (plot.x, *plot.group)]
         for column, allowed in wanted:
             if column is not None and column not in allowed:
                 raise ValueError(f"'{column}' is not one of the columns {list(allowed)}")
@@ -103,8 +95,8 @@ class Table:
             raise ValueError(f"keys is {self.keys}, of {len(self.columns)} columns")
         if self.weight is not None and not self.keys:
             raise ValueError("a weight is of the mean over seeds, which needs keys")
-        if plot is not None and plot.panels == "sets" and not self.keys:
-            raise ValueError("lines of all arms in one panel are means over seeds, which need keys")
+        if plot is not None and not plot.points and not self.keys:
+            raise ValueError("lines are means over seeds, which need keys")
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row has not {len(self.columns)} cells, one for each column")
         if self.keys and len({row[: self.keys] for row in self.rows}) < len(self.rows):

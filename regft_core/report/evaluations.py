@@ -177,7 +177,7 @@ def _table(method: str, tables: Mapping[int, Table], confidence: float) -> Shown
     if not first.keys:
         return ShownTable(method, first, f"seed {seed}")
     bands: dict[int, Bounds] = {}
-    if first.plot is not None and first.plot.panels == "sets":
+    if first.plot is not None:
         at = first.columns.index(first.plot.y)
         for i, rows in enumerate(_by_name(tables.values()).values()):
             if interval := _interval((row[at] for row in rows if row[at] is not None), confidence):
@@ -222,7 +222,7 @@ def _minus(own: Table, theirs: Table, plot: Plot) -> Table:
     at, base = own.columns.index(plot.y), {row[: theirs.keys]: row[theirs.columns.index(plot.y)] for row in theirs.rows}
     both = [row for row in own.rows if row[at] is not None and base.get(row[: own.keys]) is not None]
     rows = tuple((*row[: own.keys], row[at] - base[row[: own.keys]]) for row in both)  # type: ignore[operator]
-    drawn = Plot(plot.x, "difference", panels="sets", group=plot.group)
+    drawn = Plot(plot.x, "difference", plot.group)
     return Table((*own.columns[: own.keys], "difference"), rows, own.keys, plot=drawn)
 
 

@@ -12,7 +12,7 @@ from regft_core.statistics.bootstrap import seed_interval
 from tests.report.grids import terminal
 from tests.report.test_evaluations import write
 
-PLOT = {"x": "rate", "y": "accuracy", "diagonal": False, "panels": "sets", "group": "noise", "paired": True}
+PLOT = {"x": "rate", "y": "accuracy", "group": ["noise"], "paired": True}
 
 
 def found(seed: int, shift: float) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_lines_have_intervals_over_seeds_and_differences_are_paired(sizes: Any) 
     assert apart.table.rows[1] == ("mask", 0.5, pytest.approx(-0.1))
     assert apart.bands[1] == (pytest.approx(-0.1),) * 2
     assert apart.of == "mean of 3 seeds"
-    assert tdt.table.plot == Plot("rate", "accuracy", panels="sets", group="noise", paired=True)
+    assert tdt.table.plot == Plot("rate", "accuracy", ("noise",), paired=True)
     assert entry.numbers["vanilla", "dev", "spread"].versus is None
     assert entry.numbers["tdt", "dev", "spread"].versus[0] == pytest.approx(2e-7)
     shown = report.results["sst2-300"]["tdt"]["evaluations"]["toy"]["dev"]["spread"]["minus_reference"]

@@ -21,7 +21,7 @@ HOSTILE = "<script>alert('x')</script>"
 
 def bins(seed: int) -> dict[str, Any]:
     rows = [["low", 10, 0.2, 0.3 + 0.01 * seed], ["high", 30, 0.8, None if seed else 0.7]]
-    plot = {"x": "confidence", "y": "accuracy", "diagonal": True}
+    plot = {"x": "confidence", "y": "accuracy", "baseline": "confidence"}
     columns = ["bin", "examples", "confidence", "accuracy"]
     return {"columns": columns, "rows": rows, "keys": 1, "weight": "examples", "plot": plot}
 

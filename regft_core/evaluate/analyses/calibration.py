@@ -79,5 +79,5 @@ def reliability(judged: EvaluatedSet, bins: int) -> Table:
         n = int(own.sum())
         means = (float(confidences[own].mean()), float(right[own].mean())) if n else (None, None)
         rows.append((f"{b / bins:.3g} to {(b + 1) / bins:.3g}", n, *means))
-    plot = Plot("confidence", "accuracy", diagonal=True)
+    plot = Plot("confidence", "accuracy", baseline="confidence")
     return Table(("probability", "examples", "confidence", "accuracy"), tuple(rows), 1, "examples", plot)

@@ -58,4 +58,4 @@ def histogram(values: npt.NDArray[Any], bins: int) -> Table:
     counts, edges = np.histogram(values, bins=bins, range=(0.0, 1.0))
     centres = (edges[:-1] + edges[1:]) / 2
     rows = tuple((round(float(c), 6), int(n), float(n / len(values))) for c, n in zip(centres, counts, strict=True))
-    return Table(("confidence", "tokens", "share"), rows, keys=1, plot=Plot("confidence", "share", panels="sets"))
+    return Table(("confidence", "tokens", "share"), rows, keys=1, plot=Plot("confidence", "share"))

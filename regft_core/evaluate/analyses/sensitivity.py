@@ -137,13 +137,13 @@ def histogram(values: npt.NDArray[Any], per_decade: int) -> Table:
     rows = tuple(
         (round((first + i + 0.5) / per_decade, 4), int(n), float(n / len(values))) for i, n in enumerate(counts)
     )
-    plot = Plot("log10 of sensitivity", "share", panels="sets")
+    plot = Plot("log10 of sensitivity", "share")
     return Table((plot.x, "entries", plot.y), rows, keys=1, plot=plot)
 
 
 def concentration(ordered: npt.NDArray[Any]) -> Table:
     """Share of the sum that the largest entries hold, from entries ``[n]`` in descending order."""
-    plot = Plot("share of entries", "share of sensitivity", panels="sets")
+    plot = Plot("share of entries", "share of sensitivity")
     rows = tuple((share, held(ordered, share)) for share in _SHARES)
     return Table((plot.x, plot.y), rows, keys=1, plot=plot)
 

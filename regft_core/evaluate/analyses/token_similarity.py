@@ -31,7 +31,7 @@ def run(run: EvaluatedRun) -> Findings:
     for judged in run.parts:
         encoded = run.trained.encode(judged.examples)
         own, before = (by_layer(run, model, encoded) for model in (run.trained.model, run.trained.pretrained))
-        plot = Plot("layer", "similarity", panels="sets", baseline="pretrained")
+        plot = Plot("layer", "similarity", baseline="pretrained")
         rows = tuple((layer, value, before[layer]) for layer, value in enumerate(own))
         tables[judged.name] = {"layers": Table(("layer", "similarity", "pretrained"), rows, keys=1, plot=plot)}
         scalars[judged.name] = {"last_layer": own[-1], "last_layer_pretrained": before[-1]}

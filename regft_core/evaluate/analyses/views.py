@@ -48,7 +48,7 @@ def run(run: EvaluatedRun) -> Findings:
     for view, own in zip(vectors, np.split(points, len(vectors)), strict=True):
         for i, (x, y) in enumerate(own):
             rows.append((part.examples[i].idx, view, label_of(part, i), float(x), float(y)))
-    plot = Plot("first axis of t-SNE", "second axis of t-SNE", points=True, group="view", colour="label")
+    plot = Plot("first axis of t-SNE", "second axis of t-SNE", group=("view", "label"), points=True)
     table = Table(("idx", "view", "label", plot.x, plot.y), tuple(rows), plot=plot, listed=False)
     original = vectors["original"]
     scalars = {f"cosine_{view}": cosine(original, own) for view, own in vectors.items() if view != "original"}

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from regft_core.evaluate.analysis_result import RUN, Plot
 from regft_core.report.evaluations import EvaluationSection, ShownTable
-from regft_core.report.figures.charts import NONE, POINT, Marks, limits, lines, named, panels, width_of
-from regft_core.report.figures.svg import ACCENT, BETTER, INK, MUTED, WORSE
+from regft_core.report.figures.charts import POINT, lines, named
 from regft_core.report.formatting import factor
 from regft_core.report.model import Block
 
 #: Most panels of a figure with a panel per method.
 MOST_PANELS = 12
-#: Lines or points of one panel, the validation set first.
-_LOOKS = (
-    Marks((), (), ACCENT, "o", "-"),
-    Marks((), (), WORSE, "^", "--"),
-    Marks((), (), MUTED, "s", ":"),
-    Marks((), (), INK, "v", "-."),
-    Marks((), (), BETTER, "D", "-"),
-    Marks((), (), INK, "P", ":"),
-)
-#: Colours of classes among points, the most frequent first; the others share a grey.
-_CLASSES = (ACCENT, WORSE, BETTER, INK)
 
 
 def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], methods: Sequence[str]) -> str:
@@ -42,22 +28,25 @@ def plotted(name: str, title: str, tables: Mapping[str, Sequence[ShownTable]], m
         return ""
     plot = shown[0][2]
     rows = [row for place, table, plot in shown for row in _points(place, table, plot)]
-    points = pd.DataFrame(rows, columns=["place", "method", "group", "colour", "baseline", *POINT[2:]], dtype=object)
-    if plot.panels == "arms":
-        return _by_method(name, title, points, plot, methods)
-    points["panel"] = [_label(*names) for names in zip(points["place"].replace(RUN, ""), points["group"])]
-    zero, dotted = plot.y == "difference", plot.baseline or ""
-    return lines(name, title, points, methods, x=plot.x, y=plot.y, baseline=dotted, zero=zero)
+    points = pd.DataFrame(rows, columns=[*POINT, "baseline"], dtype=object)
+    zero, baseline, drawn = plot.y == "difference", plot.baseline or "", methods
+    if plot.points:  # a panel per method, where panels name the points
+        points = points.rename(columns={"panel": "method", "method": "panel"})
+        if points["panel"].nunique() > MOST_PANELS:
+            points = points[points["panel"].isin(methods)]
+        drawn = list(dict.fromkeys(points["method"]))
+    return lines(name, title, points, drawn, x=plot.x, y=plot.y, baseline=baseline, zero=zero, dots=plot.points)
 
 
 def _points(place: str, shown: ShownTable, plot: Plot) -> Iterator[tuple[Any, ...]]:
     """What is drawn of a table: the rows that have both coordinates."""
     for i, cells in enumerate(shown.table.rows):
         row = dict(zip(shown.table.columns, cells, strict=True))
-        x, y, *names = (row[column] if column else "" for column in (plot.x, plot.y, plot.group, plot.colour))
-        if x is not None and y is not None:
+        if row[plot.x] is not None and row[plot.y] is not None:
+            set_name = "" if place == RUN or (plot.points and place == "dev") else place
+            panel = _label(set_name, *(str(row[column]) for column in plot.group))
             baseline, bounds = row[plot.baseline] if plot.baseline else None, shown.bands.get(i, (None, None))
-            yield (place, shown.method, *map(str, names), baseline, x, y, *bounds)
+            yield (panel, shown.method, row[plot.x], row[plot.y], *bounds, baseline)
 
 
 def _label(*names: str) -> str:
@@ -100,47 +89,3 @@ def _over_sizes(
     frame = pd.DataFrame(points, columns=list(POINT))
     methods = named(blocks[-1], reference, frame["method"])
     return lines(key, title, frame, methods, x="training rows", y=y, log=True)
-
-
-# --------------------------------------------------------------------------------- a panel per method
-
-
-def _by_method(name: str, title: str, points: pd.DataFrame, plot: Plot, picked: Sequence[str]) -> str:
-    """Lines or points of each method, by set and group; points also by class. The first panel has the legend."""
-    by_method = dict(list(points.groupby("method", sort=False)))
-    if len(by_method) > MOST_PANELS:
-        by_method = {method: own for method, own in by_method.items() if method in picked}
-    several, shown = points["place"].nunique() > 1, dict[str, list[Marks]]()
-    for method, own in by_method.items():
-        marks = [Marks([0, 1], [0, 1], MUTED, width=0.7)] if plot.diagonal else []
-        classes = [name for name, _ in Counter(own["colour"]).most_common(len(_CLASSES))] if plot.colour else []
-        groups = own.groupby(["place", "group"], sort=False)
-        for ((place, group), part), look in zip(groups, _LOOKS * 20):
-            named_group = (place if several else "", group)
-            if not plot.colour:
-                points_look: dict[str, Any] = {"dashes": NONE, "alpha": 0.65} if plot.points else {}
-                marks.append(replace(look, **_at(part), label=_label(*named_group), size=3, width=1.1, **points_look))
-            for name_of_class, color in [*zip(classes, _CLASSES), (None, MUTED)] if plot.colour else []:
-                others = ~part["colour"].isin(classes)
-                chosen = part[others if name_of_class is None else part["colour"] == name_of_class]
-                label = _label(*named_group, f"{plot.colour} {name_of_class}" if name_of_class else "others")
-                if len(chosen):
-                    marks.append(
-                        Marks(**_at(chosen), color=color, marker=look.marker, dashes=NONE, label=label, alpha=0.65)
-                    )
-        shown[method] = marks if not shown or plot.group else [replace(one, label="") for one in marks]
-    values = [value for marks in shown.values() for one in marks for value in one.y]
-
-    def finish(axis: Any, _: str) -> None:
-        if plot.diagonal:
-            axis.set_xlim(0, 1)
-            axis.set_ylim(0, 1)
-        elif plot.one_scale and values:
-            axis.set_ylim(*limits(values))
-
-    width = width_of(len(shown), (2.6, 2.6, 2.6, 2.15))
-    return panels(name, title, shown, width=width, height=1.9, x=plot.x, y=plot.y, finish=finish)
-
-
-def _at(points: pd.DataFrame) -> dict[str, Any]:
-    return {"x": list(points["x"]), "y": list(points["y"])}

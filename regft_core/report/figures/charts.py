@@ -168,6 +168,7 @@ LOOKS = (
     Marks((), (), ACCENT, "P", (0, (1, 1.2)), size=3.5),
     Marks((), (), WORSE, "X", (0, (1, 1.2)), size=3.5),
     Marks((), (), BETTER, "<", (0, (5, 2)), size=3.5),
+    Marks((), (), INK, "*", (0, (3, 1, 1, 1)), size=3.5),
 )
 _BASELINE = Marks((), (), MUTED, dashes=(0, (1, 2)), width=1.1)
 #: With more lines than this only the first few have their interval shaded: more would hide each other.
@@ -187,7 +188,7 @@ def named(block: Block, reference: str | None, present: Iterable[str]) -> list[s
 
 def lines(
     name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str, baseline: str = "",
-    log: bool = False, zero: bool = False,
+    log: bool = False, zero: bool = False, dots: bool = False,
 ) -> str:  # fmt: skip
     """Return panels with a line per method as SVG; nothing when no panel has a point.
 
@@ -196,11 +197,13 @@ def lines(
         methods: those that are drawn; the legend counts the others.
         baseline: name of the dotted line.
         zero: a line at 0, for differences.
+        dots: points instead of lines.
     """
     drawn = points[points["method"].isin(methods)]
     by_panel = dict(list(points[points["panel"].isin(drawn["panel"])].groupby("panel", sort=False)))
     present = set(drawn["method"])
-    looks = {method: replace(look, label=method) for method, look in zip(methods, LOOKS) if method in present}
+    style: dict[str, Any] = {"dashes": NONE, "alpha": 0.65} if dots else {}
+    looks = {method: replace(look, label=method, **style) for method, look in zip(methods, LOOKS) if method in present}
     shaded = [*looks][: len(looks) if len(looks) <= SHADED + 1 else SHADED]
     beside, shown, ends = list(looks.values()), dict[str, list[Marks]](), dict[str, tuple[float, float]]()
     for panel, own in by_panel.items():

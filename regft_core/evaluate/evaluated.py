@@ -65,36 +65,17 @@ class EvaluatedSet:
         """[n] indices into ``labels``, as they were scored, or values."""
         return find(self.kind).predictions(decided(self.decision, self.logits), self.to_set)
 
-    def log_probabilities(self) -> npt.NDArray[Any]:
-        """[n, L] log-probabilities of the set's labels: softmax of the logits, summed over merged labels.
-
-        Minus infinity for labels that none of the model's own counts as. Raises ValueError where an example has not
-        exactly one label.
-        """
-        if not find(self.kind).one_label:
-            raise ValueError(f"kind {self.kind}: an example has not exactly one label, so there is no distribution")
-        scaled = self.logits.astype(np.float64)
-        scaled = scaled - scaled.max(axis=1, keepdims=True)
-        own = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-        found = np.full((len(own), len(self.labels)), -np.inf)
-        for column, target in enumerate(self.to_set):
-            found[:, target] = np.logaddexp(found[:, target], own[:, column])
-        return found
-
     def probabilities(self) -> npt.NDArray[Any]:
-        """[n, L], rows sum to 1; see ``log_probabilities``."""
-        return np.exp(self.log_probabilities())
+        """[n, L] of the labels: softmax of the logits, summed over merged ones; of several labels each by itself."""
+        return find(self.kind).scores(self.logits, self.to_set, len(self.labels))
 
     def confidences(self) -> npt.NDArray[Any]:
         """[n] probability of the prediction; of a set of labels the product over all labels of being in it or not."""
-        kind = find(self.kind)
-        if not kind.one_label:
-            there = kind.scores(self.logits, self.to_set, len(self.labels))
-            decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
-            return decided.prod(axis=1)
-        rows = np.arange(len(self))
-        confidences: npt.NDArray[Any] = self.probabilities()[rows, self.predictions]
-        return confidences
+        kind, there = find(self.kind), self.probabilities()
+        if kind.one_label:
+            return np.asarray(there[np.arange(len(self)), self.predictions])
+        decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
+        return np.asarray(decided.prod(axis=1))
 
 
 @dataclass(frozen=True)

@@ -46,15 +46,15 @@ def run(run: EvaluatedRun) -> Findings:
 
 def scores(judged: EvaluatedSet, bins: int) -> dict[str, float]:
     """The four numbers of one set."""
-    logs, confidences = judged.log_probabilities(), judged.confidences()
+    probabilities, confidences = judged.probabilities(), judged.confidences()
     rows, right = np.arange(len(judged)), judged.predictions == judged.gold
-    gold = np.zeros_like(logs)
+    gold = np.zeros_like(probabilities)
     gold[rows, judged.gold] = 1.0
     return {
         "ece_width": calibration_error(confidences, right, equal_width(confidences, bins)),
         "ece_mass": calibration_error(confidences, right, equal_mass(confidences, bins)),
-        "brier": float(((np.exp(logs) - gold) ** 2).sum(axis=1).mean()),
-        "nll": float(-logs[rows, judged.gold].mean()),
+        "brier": float(((probabilities - gold) ** 2).sum(axis=1).mean()),
+        "nll": float(-np.log(np.maximum(probabilities[rows, judged.gold], np.finfo(np.float64).tiny)).mean()),
     }
 
 

@@ -67,20 +67,15 @@ def _draws(block: BlockData) -> dict[str, Any]:
 
 
 def row_counts(block: BlockData) -> list[tuple[str, dict[str, float]]]:
-    """Title and counts of what is drawn as bars: validation and training rows by label, tokens of a validation row."""
+    """Title and counts of what is drawn as bars: validation and training rows by label, or by range of values."""
     gold, kind, labels = block.gold.get("dev", np.empty(0)), find(block.described.kind), block.described.labels
     counts = kind.label_counts(gold.tolist(), labels or ())
     if counts is None:  # values
         rows, ends = np.histogram(gold, bins=5)
         counts = {f"{a:.3g} to {b:.3g}": int(n) for n, a, b in zip(rows, ends, ends[1:])}
     drawn = {label: (low + high) / 2 for label, (low, high) in _draws(block)["labels"].items()}
-    tokens = next(iter(lengths.in_use(block.lengths["sets"]["dev"], block.modes).values()), None)
-    found: list[tuple[str, dict[str, float]]] = [("Validation rows by label", dict(counts))]
-    found += [("Training rows by label", drawn)] if drawn else []
-    if tokens is not None:
-        named = {"median": tokens["median"], "95% have at most": tokens["p95"], "longest": tokens["longest"]}
-        found.append(("Tokens of a validation row", named | {"cut at": block.lengths["max_length"]}))
-    return found
+    both = [("Validation rows by label", dict(counts)), ("Training rows by label", drawn)]
+    return [(title, by_label) for title, by_label in both if by_label]
 
 
 def git(root: Path, *arguments: str) -> str:

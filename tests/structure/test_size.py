@@ -21,7 +21,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/contract": (450, 2),
     "regft_core/data": (3400, 23),
     "regft_core/disk": (600, 6),
-    "regft_core/evaluate": (2100, 18),
+    "regft_core/evaluate": (2050, 18),
     "regft_core/fit": (1500, 10),
     "regft_core/grid": (3000, 21),
     "regft_core/hooks": (1500, 10),

@@ -99,9 +99,9 @@ def decide(
     sentences = [
         *_taken(block, pick, usual, choices, judges, config, bool(left_out)),
         *_changing_nothing(pick, arms, SAME_SCORES * point),
+        *_elsewhere(block, pick, baseline),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
         *_claimed(block, baseline, beating, against, config),
-        *_elsewhere(block, pick, baseline),
         *_against_controls(block),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
         failed,
@@ -281,11 +281,11 @@ def _elsewhere(block: Block, pick: Choice, name_of_baseline: str | None) -> Iter
     if row.constant:
         yield "No method is better than a constant answer: these rows teach none of them anything."
     if "dev" in below:
-        yield f"It is {below['dev']}."
+        yield f"{row.method} is {below['dev']}."
     for name in (name for name in row.scores if name != "dev"):
         claims = [c for c in _claims(block, name_of_baseline, name) if c.method == row.method]
         if name in below or any(c.verdict.word == LOSS for c in claims):
-            text = f"On {name} it scores {score(row.scores[name][metric].estimate.mean, metric)}"
+            text = f"On {name} {row.method} scores {score(row.scores[name][metric].estimate.mean, metric)}"
             text += f", {below[name]}" if name in below else ""
             if baseline and baseline is not row:
                 text += f"; {baseline.method} scores {score(baseline.scores[name][metric].estimate.mean, metric)}"

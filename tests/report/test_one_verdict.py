@@ -110,7 +110,7 @@ def check(report: Any, page: str) -> None:
         text = " ".join(found.sentences)
         assert not ("is shown to beat" in text and found.beating)
         for sentence in found.sentences:
-            if (place := re.search(r"^On (\S+) it scores .* no better", sentence)) is not None:
+            if (place := re.search(r"^On (\S+) \S+ scores .* no better", sentence)) is not None:
                 assert place[1] in block.row(found.pick.method).no_better(block.primary)
         assert text in page or all(sentence in page for sentence in found.sentences)
 

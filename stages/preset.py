@@ -89,7 +89,7 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
         if old["name"] != new.name and "revision" in old:
             print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
     for task, sets in project.left_out.items():
-        print(f"{task} is not judged on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
+        print(f"{task} is not evaluated on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
     print(f"preset {name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)
 
 

@@ -1,8 +1,7 @@
 """The contract of one regulariser, tried with the project's encoder in a folder of its own: ``regft test-method``.
 
-What a method may not break whatever it does: it trains on texts and on pairs, twice alike; at strength 0 it is plain
-fine-tuning bit for bit; its controls train and are other runs; what is exported answers as what was trained; and the
-laws of ``laws``, in the phase that it acts in.
+Every method trains on texts and on pairs, twice alike; at strength 0 it is plain fine-tuning bit for bit; its controls
+are other runs; its export answers as what was trained; and it keeps ``laws``, in the phase that it acts in.
 """
 
 from __future__ import annotations
@@ -73,7 +72,11 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
     with tempfile.TemporaryDirectory(prefix="regft-contract-") as scratch:
         one, two = (_project(root, Path(scratch) / part, name, cls.off) for part in ("one", "two"))
         try:
-            controls = [listed for listed in open_project(one).methods if listed.startswith(f"{name}_")]
+            methods = open_project(one).methods
+            if not any(name in dict(phase.regularisers) for phase in methods[name].phases):
+                yield Promise("its method uses it", False, f"{method_file(name)} lists it under no regularisers")
+                return
+            controls = [listed for listed in methods if listed.startswith(f"{name}_")]
             trained = {task: _train(one, name, task) for task in TASKS}
         except RegftError as error:
             yield Promise("it trains on texts and on pairs", False, text_of(error))

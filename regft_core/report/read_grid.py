@@ -138,7 +138,7 @@ class BlockData:
 
     @property
     def primary(self) -> str:
-        """The metric that the task is judged by."""
+        """The metric that the task is evaluated by."""
         return self.described.primary
 
     @property
@@ -209,7 +209,7 @@ def _cell(inputs: Inputs, work: Work, cell: Cell, described: PreparedTask, rows:
     predictions: dict[int, dict[str, Array]] = {}
     for record in (records[seed] for seed in seeds if records[seed].ok):
         if set(record.sets) != set(described.sets):
-            what = f"seed {record.seed} was judged on {sorted(record.sets)}, but the task's sets are "
+            what = f"seed {record.seed} was evaluated on {sorted(record.sets)}, but the task's sets are "
             raise wrong(file, what + str(sorted(described.sets)), stage, "sets-differ")
         for name in record.sets:
             predicted = work.predictions(cell, record.seed, name, described.kind)

@@ -132,7 +132,7 @@ class ColumnsConfig(StrictModel):
 
 
 class FoldsConfig(StrictModel):
-    """Cross-validation on the rows of ``train``: seed s is repeat s // folds and is judged on fold s % folds."""
+    """Cross-validation on the rows of ``train``: seed s is repeat s // folds and is evaluated on fold s % folds."""
 
     folds: int = Field(ge=2, le=100, description="parts; each judges the model that is trained on the others")
     repeats: int = Field(1, ge=1, le=100, description="how often the rows are dealt into folds anew")

@@ -201,7 +201,7 @@ class OutOfFold:
 
 def sentence(abstain: Abstain) -> str:
     """Sentence of the model card."""
-    models = "" if abstain.models == 1 else f", each judged by one of {abstain.models} models that had not seen it"
+    models = "" if abstain.models == 1 else f", each evaluated by one of {abstain.models} models that had not seen it"
     counted = ""
     if abstain.groups is not None:
         counted = f"; rows of one group count as one answer, {abstain.groups:.1f} in effect"

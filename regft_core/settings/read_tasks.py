@@ -56,7 +56,7 @@ class Reader:
         return None
 
     def read_grid(self, params: Document, names: Collection[str]) -> dict[str, TaskConfig]:
-        """Read the tasks of the grid, then every task that one of them is judged on; return those that are right."""
+        """Read the tasks of the grid, then every task that one of them is evaluated on; return those that are right."""
         judges: dict[str, tuple[Document, KeyPath]] = {}
         for i, name in enumerate(names):
             document = self._read(name, params, ("grid", "tasks", i))

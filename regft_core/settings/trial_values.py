@@ -97,7 +97,7 @@ def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:
     if tuning.selection != "split":
         judge = "the dev set, as published: scores on it are optimistic"
     each = "each seed chooses" if tuning.judged_by_seed else "one choice per cell, by the mean over seeds"
-    lines = [f"tuning: judged by {judge}; {each}"]
+    lines = [f"tuning: evaluated by {judge}; {each}"]
     for method in methods:
         trials = trials_of(tuning, method)
         keys = list(dict.fromkeys(key for trial in trials for key in trial))

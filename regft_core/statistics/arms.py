@@ -2,7 +2,7 @@
 
 A report of many methods pays for the resamples once, not once per comparison, and what is compared is paired.
 
-Where each seed is judged on rows of its own (folds, repeats of folds) or rows have groups:
+Where each seed is evaluated on rows of its own (folds, repeats of folds) or rows have groups:
 
 The score of a method is the mean over seeds of the score on the seed's rows, as in scikit-learn's
 ``cross_val_score``. It varies for two reasons, estimated apart and added:
@@ -53,7 +53,7 @@ class Arms:
     Args:
         arms: name -> seed -> predictions [n], for the examples whose gold ``labels`` are [n], in one order.
         expected_seeds: seeds that an arm should have; what it lacks is listed as excluded.
-        judged: seed -> rows of ``labels`` that it was judged on, its predictions in this order; None: all rows.
+        judged: seed -> rows of ``labels`` that it was evaluated on, its predictions in this order; None: all rows.
         groups: [n] index of each row's group from 0, resampled as a whole; None: rows are resampled.
         metric: its name, or a function of weighted examples.
         samples: resamples of the bootstrap.
@@ -153,7 +153,7 @@ class Arms:
         return Sample(observed, rows - rows.mean(), inner, clusters, repeats, bounds, self.identical(a, b))
 
     def _repeats(self, seeds: Sequence[int]) -> float:
-        """How often each row was judged by these seeds."""
+        """How often each row was evaluated by these seeds."""
         assert self._judged is not None
         places = np.concatenate([self._judged[seed] for seed in seeds]) if seeds else np.empty(0)
         return len(places) / max(1, len(np.unique(places)))
@@ -167,7 +167,7 @@ class Arms:
         return math.sqrt(folds * (1 / (folds * repeats) + 1 / (folds - 1)))
 
     def still(self, name: str) -> bool:
-        """Whether several seeds of an arm, judged on the same rows, gave the same predictions."""
+        """Whether several seeds of an arm, evaluated on the same rows, gave the same predictions."""
         rows = [self._rows[column] for column in self._columns[name].values()]
         return self._judged is None and len(rows) > 1 and all(np.array_equal(rows[0], row) for row in rows[1:])
 
@@ -183,7 +183,7 @@ class Arms:
     ) -> Estimate:  # fmt: skip
         """The mean over ``seeds``; those of ``every`` that are missing are excluded."""
         level, excluded = self._confidence if confidence is None else confidence, sorted({*every} - {*seeds})
-        if self._apart is not None and self._judged is None:  # all seeds are judged on the same groups
+        if self._apart is not None and self._judged is None:  # all seeds are evaluated on the same groups
             values = observed + stretch(self._apart.clusters, level) * (values - observed)
         elif self._apart is not None:
             shares, clusters = self._apart.shares[:, columns], self._apart.clusters

@@ -1,6 +1,6 @@
 """Two-level bootstrap of seeds and examples: paired differences of two arms, and single arms.
 
-All seeds of a task are judged on the same validation set, so the two levels are crossed, not
+All seeds of a task are evaluated on the same validation set, so the two levels are crossed, not
 nested: one resample draws the seeds and, independently, the examples, and every drawn seed
 meets the same drawn examples (the pigeonhole bootstrap; Owen, Annals of Applied Statistics
 2007). Drawing examples anew for each seed would average away example noise that all seeds share.

@@ -132,6 +132,18 @@ def test_a_fault_is_named(project: Path, fault: str) -> None:
     assert broken(project, RIGHT.replace(old, new)) == promises
 
 
+def test_a_method_file_that_leaves_its_regulariser_out_is_named(project: Path) -> None:
+    (project / "methods" / "pulled.py").write_text(RIGHT)
+    file = project / "pipelines/methods/pulled.yaml"
+    file.write_text("description: another\nregularisers: {}\n")
+    try:
+        assert [promise.says for promise in check_method(project, "pulled") if promise.kept is False] == [
+            "its method uses it"
+        ]
+    finally:
+        file.unlink()
+
+
 def test_a_draw_is_named_with_its_line_and_the_command_ends_with_1(project: Path) -> None:
     old, new, _ = FAULTS["draws from the global generator"]
     code = RIGHT.replace(old, new)

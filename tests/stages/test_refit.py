@@ -155,8 +155,8 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
         "- **Training rows**: 40: all labelled rows of the task",
         f"- **Expected score**: accuracy {decided['expected']:.4f} "
         f"(95% interval {decided['low']:.4f} to {decided['high']:.4f})",
-        "- **Estimated from**: 4 runs with the same settings, each trained on 20 rows and judged on rows that they had "
-        "not seen (2 folds, 2 repeats)",
+        "- **Estimated from**: 4 runs with the same settings, each trained on 20 rows and evaluated on rows that "
+        "they had not seen (2 folds, 2 repeats)",
         f"- **Temperature**: {of['refit']['temperature']:.3f}, fitted on",
         "| Set | Metric | Mean of the judged runs | 95% interval | Seeds |",
         f"| dev | accuracy | {shown['mean']:.4f} | {shown['low']:.4f} to {shown['high']:.4f} | 4 |",
@@ -206,7 +206,7 @@ def test_a_share_trains_too_and_a_size_is_said(tmp_path: Path) -> None:
     of, card = described(export(job))
     assert of["refit"]["judged_rows"] == [12, 12]
     assert "- The expected score is of models trained on 12 rows." in card
-    assert "each trained on 12 rows and judged on the 10 rows of the development set" in card
+    assert "each trained on 12 rows and evaluated on the 10 rows of the development set" in card
 
 
 def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:
@@ -257,8 +257,8 @@ def test_a_threshold_counts_every_row_of_every_fold_once(tmp_path: Path) -> None
     of, card = described(export(job, tmp_path / "careful", accuracy=accuracy))
     assert of["abstain"]["threshold"] == pytest.approx(found.threshold)
     assert (of["abstain"]["rows"], of["abstain"]["models"], of["abstain"]["coverage"]) == (ROWS, 2, found.coverage)
-    assert "from 40 development rows, each judged by one of 2 models that had not seen it" in card
-    # Rows of the other repeat are judged by models of its own, and count once as well.
+    assert "from 40 development rows, each evaluated by one of 2 models that had not seen it" in card
+    # Rows of the other repeat are evaluated by models of its own, and count once as well.
     assert OutOfFold(root, cell_of(job), range(4)).once(2).confidences().max() == pytest.approx(0.55)
 
 

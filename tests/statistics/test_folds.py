@@ -1,4 +1,4 @@
-"""Intervals where each seed is judged on rows of its own: the same means as cross-validation, and coverage."""
+"""Intervals where each seed is evaluated on rows of its own: the same means as cross-validation, and coverage."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The encoder stays as fine-tuning left it. Per task of ``tasks`` and layer, a newly drawn linear head is trained on the
 summary token's vector ([CLS]): learning rate 0.001, 3 epochs, batches of 16. It learns from the task's training rows
-and is judged by the task's own metric on its development set. The paper's target tasks are MRPC, STS-B, RTE and CoLA,
+and is evaluated with the task's metric on its development set. The paper's target tasks are MRPC, STS-B, RTE and CoLA,
 for encoders fine-tuned on SST-2. ``rows`` and ``test_rows`` limit both, as the paper does not: ``rows: null``.
 
 Where the paper is silent: AdamW without weight decay, at a constant rate; no dropout; the task's own loss. Heads are

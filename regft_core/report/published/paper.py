@@ -229,9 +229,9 @@ class Paper:
         if row is None or not row.n_ok:
             return f"no run of {arm} on {task} finished"
         if name not in row.scores:
-            return f"{task} was not judged on {name} here"
+            return f"{task} was not evaluated on {name} here"
         if metric not in row.scores[name]:
-            return f"another metric: {name} of {task} was not judged by {metric} here"
+            return f"another metric: {name} of {task} was not evaluated by {metric} here"
         return Place(index, arm, name, metric, tuple(otherwise))
 
     def _encoder(self, block: int, arm: str) -> Encoder | None:

@@ -142,7 +142,7 @@ def check_report(
                 yield document.problem("not-listed", at, f"'{task}' is not in grid.tasks", hint)
             elif name not in sets:
                 hint = suggestion(name, sets, f"sets of {task}")
-                yield document.problem("unknown-set", at, f"task '{task}' is not judged on '{name}'", hint)
+                yield document.problem("unknown-set", at, f"task '{task}' is not evaluated on '{name}'", hint)
 
 
 def check_evaluations(

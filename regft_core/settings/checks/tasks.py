@@ -18,7 +18,7 @@ from regft_core.settings.files import task_file
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
-    """Names of the tasks that a task's YAML is judged on, also when the rest of it is wrong."""
+    """Names of the tasks that a task's YAML is evaluated on, also when the rest of it is wrong."""
     ood = document.data.get("ood")
     for name, entry in ood.items() if isinstance(ood, dict) else ():
         if isinstance(name, str) and name not in RESERVED_SETS and isinstance(entry, dict) and "source" not in entry:
@@ -97,7 +97,7 @@ def _check_labels(
 ) -> Iterator[Problem]:
     """Yield why the answers of a task cannot be compared with the labels of a set, which are matched by name."""
     if kind != task.kind:
-        message = f"a {task.kind} task cannot be judged on a {kind} set"
+        message = f"a {task.kind} task cannot be evaluated on a {kind} set"
         yield document.problem("kind-mismatch", at, message, "name a set of the same kind")
     elif find(kind).has_labels:
         own = task.labels or ()

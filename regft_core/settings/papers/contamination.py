@@ -55,7 +55,7 @@ def read_contamination(root: Path) -> Contamination:
 
 
 def sentences(encoder: str, task: str, seen: Mapping[str, str], sets: Iterable[str]) -> list[str]:
-    """Return warnings about ``task``, which is judged on ``sets``; nothing where the encoder saw none of them."""
+    """Return warnings about ``task``, which is evaluated on ``sets``; nothing where the encoder saw none of them."""
     found = []
     if task in seen:
         found.append(f"{encoder} was trained on {seen[task]}: scores on {task} are not those of few labels alone")

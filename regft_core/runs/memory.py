@@ -15,8 +15,8 @@ V = TypeVar("V")
 
 #: Token ids of one tokenizer; about 150 MB.
 LIMIT_TOKENS = 2_000_000
-#: Bytes of vectors; about 300,000 rows of a base-size encoder.
-LIMIT_BYTES = 1_000_000_000
+#: Bytes of vectors; about 160,000 rows of a base-size encoder.
+LIMIT_BYTES = 500_000_000
 
 
 class Memory(Generic[V]):

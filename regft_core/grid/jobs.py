@@ -33,7 +33,7 @@ class Jobs:
     """The jobs of a stage.
 
     Attributes:
-        after: index of a job -> indices of the jobs that it starts from or needs.
+        after: index of a job -> indices of the jobs that make something which it needs, too.
         costs: in steps of plain fine-tuning: the job with the longest chain of them behind it starts first.
         shares: name of a job -> what it goes through, with the share of the work.
         keys: index of a job -> keys of the results that it makes or needs, as far as they are known.
@@ -129,11 +129,10 @@ class Planner:
         if job.until != "search" and job.trial is None:
             shares["evaluate"] = EVALUATION_STEPS
         shares = shares or {"evaluate": LEAST_STEPS}
-        # What several runs go through is made by the first of them: the others would wait for its lock.
+        # What several runs lack is made by the first of them: the others would wait for its lock.
         index = self.jobs.add(job, shares, *made.values())
         self.jobs.after[index] = {self._known[key] for key in made.values() if key in self._known}
-        for key in (*made.values(), result):
-            self._known.setdefault(key, index)
+        self._known |= dict.fromkeys([*(made[phase.name] for phase in new), result], index)
         return index
 
     def steps(self, context: Context, phases: Iterable[Phase]) -> dict[str, float]:

@@ -46,7 +46,7 @@ class JobQueue:
 
     Args:
         jobs: sent to workers one by one.
-        after: index of a job -> indices of those that must have succeeded before it starts.
+        after: index of a job -> indices of those that must have ended before it starts, with a result or without.
         costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
             scores are there while the others run. Then the longest, so that no long one is left over at the end;
             without costs in order.
@@ -66,7 +66,7 @@ class JobQueue:
         self.jobs, self._on_result = jobs, on_result
         self.results: list[Any] = [None] * len(jobs)
         self.failures: list[JobFailure] = []
-        #: Of jobs that were not taken: those that must succeed before.
+        #: Of jobs that were not taken: those that must end before.
         self._open = {index: set((after or {}).get(index, ())) for index in range(len(jobs))}
         costs = costs or [0.0] * len(jobs)
         self._chains = list(costs)
@@ -101,6 +101,9 @@ class JobQueue:
         self.results[index] = result
         if self._on_result is not None:
             self._on_result(index, result)
+        self._ended(index)
+
+    def _ended(self, index: int) -> None:
         for before in self._open.values():
             before.discard(index)
 
@@ -110,12 +113,10 @@ class JobQueue:
         (self.succeeded if succeeded else self.failed)(index, *rest)
 
     def failed(self, index: int, message: str, trace: str = "") -> None:
-        """Take note that a job has no result; jobs that wait for it, directly or not, have none either."""
+        """Take note that a job has no result; jobs that waited for it may start, and make what they lack themselves."""
         name = getattr(self.jobs[index], "name", f"job {index}")
         self.failures.append(JobFailure(index, name, message, trace))
-        for later in [later for later, before in self._open.items() if index in before]:
-            if self._open.pop(later, None) is not None:
-                self.failed(later, f"was not started, because it needs {name}")
+        self._ended(index)
 
 
 # ---------------------------------------------------------------------------- for executors

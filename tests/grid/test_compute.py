@@ -14,6 +14,7 @@ import torch
 
 from regft_core.errors import ConfigError, DataError
 from regft_core.grid.compute import compute, compute_only
+from regft_core.grid.jobs import Planner
 from regft_core.grid.pool import prepared_devices
 from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
@@ -138,6 +139,22 @@ def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple
     change(project, methods=["vanilla", "nothing", "one", "other"])
     reproduce(project)
     assert sorted(trained) == sorted([("early", 7), *[("finetune", 0), ("finetune", 1)] * 3])
+
+
+def test_a_run_waits_for_another_only_while_both_lack_a_phase(project: Path) -> None:
+    early = {"data": {"size": "full"}, "training": {"max_steps": 1}, "seed": 7}
+    write_method(project, "one", phases={"early": early, "finetune": {}})
+    write_method(project, "other", phases={"early": early, "finetune": {"regularisers": {"hype": {"scale": 1e-3}}}})
+
+    def after() -> list[set[int]]:
+        planner = Planner(open_project(project))
+        for method in ("one", "other"):
+            planner.add(job(project, method), "finetune", None)
+        return list(planner.jobs.after.values())
+
+    assert after() == [set(), {0}]
+    search(Context(job(project, "one")))
+    assert after() == [set(), set()]
 
 
 # ------------------------------------------------------------------------------------------ a part

@@ -23,7 +23,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/disk": (600, 6),
     "regft_core/evaluate": (2050, 18),
     "regft_core/fit": (1500, 10),
-    "regft_core/grid": (3000, 21),
+    "regft_core/grid": (2950, 21),
     "regft_core/hooks": (1500, 10),
     "regft_core/kinds": (1100, 9),
     "regft_core/methods": (6650, 44),

@@ -169,6 +169,7 @@ def first_step(loop: Loop) -> Step:
         total=max(1, loop.total),
         learning_rate=loop.training.learning_rate,
         validation=loop.validation,
+        unlabelled=loop.unlabelled,
         optimizer=loop.optimizer if loop.total else None,
         transformer=loop.stack.transformer,
     )

@@ -18,6 +18,9 @@ from regft_core.kinds._reading import given, is_nan
 #: What programs write for a missing text, in lower case.
 WORDS_FOR_NONE = ("nan", "none", "null", "n/a", "#n/a", "<na>", "nat")
 
+#: In a prepared task: its texts without labels.
+UNLABELLED = "unlabelled.jsonl"
+
 #: Characters of a text that a warning shows.
 WIDTH = 70
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from regft_core.data.checks import oddities, require_contrast
-from regft_core.data.examples import text_key, to_jsonl, write_jsonl
+from regft_core.data.examples import UNLABELLED, Example, text_key, to_jsonl, write_jsonl
 from regft_core.data.leaks import leaks_between, leaks_of_folds
 from regft_core.data.rows import Declaration, Split, read_split
 from regft_core.data.splits import WHOLE, Part, split_dev, with_splits
@@ -94,8 +94,14 @@ def prepare_dataset(
         if isinstance(name, str)
     }
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
+    if task.splits.unlabelled is not None:
+        columns = task.columns.model_copy(update={"id": None, "group": None})
+        declared = replace(declaration_of(task), columns=columns, labelled=False)
+        sets["unlabelled"] = EvaluationSet(task.source, task.splits.unlabelled, declared, task=task_name)
     ood = _read_all(root, task_name, {**sets, **resolved}, rows)
-    train, dev = ood.pop("train"), ood.pop("dev", None)
+    train, dev, texts = ood.pop("train"), ood.pop("dev", None), ood.pop("unlabelled", None)
+    if texts is not None:
+        texts = _unseen(where("unlabelled"), texts, [split for split in (train, dev, *ood.values()) if split])
     require_contrast(where("train"), task.kind, task.labels or (), train)
     parts = split_dev(where("dev"), task, train) if dev is None else [Part("dev", train, dev)]
     folded = len(parts) > 1
@@ -108,9 +114,11 @@ def prepare_dataset(
             write_jsonl(folder / "dev.jsonl", part.dev.examples)
         for name, split in ood.items():
             write_jsonl(directory / "ood" / f"{name}.jsonl", split.examples)
+        if texts is not None:
+            write_jsonl(directory / UNLABELLED, texts.examples)
         # With folds all rows train, and all are evaluated on.
         known = (train, replace(train, dropped={})) if folded else (parts[0].train, parts[0].dev)
-        splits = {"train": known[0], "dev": known[1], **ood}
+        splits = {"train": known[0], "dev": known[1], **ood, **({} if texts is None else {"unlabelled": texts})}
         groups = {
             name: {example.idx: group for example, group in zip(split.examples, split.groups)}
             for name, split in splits.items()
@@ -124,6 +132,28 @@ def prepare_dataset(
         if before_commit is not None:
             before_commit(directory)
     return out_dir
+
+
+def _unseen(where: str, texts: Split, others: Sequence[Split]) -> Split:
+    """Return each text once that no other set has, labelled or judging; the others and empty ones are counted.
+
+    Raises DataError where none is left.
+    """
+    seen, kept = {text_key(row) for split in others for row in split.examples}, list[Example]()
+    dropped = {"without text": 0, "in another set, or there twice": 0}
+    for row in texts.examples:
+        key = text_key(row)
+        if not row.text.strip() or not (row.text_pair is None or row.text_pair.strip()):
+            dropped["without text"] += 1
+        elif key in seen:
+            dropped["in another set, or there twice"] += 1
+        else:
+            seen.add(key)
+            kept.append(replace(row, idx=f"unlabelled-{row.idx}"))
+    if not kept:
+        counts = ", ".join(f"{count} {why}" for why, count in dropped.items())
+        raise DataError("no-rows", f"{where}: no text is left ({counts})\n    -> name a file with texts of its own")
+    return Split(kept, {why: count for why, count in dropped.items() if count})
 
 
 def _read_all(root: Path, task_name: str, wanted: Mapping[str, EvaluationSet], rows: int | None) -> dict[str, Split]:

@@ -192,9 +192,11 @@ _AGAIN = "; nothing was written\n    -> run `dvc repro` again"
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
-    """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
+    """Return a task as its rows are prepared: its training and validation sets alone where the grid does not have it."""
     config = project.tasks[task]
-    return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
+    if task in project.params.grid.tasks:
+        return config
+    return config.model_copy(update={"ood": {}, "splits": config.splits.model_copy(update={"unlabelled": None})})
 
 
 def task_inputs(project: Project, task: str) -> dict[str, Any]:
@@ -223,6 +225,7 @@ def task_files(project: Project, task: str) -> set[str]:
     splits: list[tuple[Any, str | None]] = [
         (config.source, config.splits.train),
         (config.source, config.splits.judging),
+        (config.source, config.splits.unlabelled),
     ]
     for name, ood in config.ood.items():
         other = project.tasks.get(name)

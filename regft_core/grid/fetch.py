@@ -61,7 +61,7 @@ def rows_needed(project: Project) -> list[Rows]:
     for name in tasks_to_prepare(project):
         task = project.tasks[name]
         # A split that is no text is drawn from the training rows.
-        read += [(task.source, part, name) for part in (task.splits.train, task.splits.dev) if isinstance(part, str)]
+        read += [(task.source, part, name) for part in task.splits.files]
         for judge in task.ood if name in project.params.grid.tasks else ():
             ood = resolve_ood(name, judge, project.tasks)
             read.append((ood.source, ood.split, f"{judge} (judges {name})"))

@@ -274,7 +274,8 @@ def degradations(
         if trained_on is not None:
             found = (entry.declares.description.degraded.get(trained_on.kind) for entry in active(stack))
             marks += [mark for mark in found if mark is not None]
-        if not phase.data.labels and (size := phase.data.size) is not None:
+        size = "full" if any(entry.declares.unlabelled for entry in active(stack)) else phase.data.size
+        if size is not None and (size != phase.data.size or not phase.data.labels):
             rows = "all" if size == "full" else f"{size:,}"
             marks.append(f"phase '{phase.name}' reads the text of {rows} training rows, without their labels")
         if phase.data.task is not None:

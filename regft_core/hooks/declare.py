@@ -115,6 +115,8 @@ class Declares:
 
     Attributes:
         active: False at strength 0: the phase is then plain fine-tuning, bit for bit.
+        unlabelled: texts without labels that a step reads for each of its own rows (``Step.texts``): those of all
+            training rows of the phase's task, and of its split ``unlabelled``.
         needs: earlier phase (by the name that the options give) -> what is taken of it.
         anchors: untouched weights that the method pulls toward; see ``Trainee.anchor``.
         edits: what is changed before training.
@@ -158,6 +160,7 @@ class Declares:
     """
 
     active: bool = True
+    unlabelled: int = 0
     needs: Mapping[str, Need] = field(default_factory=dict)
     anchors: tuple[Anchor, ...] = ()
     edits: tuple[Edit, ...] = ()

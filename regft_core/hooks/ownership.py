@@ -73,6 +73,7 @@ _SINGLE: tuple[tuple[str, Callable[[Entry], object], str], ...] = (
         "each computes the forward weights from the trained ones",
     ),
     ("the optimiser", lambda entry: entry.declares.optimizer, "each is defined on an update rule of its own"),
+    ("the texts without labels", lambda entry: entry.declares.unlabelled, "each reads a number of its own in a step"),
 )
 #: Whether an entry excludes others, what of another one it excludes (None: nothing), and the sentence.
 _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str], ...] = (

@@ -37,6 +37,7 @@ from regft_core.runs.store import RunStore
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
+from regft_core.schema.methods import DataConfig
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.cost import optimiser_steps
 from regft_core.settings.project import Project
@@ -231,6 +232,13 @@ class Context:
                 rows = without_units(rows, self.held_out, ("tuning", *rule))
             self._data[phase.name] = replace(rows, taught=bool(phase.teachers(self.registry)))
         return self._data[phase.name]
+
+    def unlabelled(self, phase: Phase) -> PhaseData | None:
+        """The texts that a phase reads beside its rows; None where none of its regularisers reads any."""
+        if not any(entry.declares.unlabelled for entry in self.acting(phase)):
+            return None
+        every = DataConfig(task=phase.data.task, size="full", labels=False)
+        return self.data(replace(phase, name=f"{phase.name}-unlabelled", data=every))
 
     @property
     def tuning(self) -> TuningConfig:

@@ -97,9 +97,10 @@ class Keys:
             return self._merged_identity(phase)
         context, data, seed = self._context, self._context.data(phase), self._context.seed(phase)
         _, held_out = rows = member_rows(phase, member, data, seed)
-        prompt = context.prompt(phase)
+        prompt, texts = context.prompt(phase), context.unlabelled(phase)
         optional = {
             "groups": None if data.groups is None else sha256_json(data.groups),  # folds of a solved head keep them
+            "unlabelled": texts and texts.sha256,
             "prompt": prompt and {"template": prompt.template, "words": prompt.words},
             "rows_alone": (context.rows_alone and self.fits_to_checkpoint(phase)) or None,
             **self._judging_rows(phase, member),

@@ -228,6 +228,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     data, encoder, source = context.data(phase), context.encoder_of(phase), context.source_of(phase)
     decided, labels = context.keys.decision_metric(phase), list(data.labels or ())
     train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
+    texts = context.unlabelled(phase)
     return PhaseInputs(
         phase=phase,
         entries=context.entries(phase),
@@ -236,6 +237,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         source=source,
         tokenizer=context.tokenizer_of(phase),
         encoded=context.encode(data.examples, phase),
+        unlabelled=None if texts is None else context.encode(texts.examples, phase),
         train_rows=train_rows,
         validation_rows=validation_rows,
         kind=data.kind,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regft_core.data.dividing import divide, hold_out
-from regft_core.data.examples import Example, read_hashed, read_jsonl, text_key, to_jsonl
+from regft_core.data.examples import UNLABELLED, Example, read_hashed, read_jsonl, text_key, to_jsonl
 from regft_core.data.splits import rows_file
 from regft_core.data.subsample import draw
 from regft_core.disk.canonical import canonical_json, sha256_text
@@ -142,7 +142,8 @@ def read_phase_data(
     """The rows of a phase: the cell's own subsample, or drawn where that is not what it asks for; read when used.
 
     Args:
-        dataset: folder with the rows of the task that the phase trains on.
+        dataset: folder with the rows of the task that the phase trains on; where it reads no labels and not the
+            cell's rows, the texts of the task's split ``unlabelled`` are among them.
         described: its ``task.json``, with folds as ``splits.of_seed`` describes it: then no row of the cell's own task
             is read that the cell's seed is evaluated on.
         subsample: file with the rows of the cell, used when ``data`` says nothing else.
@@ -156,25 +157,27 @@ def read_phase_data(
     if not rows.is_file():
         code = "rows-missing" if is_drawn else "not-prepared"
         raise DataError(code, f"{rows} is missing; run `dvc repro`, whose stage subsample writes it")
-    state = file_state(str(rows))
+    state, more = file_state(str(rows)), dataset / UNLABELLED
     if is_drawn:
         return PhaseData(described, data.labels, partial(read_jsonl, rows), (state, data.labels), dataset)
-    size = data.size if data.size is not None else "full"
+    size, further = data.size if data.size is not None else "full", not data.labels and more.is_file()
 
     def drawn() -> list[Example]:
-        every = read_jsonl(rows)
+        every = read_jsonl(rows) + (read_jsonl(more) if further else [])
         labels, kind = [row.label for row in every], described["kind"]
         chosen = draw(labels, size, seed=seed, task=task, stratified=stratified and data.labels, kind=kind)
         return [every[index] for index in chosen]
 
-    return PhaseData(described, data.labels, drawn, (state, data.labels, size, seed, task, stratified), dataset)
+    source = (state, data.labels, size, seed, task, stratified, file_state(str(more)) if further else None)
+    return PhaseData(described, data.labels, drawn, source, dataset)
 
 
 def groups_of(dataset: Path, rows: Sequence[Example]) -> list[str] | None:
     """The groups of training rows of the prepared task in ``dataset``; None for a task without groups."""
     path = dataset / GROUPS
     group_of = read_json(path).get("train") if path.is_file() else None
-    return None if group_of is None else [group_of[row.idx] for row in rows]
+    # A text without label is a group of its own.
+    return None if group_of is None else [group_of.get(row.idx, row.idx) for row in rows]
 
 
 def without_texts(data: PhaseData, judging: Path) -> PhaseData:

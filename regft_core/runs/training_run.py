@@ -53,6 +53,7 @@ class PhaseInputs:
         seed: of the run, or the phase's own.
         streams: names of the random streams: of noise and dropout, of the data order, of the head.
         encoded: tokenised rows; ``train_rows`` and ``validation_rows`` number some of them.
+        unlabelled: tokenised texts without labels, where a regulariser reads such in its steps.
         examples: the same rows as text, for what is fitted without the encoder.
         groups: the group of each row, which folds of a fit keep together; None for a task without groups.
         kind, labels, value_range, prompt: of the task whose rows these are.
@@ -86,6 +87,7 @@ class PhaseInputs:
     final: bool = True
     metric: str | None = None
     positive: int | None = None
+    unlabelled: Encoded | None = None
     examples: Sequence[Example] = ()
     groups: Sequence[str] | None = None
     max_length: int | None = None
@@ -217,10 +219,13 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
         return TrainedPhase(trainee, Stack((), inputs.setting()), skipped=reason)
     stack.prepare(trainee, inputs.handed)
     inputs = inputs.learned(trainee.scale)
-    training_stream = _stream(inputs, trainee, inputs.train_rows, inputs.streams["order"])
-    validation = None
+    order, training = inputs.streams["order"], inputs.training
+    training_stream = _stream(inputs, trainee, order, inputs.encoded, inputs.train_rows)
+    validation = unlabelled = None
     if inputs.validation_rows:
-        validation = _stream(inputs, trainee, inputs.validation_rows, f"{inputs.streams['order']}-validation")
+        validation = _stream(inputs, trainee, f"{order}-validation", inputs.encoded, inputs.validation_rows)
+    if inputs.unlabelled is not None:
+        unlabelled = _stream(inputs, trainee, f"{order}-unlabelled", inputs.unlabelled, times=stack.unlabelled)
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
     started = time.monotonic()
@@ -229,7 +234,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     steps = stack.total_steps(len(inputs.train_rows))
     if inputs.cuda_graphs and trainee.device.type == "cuda":
         loop_options = {"recorder": CudaRecorder(), **loop_options}
-    loop = Loop(trainee, stack, training_stream, inputs.training, validation=validation, steps=steps, **loop_options)
+    loop = Loop(trainee, stack, training_stream, training, validation, unlabelled, steps=steps, **loop_options)
     return TrainedPhase(trainee, stack, loop, fit_seconds)
 
 
@@ -273,14 +278,23 @@ def train(
     return phase
 
 
-def _stream(inputs: PhaseInputs, trainee: Trainee, rows: Sequence[int], name: str) -> BatchStream:
+def _stream(
+    inputs: PhaseInputs,
+    trainee: Trainee,
+    name: str,
+    encoded: Encoded,
+    rows: Sequence[int] | None = None,
+    *,
+    times: int = 1,
+) -> BatchStream:
+    """Batches ``times`` the size of those of a step."""
     return BatchStream(
-        inputs.encoded,
+        encoded,
         kind=inputs.kind,
         padding=padding_of(inputs.tokenizer),
         seed=inputs.seed,
         stream=name,
-        batch_size=inputs.training.batch_size,
+        batch_size=times * inputs.training.batch_size,
         bucket_batches=inputs.training.bucket_batches,
         device=trainee.device,
         rows=rows,

@@ -28,7 +28,18 @@ GENERATED: dict[str, tuple[str, ...]] = {
 #: Names that mean something else where sets are named: in files of results and in MLflow.
 RESERVED_SETS = frozenset(
     {
-        *("train", "dev", "train_within", "run", "cost", "failed", "decision", "collapsed", "mixed_environments"),
+        *(
+            "train",
+            "dev",
+            "unlabelled",
+            "train_within",
+            "run",
+            "cost",
+            "failed",
+            "decision",
+            "collapsed",
+            "mixed_environments",
+        ),
         *("cost_ratio", "versus_reference", "versus_control", "versus_replacement", "versus_opponent"),
         *("verdict_reference", "verdict_control", "verdict_replacement"),
         *("no_better_than_constant", "findings", "same_answers_under_every_seed", "answers"),
@@ -145,6 +156,14 @@ class SplitsConfig(StrictModel):
     dev: str | Annotated[float, Field(gt=0, lt=1)] | FoldsConfig = Field(
         description="what judges runs: a split or file, a share of train drawn once, or folds of train"
     )
+    unlabelled: str | None = Field(
+        None, description="further texts, for phases and methods that read no labels; a file needs no label column"
+    )
+
+    @property
+    def files(self) -> list[str]:
+        """Every split that is read; a development set that is no text is drawn from the training rows."""
+        return [split for split in (self.train, self.dev, self.unlabelled) if isinstance(split, str)]
 
     @property
     def judging(self) -> str | None:

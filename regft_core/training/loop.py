@@ -70,7 +70,8 @@ class Loop:
     Args:
         trainee: model whose ``prepare`` hooks have run.
         stack: the active regularisers.
-        stream: training batches; ``validation`` those of a search run's held-out split.
+        stream: training batches; ``validation`` those of a search run's held-out split, ``unlabelled`` those of texts
+            without labels.
         checkpoint_seconds: time between checkpoints; 0 writes one after every step.
         steps: optimiser steps where they do not follow from the epochs.
         looks: scores of the model after every epoch; with one that keeps the best, the run leaves that state.
@@ -82,6 +83,7 @@ class Loop:
     stream: BatchStream
     training: TrainingConfig
     validation: BatchStream | None = None
+    unlabelled: BatchStream | None = None
     checkpointer: Checkpointer | None = None
     checkpoint_seconds: float = 60.0
     progress: Progress | None = None
@@ -201,6 +203,7 @@ class Loop:
                 learning_rate=training.learning_rate * rate,
                 scaler=self.scaler,
                 validation=self.validation,
+                unlabelled=self.unlabelled,
                 optimizer=self.optimizer,
                 transformer=self.stack.transformer,
             )

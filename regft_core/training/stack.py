@@ -39,6 +39,7 @@ class Stack:
         self.predictor = next((r for r in self.regularisers if r.declares.owns_prediction), None)
         self.adding = [r for r in self.regularisers if r.declares.adds_terms]
         self.hidden = any(r.declares.needs_hidden for r in self.adding)
+        self.unlabelled = sum(r.declares.unlabelled for r in self.regularisers)
         self.anchors = {anchor for r in self.regularisers for anchor in r.declares.anchors}
         # Who acts in a step, found once: a step spends nothing on hooks that nobody implements.
         self.transformer = next(iter(self._with("task_loss")), None)

@@ -66,6 +66,7 @@ class Step:
         total: optimiser steps of the whole run.
         learning_rate: rate of the shared parameter groups in this step.
         validation: batches of the held-out split in a search run, else None.
+        unlabelled: batches of texts without labels where a regulariser declares that it reads such, else None.
         transformer: the regulariser whose ``task_loss`` replaces the task's own, or None.
         unmasked: gradients by name before any change or mask, where ``.grad`` is not that any more.
         masked: whether the optimiser steps another gradient than the one that observers see.
@@ -85,6 +86,7 @@ class Step:
     learning_rate: float = 0.0
     scaler: torch.amp.GradScaler | None = None
     validation: BatchStream | None = None
+    unlabelled: BatchStream | None = None
     optimizer: torch.optim.Optimizer | None = None
     transformer: Regulariser | None = None
     unmasked: dict[str, Tensor] | None = None
@@ -148,6 +150,11 @@ class Step:
         other.batch = batch
         other.forward_passes = other.backward_passes = other.graph_passes = 0.0
         return other
+
+    def texts(self) -> Batch:
+        """The texts without labels of this step and batch (``Declares.unlabelled``); their labels are all 0."""
+        assert self.unlabelled is not None
+        return self.unlabelled.batch(self.index * self.setting.training.accumulation + self.micro)
 
     def weights(self) -> list[Tensor]:
         """The tensors that the loop's optimiser steps."""

@@ -213,17 +213,19 @@ class Bench:
             self.trainee.drop_anchor("start")
         self.stack.prepare(self.trainee, handed or {})
         self.validation = self._stream(f"{phase}-validation") if validation else None
+        times = self.stack.unlabelled
+        self.unlabelled = self._stream(f"{phase}-unlabelled", times) if times else None
         self.stream = self._stream(phase)
         self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
 
-    def _stream(self, name: str) -> BatchStream:
+    def _stream(self, name: str, times: int = 1) -> BatchStream:
         return BatchStream(
             self.encoded,
             kind=self.setting.kind,
             padding=padding_of(self.tokenizer),
             seed=self.setting.seed,
             stream=name,
-            batch_size=self.training.batch_size,
+            batch_size=times * self.training.batch_size,
             bucket_batches=self.training.bucket_batches,
             device=self.device,
         )
@@ -271,12 +273,13 @@ class Bench:
         return task, terms
 
     def loop(self, **options: Any) -> Loop:
-        return Loop(self.trainee, self.stack, self.stream, self.training, validation=self.validation, **options)
+        streams = self.stream, self.training, self.validation, self.unlabelled
+        return Loop(self.trainee, self.stack, *streams, **options)
 
     def step(self, index: int = 0, **options: Any) -> Step:
         """A step on batch ``index`` outside the loop."""
         self.model.train()
-        options = {"transformer": self.stack.transformer, **options}
+        options = {"transformer": self.stack.transformer, "unlabelled": self.unlabelled, **options}
         return Step(self.trainee, self.setting, self.stream.batch(index), index=index, total=10, **options)
 
     def train(self, **options: Any) -> dict[str, torch.Tensor]:

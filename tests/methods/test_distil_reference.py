@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from tests.methods.harness import Bench, same
 GAPS = (1.0, -3.0, 0.0, -0.5)
 
 
-def bench(answers: torch.Tensor, kind: str = "classification", labels: int = 2, **options: float) -> Bench:
+def bench(answers: torch.Tensor, kind: str = "classification", labels: int = 2, **options: Any) -> Bench:
     handed = {"teacher": Handed("key", {}, answers=answers)}
     return Bench([("distil", options)], kind=kind, labels=labels, handed=handed)
 
@@ -59,6 +60,15 @@ def test_several_labels_and_values() -> None:
     assert float(found) == pytest.approx(4 * (kl(sigmoid(0.5), 0.5) + kl(sigmoid(-1.0), sigmoid(2.0))) / 2, abs=1e-6)
     values = bench(torch.tensor([[3.0]]).repeat(12, 1), "regression", temperature=2.0, weight=1.0)
     assert float(values.method.divergence(torch.tensor([[3.0]]), torch.tensor([[1.0]]))) == 4.0
+
+
+def test_hard_targets_are_the_labels_of_confident_rows() -> None:
+    """Self-training: cross-entropy with the teacher's label where its probability is above 0.7, over all rows."""
+    run = bench(torch.zeros(12, 2), weight=1.0, targets="hard", temperature=1.0, threshold=0.7)
+    teacher = torch.tensor([[0.0, 2.0], [1.5, 0.0], [0.0, 0.1]])
+    student = torch.tensor([[0.0, 1.0], [0.0, 0.5], [0.0, 3.0]])
+    expected = (-math.log(sigmoid(1.0)) - math.log(sigmoid(-0.5))) / 3
+    assert float(run.method.divergence(teacher, student)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_values_are_learned_in_the_scale_of_the_targets() -> None:

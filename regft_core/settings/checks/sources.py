@@ -32,15 +32,21 @@ class Use(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some."""
+    """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some.
+
+    Of texts without labels (``labelled`` False) only the texts are read.
+    """
 
     document: Document
     path: KeyPath
     config: ColumnsConfig
     sparse: bool
+    labelled: bool = True
 
     def wanted(self) -> list[tuple[str, str]]:
         """Return (key, column) of every column."""
+        if not self.labelled:
+            return [(key, name) for key, name in zip(("text", "text_pair"), self.config.texts)]
         of_labels = self.config.labels or ()
         keys = ("text", "text_pair", *(() if of_labels else ("label",)), "id", "group")
         named = [(key, name) for key in keys if (name := getattr(self.config, key)) is not None]

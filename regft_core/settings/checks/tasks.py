@@ -44,6 +44,9 @@ def check_task(
         problems.append(document.problem("training-split-missing", ("splits",), message, hint))
     columns = Columns(document, ("columns",), task.columns, task.drop_empty)
     problems += check_source(root, task.source, document, ("source",), uses, columns)
+    if task.splits.unlabelled is not None:
+        texts = [Use(document, ("splits", "unlabelled"), task.splits.unlabelled)]
+        problems += check_source(root, task.source, document, ("source",), texts, columns._replace(labelled=False))
     warnings = moving_revision(task.source, document, ("source",))
     if isinstance(task.splits.dev, str):
         problems += _check_unseen(root, task, task.source, uses[-1], document, ("splits", "dev"))

@@ -138,14 +138,14 @@ def training_rows(root: Path, cell: Cell) -> int | None:
     return prepared_rows(root, cell.task) if cell.size == "full" else cell.size
 
 
-def prepared_rows(root: Path, task: str) -> int | None:
-    """Training rows of a dataset as last prepared; None where it never was."""
+def prepared_rows(root: Path, task: str, *, unlabelled: bool = False) -> int | None:
+    """Training rows of a dataset as last prepared, texts of its split ``unlabelled`` with them; None if it never was."""
     try:
         described = read_json(root / "work" / "datasets" / task / "task.json")
     except StoreError:
         return None
-    count: int | None = described.get("counts", {}).get("train")
-    return count
+    counts = described.get("counts", {})
+    return counts.get("train", 0) + (counts.get("unlabelled", 0) if unlabelled else 0) or None
 
 
 def planned_rows(phase: Phase, rows: int | None) -> int | None:
@@ -190,6 +190,9 @@ def sized_cost(
     steps: int | None = None,
 ) -> float | None:
     """``phase_cost`` in steps with the task's encoder, with the answers of earlier phases that it learns."""
+    if phase.data.size == "full" and phase.data.task is None:  # of the task, not of the cell
+        every = prepared_rows(project.root, task, unlabelled=not phase.data.labels)
+        phase = replace(phase, data=phase.data.model_copy(update={"size": every or "full"}))
     plain = replace(phase, regularisers=(), repeat=None, training=phase.training.model_copy(update=ONE_PASS))
     size, teachers = project.relative_size(phase, method, task), map(method.phase, phase.teachers(registry))
     sizes = [project.relative_size(teacher, method, task) for teacher in teachers]

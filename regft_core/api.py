@@ -214,6 +214,7 @@ def fit(
     group: str | None = None,
     kind: str | None = None,
     ood: Path | str | pd.DataFrame | Sequence[Path | str | pd.DataFrame] = (),
+    unlabelled: Path | str | pd.DataFrame | None = None,
     minutes: float = 30.0,
     model: str | None = None,
     seed: int = 0,
@@ -228,6 +229,7 @@ def fit(
         kind: kind of label, where the rows leave it open: classification, multi_label, ordinal, regression.
         ood: files or data frames of the same columns with other texts. Of methods within the tolerance one that is
             better there by more than it is taken.
+        unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
         minutes: time for everything on this machine, by its own estimate.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
@@ -251,7 +253,8 @@ def fit(
 
     several = [ood] if isinstance(ood, str | Path | pd.DataFrame) else ood
     others = tuple(file_of(rows, f"{folder.name}-ood-{number}") for number, rows in enumerate(several, 1))
-    asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, ood=others)
+    texts = None if unlabelled is None else file_of(unlabelled, f"{folder.name}-unlabelled")
+    asked = Asked(file_of(data, folder.name), text, label, pair, group, kind, ood=others, unlabelled=texts)
     wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)

@@ -126,7 +126,8 @@ def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:
 
     columns = arguments.text, arguments.label, arguments.pair, arguments.group
     ood = tuple(map(Path, getattr(arguments, "ood", ())))
-    return Asked(file, *columns, arguments.kind, format_of(arguments), ood)
+    texts = getattr(arguments, "unlabelled", None)
+    return Asked(file, *columns, arguments.kind, format_of(arguments), ood, texts and Path(texts))
 
 
 def device_of(name: str) -> str:

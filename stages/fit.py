@@ -8,6 +8,7 @@ examples
   regft fit reviews.csv --text review --label verdict
   regft fit pairs.csv --text one --pair other --label verdict --group product
   regft fit reviews.csv --text review --label verdict --ood another_year.csv
+  regft fit reviews.csv --text review --label verdict --unlabelled more.csv
 
 next: run the line that it prints at the end, which predicts new texts
 """
@@ -64,6 +65,7 @@ if __name__ == "__main__":
             "file with the same columns and other texts: a set out of distribution; may be repeated",
             action="append",
         ),
+        argument("--unlabelled", "file of the columns of the texts, for methods that read texts without labels"),
         *ROWS,
         argument(
             "--minutes",

@@ -1,4 +1,4 @@
-"""Files of the same question about other texts, ``regft fit --ood``: out-of-distribution sets of the task."""
+"""Further files of ``regft fit``: out-of-distribution sets of the task (``--ood``), texts without labels."""
 
 from __future__ import annotations
 
@@ -62,6 +62,19 @@ def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Pr
             message, hint = f"'{one.name}' is the name of another set, or a word of the results", "rename the file"
             problems.append(Problem("name-taken", str(one.file), 0, "--ood", message, hint))
     return found, problems
+
+
+def unlabelled_problems(asked: Asked) -> list[Problem]:
+    """Return what is wrong with the file of ``asked.unlabelled``: its rows are read with the task's."""
+    if asked.unlabelled is None:
+        return []
+    option, file = "--unlabelled", str(asked.unlabelled)
+    texts = {name: column for name, column in asked.columns.items() if name in ("text", "pair")}
+    wrong = rows_of(asked.unlabelled, asked.how, texts)[1]
+    problems = [Problem(code, file, 0, option, f"{of}: {text}" if of else text, hint) for code, of, text, hint in wrong]
+    if asked.unlabelled.name in (asked.file.name, *(one.name for one in asked.ood)):
+        problems.append(Problem("name-taken", file, 0, option, "is the name of another file", "rename the file"))
+    return problems
 
 
 def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, list[tuple[str, str, str]]]:

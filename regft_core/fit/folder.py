@@ -35,10 +35,11 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
         "encoders": list(draft.encoders),
         "written": draft.asked.how.told,
         "ood": {one.name: sha256_file(one.file) for one in draft.elsewhere},
+        "unlabelled": draft.asked.unlabelled and sha256_file(draft.asked.unlabelled),
     }
     is_made = (folder / RECORD).is_file()
     record = read_json(folder / RECORD) if is_made else {"from": {}, "wrote": {}}
-    before = {"ood": {}} | record["from"]
+    before = {"ood": {}, "unlabelled": None} | record["from"]
     if before == inputs:
         return [f"{folder} is there; going on with it"]
     if edited := [name for name, sha256 in record["wrote"].items() if _sha256(folder / name) != sha256]:

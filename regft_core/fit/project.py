@@ -203,7 +203,7 @@ class Draft:
         for path in (folder / TASKS).glob("*.yaml"):
             if path != folder / task_file(self.task):
                 path.unlink()  # of another name of the file
-        for file in (self.asked.file, *(one.file for one in self.elsewhere)):
+        for file in filter(None, (self.asked.file, *(one.file for one in self.elsewhere), self.asked.unlabelled)):
             shutil.copyfile(file, folder / "data" / file.name)
         write_changed(folder / task_file(self.task), self.task_text(setup))
         linked = [name for name in LINKED if name not in (TASKS, "data")]
@@ -217,7 +217,10 @@ class Draft:
         head += f"# {rows.rare_line}.\n" if rows.rare else ""
         override = {OVERRIDE: True} if ships(TASKS, self.task) else {}  # a file may have the name of a shipped task
         ood = {"ood": {one.name: one.declared(asked, rows) for one in self.elsewhere}} if self.elsewhere else {}
-        return head + _yaml(override | rows.task(asked, asked.file.name, dev) | ood)
+        task = rows.task(asked, asked.file.name, dev)
+        if asked.unlabelled is not None:
+            task["splits"]["unlabelled"] = asked.unlabelled.name
+        return head + _yaml(override | task | ood)
 
     def params_text(self, folder: Path, setup: Setup) -> str:
         """Return ``params.yaml``."""

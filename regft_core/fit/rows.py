@@ -37,6 +37,8 @@ class Asked:
     how: FileFormat = UNSAID
     #: Files of the same columns that judge out of distribution.
     ood: tuple[Path, ...] = ()
+    #: A file with the columns of the texts alone.
+    unlabelled: Path | None = None
 
     @property
     def columns(self) -> dict[str, str]:

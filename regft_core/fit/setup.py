@@ -51,8 +51,15 @@ class OwnPreset(StrictModel):
 
     always: NameList = Field(description="methods that train no encoder; the last is the reference of differences")
     methods: NameList = Field(description="in the order in which minutes add them")
+    unlabelled: NameList = Field((), description="after the first tuned method where there are texts without labels")
     training: TrainingConfig
     tuning: OwnTuning
+
+    def with_texts(self) -> OwnPreset:
+        """Return the preset for rows beside which there are texts without labels."""
+        place = next((at for at, name in enumerate(self.methods, start=1) if name in self.tuning.methods), 0)
+        methods = *self.methods[:place], *self.unlabelled, *self.methods[place:]
+        return self.model_copy(update={"methods": methods})
 
     def trials(self, method: str, trainings: int) -> list[dict[str, Any]]:
         """Return the trials of a method with so many trainings; a single one is no choice but its settings."""

@@ -139,7 +139,7 @@ def training_rows(root: Path, cell: Cell) -> int | None:
 
 
 def prepared_rows(root: Path, task: str, *, unlabelled: bool = False) -> int | None:
-    """Training rows of a dataset as last prepared, texts of its split ``unlabelled`` with them; None if it never was."""
+    """Training rows of a dataset as last prepared, with the texts of its split ``unlabelled``; None if it never was."""
     try:
         described = read_json(root / "work" / "datasets" / task / "task.json")
     except StoreError:

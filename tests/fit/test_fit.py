@@ -27,6 +27,7 @@ from tests.tiny import tiny_model_dir
 PRESET = """\
 always: [majority, tfidf_logistic, linear_probe]
 methods: [lp_ft_share, vanilla_no_dropout]
+unlabelled: [uda]
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning:
   folds: 2
@@ -65,7 +66,7 @@ def arguments(**options: Any) -> Namespace:
     """The command line of a fit; what is not among ``options`` is usual."""
     unset = dict.fromkeys(("pair", "group", "kind", "encoding", "delimiter", "sheet", "decimal"))
     usual = {"file": "reviews.csv", "text": "review", "label": "verdict", "minutes": 600.0, "out": None}
-    return Namespace(**(unset | usual | {"model": "tiny", "seed": 0, "ood": []} | options))
+    return Namespace(**(unset | usual | {"model": "tiny", "seed": 0, "ood": [], "unlabelled": None} | options))
 
 
 def test_a_folder_for_the_minutes_which_an_edit_keeps(
@@ -99,6 +100,11 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     assert task["ood"] == {"later": declared}
     assert "out of distribution: later, 20 rows" in capsys.readouterr().out
     assert open_project(folder).tasks["reviews"].ood["later"].split == "later.csv"
+    write_csv(root / "more.csv", [("review",), *((f"{review(n)} more {n}",) for n in range(20))])
+    make(root, folder, arguments(**asked, unlabelled=Path("more.csv")))
+    assert open_project(folder).tasks["reviews"].splits.unlabelled == "more.csv"
+    methods = yaml.safe_load((folder / "params.yaml").read_text())["methods"]
+    assert methods[3:] == ["lp_ft_share", "uda", "vanilla_no_dropout"]
     make(root, folder, arguments(**asked))
     capsys.readouterr()
     file = folder / "params.yaml"
@@ -121,12 +127,14 @@ def test_enough_rows_of_each_label_get_a_forecast(root: Path, monkeypatch: pytes
 
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
-    asked = Asked(Path(given.file), *columns, ood=tuple(given.ood))
+    asked = Asked(Path(given.file), *columns, ood=tuple(given.ood), unlabelled=given.unlabelled)
     print("\n".join(make_folder(Wanted(root, asked, str(folder), given.minutes, given.model, given.seed))))
 
 
 #: (what is given, codes of the problems)
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
+    ({"unlabelled": Path("lost.csv")}, ["file-missing"]),
+    ({"unlabelled": Path("reviews.csv"), "text": "product"}, ["name-taken"]),
     ({"file": "reviws.csv"}, ["file-missing"]),
     ({"text": "reviw", "label": "verdikt"}, ["column-missing", "column-missing"]),
     ({"label": "review"}, ["same-column"]),

@@ -224,7 +224,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     validation = unlabelled = None
     if inputs.validation_rows:
         validation = _stream(inputs, trainee, f"{order}-validation", inputs.encoded, inputs.validation_rows)
-    if inputs.unlabelled is not None:
+    if stack.unlabelled and inputs.unlabelled is not None:
         unlabelled = _stream(inputs, trainee, f"{order}-unlabelled", inputs.unlabelled, times=stack.unlabelled)
     if trainee.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(trainee.device)
@@ -287,7 +287,7 @@ def _stream(
     *,
     times: int = 1,
 ) -> BatchStream:
-    """Batches ``times`` the size of those of a step."""
+    """Batches ``times`` the size of those of a step; those of all rows are equally large."""
     return BatchStream(
         encoded,
         kind=inputs.kind,
@@ -298,6 +298,7 @@ def _stream(
         bucket_batches=inputs.training.bucket_batches,
         device=trainee.device,
         rows=rows,
+        whole=rows is None,
     )
 
 

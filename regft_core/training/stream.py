@@ -17,6 +17,7 @@ class BatchStream:
     Args:
         encoded: the tokenised set.
         rows: row numbers to draw from; all of them when None.
+        whole: leave out the smaller batch of an epoch, whose rows the next epoch may have elsewhere.
         seed, stream: determine the order together with the epoch.
     """
 
@@ -32,6 +33,7 @@ class BatchStream:
         bucket_batches: int,
         device: torch.device,
         rows: Sequence[int] | None = None,
+        whole: bool = False,
     ) -> None:
         self.encoded = encoded
         self.kind = kind
@@ -43,7 +45,8 @@ class BatchStream:
         self.seed_value = derive(seed, "order", stream)
         lengths = encoded.lengths
         self.lengths = [lengths[row] for row in self.rows]
-        self.batches_per_epoch = -(-len(self.rows) // batch_size)
+        self.least = batch_size if whole and len(self.rows) >= batch_size else 1
+        self.batches_per_epoch = len(self.rows) // batch_size if self.least > 1 else -(-len(self.rows) // batch_size)
         self._epoch: tuple[int, list[list[int]]] | None = None
 
     def order(self, epoch: int) -> list[list[int]]:
@@ -56,7 +59,7 @@ class BatchStream:
                 batch_size=self.batch_size,
                 bucket_batches=self.bucket_batches,
             )
-            self._epoch = (epoch, [[self.rows[i] for i in batch] for batch in batches])
+            self._epoch = (epoch, [[self.rows[i] for i in batch] for batch in batches if len(batch) >= self.least])
         return self._epoch[1]
 
     def collate(self, rows: Sequence[int]) -> Batch:

@@ -216,6 +216,7 @@ class Runner:
             source=self.source,
             tokenizer=tokenizer,
             encoded=encoded,
+            unlabelled=encoded,
             train_rows=own,
             validation_rows=aside,
             kind=kind,

@@ -35,7 +35,7 @@ FAMILIES = (
     ("minilm", "bert"),
 )
 #: Presets that are no experiment of a paper, so that nothing printed stands beside their numbers.
-OWN = {"distil_mpnet"}
+OWN = {"distil_mpnet", "unlabelled_film"}
 
 
 def names() -> list[str]:

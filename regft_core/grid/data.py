@@ -192,7 +192,7 @@ _AGAIN = "; nothing was written\n    -> run `dvc repro` again"
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
-    """Return a task as its rows are prepared: its training and validation sets alone where the grid does not have it."""
+    """Return a task as its rows are prepared: training and validation set alone where the grid does not have it."""
     config = project.tasks[task]
     if task in project.params.grid.tasks:
         return config

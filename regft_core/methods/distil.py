@@ -50,9 +50,9 @@ class Distil(Regulariser):
     sources: ClassVar[dict[str, str]] = {
         "teacher": "ours: the name of the phase",
         "temperature": "ours: 2, a mild one, since two labels have no small probabilities that would be worth more",
+        "weight": "ours: 0.9; section 2 found a considerably lower weight of the labels best, and names none",
         "targets": "paper: Hinton et al. 2015, section 2",
         "threshold": "ours: every row counts, as in both papers",
-        "weight": "ours: 0.9; section 2 found a considerably lower weight of the labels best, and names none",
     }
 
     @classmethod

@@ -64,7 +64,7 @@ class Uda(Regulariser):
         "hide": "ours: the share that masked language models are trained with",
         "targets": "paper: Xie et al. 2020, section 2.2",
         "temperature": "code: google-research/uda text/scripts/train_large_ft_uda_tpu.sh:41",
-        "threshold": "code: google-research/uda text/scripts/run_base_uda.sh, which sets none",
+        "threshold": "ours: every text counts, as in the scripts of the released code",
         "annealing": "code: google-research/uda text/scripts/run_base_uda.sh:31",
     }
 

@@ -62,10 +62,6 @@ class WeightMixing(nn.Module):
         """``(a1 [d, r], a2 [r, k])``, or ``(a [d, k],)`` at full rank."""
         return (self.a,) if self.form == "full_rank" else (self.a1, self.a2)
 
-    def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Coefficients of W and of W0, each ``[d, k]``."""
-        return coefficients(self.attention, self.form, self.rank)
-
     def forward(self, weight: Tensor) -> Tensor:
         matrix, pretrained = (tensor.reshape(tensor.shape[0], -1) for tensor in (weight, self.pretrained))
         if self.rank == 1 and self.form != "full_rank":

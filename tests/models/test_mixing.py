@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regft_core.models import mixing
-from regft_core.models.mixing import WeightMixing
+from regft_core.models.mixing import WeightMixing, coefficients
 
 
 def mix(form: str, shape: tuple[int, ...] = (70, 33), seed: int = 0) -> tuple[WeightMixing, Tensor, Tensor]:
@@ -21,7 +21,7 @@ def mix(form: str, shape: tuple[int, ...] = (70, 33), seed: int = 0) -> tuple[We
 
 
 def written_out(found: WeightMixing, weight: Tensor) -> Tensor:
-    own, kept = found.coefficients()
+    own, kept = coefficients(found.attention, found.form, found.rank)
     return (own * weight.reshape(own.shape) + kept * found.pretrained.reshape(own.shape)).reshape(found.shape)
 
 

@@ -32,7 +32,7 @@ from regft_core.statistics import verdict
 FOLDED_ABOVE = 12
 _FORMATS = (
     *("score", "interval", "ratio", "seconds", "memory"),
-    *("setting", "number", "unit", "quantity", "signed_quantity"),
+    *("setting", "number", "quantity", "signed_quantity"),
 )
 
 
@@ -44,7 +44,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {name: getattr(formatting, name) for name in _FORMATS}
     environment.filters |= {
-        "measured": lambda cost: formatting.measured(cost.measured, cost.spread),
         "plural": plural,
         "listed": lambda names: formatting.listed(list(names)),
         "capitalise": lambda text: text[:1].upper() + text[1:],

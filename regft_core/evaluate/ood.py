@@ -7,7 +7,6 @@ are then made is the kind's (``Kind.predictions``, ``Kind.scores``).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core.errors import DataError
+from regft_core.names import nearest
 
 if TYPE_CHECKING:
     from regft_core.runs.records import PreparedTask
@@ -71,5 +71,5 @@ def positive_of(described: PreparedTask, name: str) -> int | None:
 
 
 def _near(name: str, options: Sequence[str] | Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name, list(options), n=1)
-    return f" (nearest: '{near[0]}')" if near else ""
+    near = nearest(name, options)
+    return f" (nearest: '{near}')" if near else ""

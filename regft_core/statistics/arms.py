@@ -35,7 +35,6 @@ from regft_core import metrics
 from regft_core.statistics.bootstrap import (
     Array,
     Estimate,
-    WeightedMetric,
     estimated,
     example_weights,
     resampled_metric,
@@ -55,7 +54,7 @@ class Arms:
         expected_seeds: seeds that an arm should have; what it lacks is listed as excluded.
         judged: seed -> rows of ``labels`` that it was evaluated on, its predictions in this order; None: all rows.
         groups: [n] index of each row's group from 0, resampled as a whole; None: rows are resampled.
-        metric: its name, or a function of weighted examples.
+        metric: its name.
         samples: resamples of the bootstrap.
         positive_label_index: what F1 counts.
     """
@@ -64,7 +63,7 @@ class Arms:
         self,
         arms: Mapping[str, Mapping[int, npt.ArrayLike]],
         labels: npt.ArrayLike,
-        metric: str | WeightedMetric,
+        metric: str,
         *,
         samples: int = 10_000,
         confidence: float = 0.95,
@@ -217,7 +216,7 @@ def resample_apart(
     places: Sequence[Array],
     labels: Array,
     groups: Array | None,
-    metric: str | WeightedMetric,
+    metric: str,
     *,
     samples: int,
     seed: int,
@@ -229,9 +228,9 @@ def resample_apart(
         predictions: [n_r] of each run.
         groups: [n] index of each row's group from 0; None: each row is its own.
     """
-    weighted = weighted_metric(metric, positive_label_index) if isinstance(metric, str) else metric
+    weighted = weighted_metric(metric, positive_label_index)
     # Metrics want weights that sum to the rows; what resamples row by row wants whole numbers.
-    whole = isinstance(metric, str) and metrics.find(metric).weighted is None
+    whole = metrics.find(metric).weighted is None
     unit = np.arange(len(labels)) if groups is None else np.asarray(groups)
     sizes = np.bincount(unit)
     counts = example_weights(len(sizes), samples, seed)

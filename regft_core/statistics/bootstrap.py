@@ -176,7 +176,7 @@ def seed_weights(n: int, samples: int, seed: int) -> npt.NDArray[np.float64]:
 
 
 def resampled_metric(
-    metric: str | WeightedMetric,
+    metric: str,
     labels: npt.ArrayLike,
     rows: Sequence[Array],
     *,
@@ -191,7 +191,7 @@ def resampled_metric(
     gold = np.asarray(labels)
     if not len(rows):
         return np.empty(0), np.empty((samples, 0))
-    weighted = weighted_metric(metric, positive_label_index) if isinstance(metric, str) else metric
+    weighted = weighted_metric(metric, positive_label_index)
     n, predictions = len(gold), np.stack(list(rows))
     observed = weighted(gold, predictions, np.ones((1, n)))[0]
     counts = example_weights(n, samples, seed)

@@ -65,15 +65,6 @@ def test_observed_is_the_metric_itself_and_rows_share_resamples():
     assert values.std() > 0
 
 
-def test_a_custom_metric_is_any_function_of_labels_rows_and_weights():
-    def recall_of_zero(labels, predictions, weights):
-        return weights @ ((predictions == 0) & (labels == 0)).T / (weights @ (labels == 0))[:, None]
-
-    labels = np.array([0, 0, 1, 1])
-    observed, _ = resampled_metric(recall_of_zero, labels, np.array([[0, 1, 1, 0]]), samples=1, seed=1)
-    assert observed.tolist() == [0.5]
-
-
 def test_weights_count_draws_and_depend_on_the_seed_only():
     first = example_weights(37, 300, 5)
     assert first.shape == (300, 37)

@@ -62,7 +62,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "tests/serve": (300, 4),
     "tests/settings": (2900, 29),
     "tests/stages": (2000, 18),
-    "tests/statistics": (1500, 13),
+    "tests/statistics": (1450, 13),
     "tests/store": (650, 3),
     "tests/structure": (800, 9),
     "tests/tracking": (700, 4),

@@ -39,6 +39,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         model_: the model, loaded; ``model_.path`` is its folder, which goes with this object: copy it to keep it.
     """
 
+    method: str
+    model: str | None
+    seed: int
     classes_: npt.NDArray[Any]
     model_: LoadedModel
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -28,12 +29,16 @@ class Repository:
 
 @dataclass
 class Hub:
-    """What is served, and what was asked for; ``broken_after`` cuts files of models off after as many bytes."""
+    """What is served, and what was asked for; ``broken_after`` cuts files of models off after as many bytes.
+
+    ``made``: names of repositories that were made; None where nobody may.
+    """
 
     repositories: list[Repository]
     url: str = ""
     asked: list[str] = field(default_factory=list)
     broken_after: int | None = None
+    made: list[str] | None = None
 
     def find(self, kind: str, name: str) -> Repository | None:
         return next((one for one in self.repositories if (one.kind, one.id) == (kind, name)), None)
@@ -78,6 +83,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+        if parts == ["api", "validate-yaml"]:
+            self._json({"errors": [], "warnings": []})
+            return
+        if parts == ["api", "repos", "create"]:
+            name, made = json.loads(self._body)["name"], self.served.made
+            if made is None:
+                self._error(401, "Unauthorized")
+                return
+            made.append(name)
+            self.served.repositories.append(Repository("models", f"someone/{name}", "0" * 40, {}))
+            self._json({"url": f"{self.served.url}/someone/{name}"})
+            return
         if parts[0] == "api" and parts[1] in ("models", "datasets"):
             self._api(parts[1], "/".join(parts[2:4]), parts[4:])
             return
@@ -119,6 +136,16 @@ class _Handler(BaseHTTPRequestHandler):
             text = self._body.decode()
             wanted = json.loads(text)["paths"] if text.startswith("{") else []
             self._json([_entry(path, found.files[path]) for path in wanted if path in found.files])
+        elif rest[0] == "preupload":
+            files = json.loads(self._body)["files"]
+            plain = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
+            self._json({"files": plain})
+        elif rest[0] == "commit":
+            lines = map(json.loads, self._body.splitlines())
+            added = [line["value"] for line in lines if line["key"] == "file"]
+            found.files |= {one["path"]: base64.b64decode(one["content"]) for one in added}
+            commit = f"{self.served.url}/{name}/commit/{'1' * 40}"
+            self._json({"commitUrl": commit, "commitOid": "1" * 40, "success": True})
         else:
             self._error(404, "EntryNotFound")
 

@@ -18,7 +18,7 @@ from regft_core.disk.files import atomic_directory
 from regft_core.errors import ExportMismatch, ModelError
 from regft_core.models.architectures import architecture_of
 from regft_core.models.export_record import Served, refuse_foreign, write_served
-from regft_core.models.folder import logits_of_folder, write_classifier
+from regft_core.models.folder import CODE, logits_of_folder, write_classifier
 from regft_core.models.layers import last_linear
 from regft_core.models.load import empty_mask_classifier, quiet
 from regft_core.models.mask_head import MaskClassifier
@@ -100,7 +100,8 @@ def export_model(
         tokenizer.save_pretrained(temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if served is not None:
-            write_served(temporary, served)
+            stock = (plain, tokenizer) if not (temporary / CODE).is_file() else ()
+            write_served(temporary, served, *stock)
         _check_logits(temporary, directory, expected / temperature, model, check_batch)
         _check_tokenizer(temporary, directory, tokenizer, longest)
         if onnx:
@@ -109,7 +110,7 @@ def export_model(
             (temporary / "README.md").write_text(card + section, encoding="utf-8")
         # safetensors writes for the owner alone; a text has the rights of the umask.
         rights = (temporary / "README.md").stat().st_mode
-        for path in temporary.iterdir():
+        for path in filter(Path.is_file, temporary.rglob("*")):
             path.chmod(rights)
     return directory
 

@@ -152,11 +152,21 @@ def refuse_foreign(directory: Path, file: str) -> None:
         raise ModelError("in-the-way", f"{message}\n    -> choose another or remove it")
 
 
-def write_served(directory: Path, served: Served) -> None:
-    """Write ``regft.json`` into ``directory``, and ``MLmodel``, by which MLflow loads it (``serve/pyfunc.py``)."""
+def write_served(directory: Path, served: Served, model: Any = None, tokenizer: Any = None) -> None:
+    """Write ``regft.json`` into ``directory``, and ``MLmodel``, by which MLflow loads it (``serve/pyfunc.py``).
+
+    With a ``model`` and a ``tokenizer`` of transformers' own classes also MLflow's flavour ``transformers``.
+    """
     write_json(directory / FILE, served.model_dump(mode="json"))
-    how = {"loader_module": "regft_core.serve.pyfunc", "python_version": platform.python_version()}
-    write_text(directory / MLFLOW, yaml.safe_dump({"flavors": {"python_function": how}}))
+    how: dict[str, Any] = {"loader_module": "regft_core.serve.pyfunc", "python_version": platform.python_version()}
+    flavors = {"python_function": how}
+    if model is not None:
+        tokenizer.save_pretrained(directory / "components" / "tokenizer")  # MLflow looks nowhere else
+        flavors["transformers"] = {
+            **{"task": "text-classification", "model_binary": ".", "pipeline_model_type": type(model).__name__},
+            **{"components": ["tokenizer"], "tokenizer_type": type(tokenizer).__name__},
+        }
+    write_text(directory / MLFLOW, yaml.safe_dump({"flavors": flavors}))
 
 
 def read_served(directory: Path) -> Served | None:

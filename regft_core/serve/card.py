@@ -6,11 +6,12 @@ The facts come from what the stages have written; what is not there yet is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any, TypeVar
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from regft_core.data.lengths import share
@@ -64,6 +65,7 @@ def model_card(
     job, task, kind = context.job, context.task, find(context.task["kind"])
     evaluated, examples = None if judged else _evaluated(context), context.data(context.phase("finetune")).examples
     hub, revision, license = origin(context.source)
+    scores = _judged_scores(context, judged) if judged else _scores(context, evaluated)
     weakened = [record, *(judged.runs if judged else ())]  # what weakens the judged runs weakens their scores
     return _template().render(
         job=job,
@@ -89,7 +91,8 @@ def model_card(
         label_counts=kind.label_counts([row.label for row in examples], task["labels"] or ()) or {},
         fold=fold_line(task, job.seed),
         tuned=described(job.values) if job.values else None,
-        scores=_judged_scores(context, judged) if judged else _scores(context, evaluated),
+        scores=scores,
+        index=_model_index(f"{job.method}-{job.task}", job.task, scores),
         reported=bool(reported(context)),
         confidence=f"{context.params.report.confidence:.0%}",
         compared=reported(context).get("findings") or (),
@@ -170,6 +173,23 @@ def _judged_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
         interval = {"low": score.low, "high": score.high} if score.n > 1 else {}
         rows.append([name, metric, *_interval({"mean": score.mean, "n": score.n, **interval})])
     return rows
+
+
+def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
+    """Return the scores as the hub reads them (``model-index``); empty without one."""
+    sets = dict[str, list[dict[str, Any]]]()
+    for name, metric, value, *_ in scores:
+        if value not in ("", "failed"):
+            sets.setdefault(name, []).append({"type": metric, "value": float(value)})
+    results = [
+        {
+            "task": {"type": "text-classification"},
+            "dataset": {"type": task, "name": f"{task} {name}"},
+            "metrics": metrics,
+        }
+        for name, metrics in sets.items()
+    ]
+    return yaml.safe_dump({"model-index": [{"name": model, "results": results}]}, sort_keys=False) if results else ""
 
 
 def _interval(score: Mapping[str, Any]) -> list[str]:

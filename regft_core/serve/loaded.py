@@ -35,10 +35,15 @@ class LoadedModel(BaseEstimator):
         classes_: [K] labels, in the order of ``predict_proba``; ``["value"]`` for a regression.
     """
 
+    path: Path
+    device: str
+    precision: str
+    classes_: npt.NDArray[Any]
+
     def __init__(self, path: Path | str, device: str = "auto", precision: str = "fp32") -> None:
         self.path, self.device, self.precision = Path(path), device, precision
         self._model = load_served(self.path, visible_devices(device)[0], precision)
-        self.classes_ = np.array(self._model.labels)
+        self.classes_ = np.array(self._model.labels if find(self._model.served.kind).has_labels else ["value"])
 
     def set_params(self, **params: Any) -> LoadedModel:
         """Load again with another ``path``, ``device`` or ``precision``; return itself. Raises ModelError."""

@@ -8,11 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from regft_core.errors import DataError, ModelError
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
+from regft_core.serve.push import push
 from tests.errors import raises_code
+from tests.hub_double import serving
 from tests.small_project import stage, write_csv
 
 
@@ -40,6 +43,30 @@ def test_the_card_tells_data_scores_cost_and_limits(trained: Path, exported: dic
         assert text in card, text
     key = json.loads((exported["vanilla", "reviews"] / "regft.json").read_text())["run_key"]
     assert f"- **Run**: {key}\n" in card
+
+
+def test_the_hub_reads_the_scores_of_a_card_that_is_pushed(
+    trained: Path, exported: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = exported["vanilla", "reviews"]
+    results = ModelCard.load(folder / "README.md").data.eval_results or []
+    shown = {one.dataset_name: (one.metric_type, one.metric_value) for one in results}
+    runs = json.loads((trained / "work/evaluate/vanilla/reviews/16/result.json").read_text())["runs"]
+    scores = {f"reviews {name}": sets["metrics"]["accuracy"] for name, sets in runs[1]["sets"].items()}
+    assert shown == {name: ("accuracy", pytest.approx(value, abs=5e-5)) for name, value in scores.items()}
+
+    monkeypatch.setenv("HF_TOKEN", "hf_none")
+    with serving() as hub:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        with raises_code(ModelError, "push-refused", "someone/new", "hf auth login"):
+            push(folder, "someone/new")
+        hub.made = []
+        assert push(folder, "someone/new").startswith(hub.url)
+        pushed = hub.find("models", "someone/new")
+        assert pushed is not None
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        assert (hub.made, pushed.files) == (["new"], {name: path.read_bytes() for name, path in files.items()})
 
 
 def test_the_commands_that_the_report_names_work(trained: Path) -> None:

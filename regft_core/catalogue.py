@@ -179,6 +179,7 @@ OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
+TRACKERS = Catalogue("regft_core.tracking.trackers", "tracker")
 FAMILIES = Catalogue("regft_core.models.families", "encoder family")
 #: Folder beside ``params.yaml`` -> what its files are.
 OWN = {
@@ -189,6 +190,7 @@ OWN = {
     "executors": EXECUTORS,
     "kinds": KINDS,
     "families": FAMILIES,
+    "trackers": TRACKERS,
 }
 
 

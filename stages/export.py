@@ -8,6 +8,7 @@ examples
   regft export --method lp_ft
   regft export --method lp_ft --refit
   regft export --method lp_ft --accuracy 0.95
+  regft export --method lp_ft --push me/reviews
 
 next: regft predict --model FOLDER --data new.csv --out predictions.csv
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.project import open_project
 from regft_core.serve.export import export
+from regft_core.serve.push import push
 
 from .common import METHOD, SEED, SIZE, TASK, argument, flag, run
 
@@ -32,11 +34,13 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     shown = target.relative_to(root) if target.is_relative_to(root) else target
     print(f"exported to {shown}; {shown}/README.md says how to load it. Predict new texts:")
     print(f"  regft predict --model {shown} --data new.csv --out predictions.csv")
+    if arguments.push:
+        print(f"pushed: {push(target, arguments.push)}")
     if arguments.register:
         from regft_core.tracking.registry import register
-        from regft_core.tracking.ui import sync_project
+        from regft_core.tracking.sync import MLFLOW, sync_project
 
-        sync_project(root)
+        sync_project(root, MLFLOW)
         tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}
         version = register(root, target, job.task, tags)
         print(f"registered as version {version} of '{job.task}' in mlflow.db; `regft ui` shows it under Model registry")
@@ -56,5 +60,6 @@ if __name__ == "__main__":
             type=float,
         ),
         flag("--register", "add a copy to MLflow's model registry, as a version of its task"),
+        argument("--push", "OWNER/NAME on the Hugging Face hub: upload the folder; a new repository is private"),
         flag("--onnx", "write model.onnx, too, for onnxruntime; its logits are compared with torch's"),
     )

@@ -61,7 +61,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     from regft_core.tracking.sync import sync
 
     said = sys.stderr if arguments.json else sys.stdout
-    print(sync(root, planned, params.grid.seeds, store_path(root, params)), file=said)
+    print(sync(root, planned, params.grid.seeds, store_path(root, params), params.trackers), file=said)
     print("report: reports/report.html    runs: regft ui", file=said)
     if failures:
         raise _failed(failures)

@@ -1,4 +1,4 @@
-"""Bring MLflow's database up to date with what was run.
+"""Log to the trackers what was run: to MLflow, or to those of params.yaml.
 
 Logs the runs of work/ that mlflow.db lacks. Nothing is deleted or
 overwritten.
@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.tracking.ui import sync_project
+from regft_core.tracking.sync import sync_project
 
 from .common import run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Log the runs of work/ that mlflow.db lacks."""
+    """Log the runs of work/ that the trackers lack."""
     print(sync_project(root))
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.tracking.ui import require_port, serve, sync_project
+from regft_core.tracking.sync import MLFLOW, sync_project
+from regft_core.tracking.ui import require_port, serve
 
 from .common import argument, run
 
@@ -23,7 +24,7 @@ from .common import argument, run
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Bring mlflow.db up to date, then serve the page."""
     require_port(arguments.port)  # before the sync, which may take a while
-    print(sync_project(root), flush=True)
+    print(sync_project(root, MLFLOW), flush=True)
     serve(root, arguments.port)
 
 

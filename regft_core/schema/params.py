@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from regft_core.schema import Layer, Name, NameList, Seed, Size, StrictModel
+from regft_core.catalogue import TRACKERS
+from regft_core.schema import Layer, Name, NameList, Seed, Size, StrictModel, named_in
 from regft_core.schema.encoder import EncoderConfig, TaskModel
 from regft_core.schema.execution import ExecutionConfig, StoreConfig
 from regft_core.schema.report import ReportConfig
@@ -101,6 +102,9 @@ class Params(StrictModel):
     method_settings: dict[Name, MethodSettings] = Field({}, description="per listed method; arms without a file")
     tuning: TuningConfig | None = Field(None, description="values to try, and what chooses among them")
     evaluations: Evaluations = Field({}, description="files of regft_core/evaluate/analyses, with their options")
+    trackers: Annotated[tuple[Annotated[str, named_in(TRACKERS)], ...], Field(strict=False)] = Field(
+        ("mlflow",), description="files of regft_core/tracking/trackers that finished runs are logged to"
+    )
     execution: ExecutionConfig = ExecutionConfig()
     store: StoreConfig = StoreConfig()
     report: ReportConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 from regft_core.disk.canonical import sha256_file, sha256_text
 from regft_core.disk.files import atomic_directory
 from regft_core.disk.reading import read_json
-from regft_core.tracking.sync import opened
+from regft_core.tracking.trackers.mlflow import opened
 
 
 def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:

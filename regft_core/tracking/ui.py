@@ -17,17 +17,6 @@ from regft_core.errors import RegftError
 HOST = "127.0.0.1"
 
 
-def sync_project(root: Path) -> str:
-    """Log the runs of the project's grid; return one line for the screen."""
-    from regft_core.runs.project import open_project
-    from regft_core.settings.grid import cells
-    from regft_core.settings.store_path import store_path
-    from regft_core.tracking.sync import sync
-
-    project = open_project(root)
-    return sync(root, cells(project), project.params.grid.seeds, store_path(root, project.params))
-
-
 def require_port(port: int) -> None:
     """Raise RegftError, naming the next free port, when the port is taken."""
     if is_free(port):
@@ -53,7 +42,7 @@ def is_free(port: int) -> bool:
 
 def serve(root: Path, port: int) -> None:
     """Serve the database until interrupted. Raises RegftError where the server does not start or ends by itself."""
-    from regft_core.tracking.sync import database_uri, opened
+    from regft_core.tracking.trackers.mlflow import database_uri, opened
     from regft_core.tracking.view import runs_page
 
     with opened(root) as tracker:

@@ -18,7 +18,8 @@ from safetensors.numpy import save_file
 from regft_core.errors import DataError, StoreError
 from regft_core.tracking.artifacts import tensor_artifacts
 from regft_core.tracking.registry import register
-from regft_core.tracking.sync import Tracker, database_uri, sync
+from regft_core.tracking.sync import sync
+from regft_core.tracking.trackers.mlflow import Tracker, database_uri
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, SEARCHED, STEPS, VANILLA, Tree, sha
 

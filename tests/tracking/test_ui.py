@@ -20,7 +20,8 @@ from mlflow import MlflowClient
 from regft_core.errors import RegftError
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
-from regft_core.tracking.sync import database_uri, sync
+from regft_core.tracking.sync import sync
+from regft_core.tracking.trackers.mlflow import database_uri
 from regft_core.tracking.view import runs_page, view_state
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, SEARCHED, Tree

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from regft_core import __version__
-from regft_core.catalogue import EVALUATIONS, EXECUTORS, shown
+from regft_core.catalogue import EVALUATIONS, EXECUTORS, TRACKERS, Catalogue, shown
 from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import find
@@ -40,7 +40,9 @@ def check_params(root: Path, params: Params, document: Document) -> tuple[list[P
         problems.append(document.problem("not-listed", at, f"'{reference}' is not a listed method", hint))
     problems += check_store(root, params.store, document)
     problems += check_published(root, params, document)
-    problems += _check_executor(params.execution.executor)
+    problems += _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
+    for name in params.trackers:
+        problems += _check_plug_in(TRACKERS, name, "log", "examples/trackers/tensorboard.py of the repository")
     warnings, seeds = [], len(set(params.grid.seeds))
     if seeds < MIN_SEEDS:
         warnings.append(
@@ -74,18 +76,18 @@ def duplicates(document: Document, path: KeyPath) -> Iterator[Problem]:
             yield document.problem("listed-twice", (*path, i), f"{value} is listed twice", "keep one of them")
 
 
-def _check_executor(name: str) -> list[Problem]:
+def _check_plug_in(catalogue: Catalogue, name: str, function: str, example: str) -> list[Problem]:
     """A file of the project is imported, so that what is wrong in it shows before a run."""
-    if EXECUTORS.is_shipped(name):
+    if catalogue.is_shipped(name):
         return []
     try:
-        module = EXECUTORS.load(name)
+        module = catalogue.load(name)
     except ConfigError as error:
         return error.problems
-    if callable(getattr(module, "run", None)):
+    if callable(getattr(module, function, None)):
         return []
-    hint = "regft_core/grid/executors/serial.py is the shortest one"
-    return [Problem("bad-executor", shown(module.__file__), 0, "", "there is no function 'run' in it", hint)]
+    message, hint = f"there is no function '{function}' in it", f"{example} is the shortest one"
+    return [Problem(f"bad-{catalogue.what}", shown(module.__file__), 0, "", message, hint)]
 
 
 def check_model(root: Path, model: EncoderConfig, document: Document) -> tuple[list[Problem], list[str]]:

@@ -26,7 +26,7 @@ installed() {
 # project METHODS: a project in ./project, with the rows and the tiny encoder of the tests; $regft is the command.
 project() {
     "$python" "$here/tiny_encoder.py" "$repository" "$scratch/encoder"
-    cp "$here/reviews.csv" .
+    cp "$repository/examples/reviews.csv" .
     "${regft[@]}" init project --task reviews.csv --text review --label verdict --model "$scratch/encoder"
     sed -i -e "s/^methods:.*/methods: [$1]/" -e 's/reference: .*/reference: vanilla/' -e 's/^  seeds:.*/  seeds: [0, 1]/' \
         -e 's/epochs: 10/epochs: 1/' -e 's/workers: 2/workers: 1/' project/params.yaml

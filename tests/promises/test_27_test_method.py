@@ -133,7 +133,9 @@ def test_a_fault_is_named(project: Path, fault: str) -> None:
 
 
 def test_a_method_file_that_leaves_its_regulariser_out_is_named(project: Path) -> None:
-    (project / "methods" / "pulled.py").write_text(RIGHT)
+    controls = """    controls = {"double": Flip({"weight": 1.0}, "twice as much")}\n"""
+    assert controls in RIGHT
+    (project / "methods" / "pulled.py").write_text(RIGHT.replace(controls, ""))
     file = project / "pipelines/methods/pulled.yaml"
     file.write_text("description: another\nregularisers: {}\n")
     try:

@@ -1,4 +1,4 @@
-"""Log to the trackers what was run: to MLflow, or to those of params.yaml.
+"""Log what was run to MLflow, or to the trackers of params.yaml.
 
 Logs the runs of work/ that mlflow.db lacks. Nothing is deleted or
 overwritten.

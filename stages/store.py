@@ -1,14 +1,17 @@
-"""Verify or prune the run store.
+"""Verify, prune or share the run store.
 
 verify  hash every file again; exits with 6 when one is damaged
-prune   delete weights and checkpoints, least recently used first, down to
-        store.budget_gb
+prune   delete weights and checkpoints, least recently used
+        first, down to store.budget_gb
+share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
+        `dvc push`, and `dvc pull` in a clone, `regft export` finds them
 
 examples
   regft store verify
   regft store prune
+  regft store share hype_n/sst2
 
-next: regft run
+next: dvc push, after share
 """
 
 from __future__ import annotations
@@ -18,20 +21,27 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.names import gigabytes, plural
-from regft_core.runs.project import open_project
+from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.shared_weights import FOLDER, share
 from regft_core.runs.store import RunStore
+from regft_core.runs.work import Work
+from regft_core.settings.grid import cells
+from regft_core.settings.project import Project
 
 from .common import argument, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Verify or prune the runs."""
+    """Verify, prune or share the runs."""
     from regft_core.runs.context import project_store
 
     project = open_project(root)
     store = project_store(project)
     if arguments.action == "prune":
         _prune(store)
+        return
+    if arguments.action == "share":
+        _share(project, store, arguments.cells)
         return
     damaged = store.verify()
     print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
@@ -41,6 +51,21 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         raise StoreError(
             "store-problems", "\n  ".join([f"{plural(len(wrong), 'problem')} in {store.path}", *wrong, what_next])
         )
+
+
+def _share(project: Project, store: RunStore, names: list[str]) -> None:
+    """Copy the runs of METHOD/TASK to weights/, and `dvc add` it; raises ConfigError for names that are not listed."""
+    from dvc.cli import main as dvc
+
+    for name in names:
+        method, _, task = name.partition("/")
+        check_listed(project, method=method, task=task)
+    chosen = [cell for cell in cells(project) if f"{cell.method}/{cell.task}" in names]
+    keys = [run.key for cell in chosen for run in Work(project.root).finetune(cell).runs if run.ok]
+    new = share(project.root, store, keys)
+    if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", FOLDER]))):
+        raise SystemExit(done)
+    print(f"{FOLDER}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {FOLDER}.dvc, then `dvc push`")
 
 
 def _prune(store: RunStore) -> None:
@@ -58,5 +83,6 @@ def _prune(store: RunStore) -> None:
 if __name__ == "__main__":
     run(
         main,
-        argument("action", "verify or prune", choices=("verify", "prune")),
+        argument("action", "verify, prune or share", choices=("verify", "prune", "share")),
+        argument("cells", "METHOD/TASK whose runs are shared", nargs="*"),
     )

@@ -22,6 +22,7 @@ from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
+from regft_core.runs.shared_weights import take_shared
 from regft_core.runs.work import Work
 from regft_core.schema.tasks import FilesSource
 from regft_core.serve.card import model_card, reported
@@ -71,6 +72,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         beside = {"temperature": refit.temperature, "refit": refit}
     if judged is not None and accuracy is not None:
         beside["abstain"] = abstain_for(context, accuracy, judged, beside.get("temperature") or 1.0)
+    take_shared(context.root, context.store, record.key)
     trained = FinishedModel(context)
     served = _served(context, record.key, trained, beside.get("temperature")).model_copy(update=beside)
     examples = data.examples[:CHECKED_EXAMPLES]

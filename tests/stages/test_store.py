@@ -12,6 +12,7 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.errors import StoreError
 from regft_core.runs.context import project_store
 from regft_core.runs.project import open_project
+from regft_core.runs.shared_weights import share, take_shared
 from regft_core.runs.store import RunStore
 from stages.store import _prune
 from tests.errors import raises_code
@@ -46,3 +47,19 @@ def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.
         run.commit({}, {"weights": {"w": torch.ones(100)}})
     _prune(RunStore(tmp_path, 10))
     assert "0.0 GB remain of 1 MB allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out
+
+
+def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
+    store, clone, identity = RunStore(tmp_path / "store", 10), RunStore(tmp_path / "clone"), {"seed": 0}
+    key = sha256_json(identity)
+    with store.open(key, identity) as run:
+        run.commit({}, {"weights": {"w": torch.ones(100)}})
+    assert (share(tmp_path, store, [key]), share(tmp_path, store, [key])) == (1, 0)
+    take_shared(tmp_path, clone, key)
+    stored = clone.get(key)
+    assert stored is not None
+    assert torch.equal(stored.load_tensors()["w"], torch.ones(100))
+    shutil.rmtree(tmp_path / "weights")
+    _prune(store)
+    with raises_code(StoreError, "no-weights", key):
+        share(tmp_path, store, [key])

@@ -30,7 +30,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/metrics": (500, 15),
     "regft_core/models": (4250, 42),
     "regft_core/report": (5400, 33),
-    "regft_core/runs": (5300, 28),
+    "regft_core/runs": (5350, 29),
     "regft_core/schema": (1450, 13),
     "regft_core/serve": (2200, 14),
     "regft_core/settings": (4400, 34),

@@ -64,17 +64,17 @@ def read_elsewhere(asked: Asked, own: OwnRows) -> tuple[list[Elsewhere], list[Pr
     return found, problems
 
 
-def unlabelled_problems(asked: Asked) -> list[Problem]:
-    """Return what is wrong with the file of ``asked.unlabelled``: its rows are read with the task's."""
+def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
+    """Return the rows of the file of ``asked.unlabelled``, and what is wrong with it; they are read with the task's."""
     if asked.unlabelled is None:
-        return []
+        return 0, []
     option, file = "--unlabelled", str(asked.unlabelled)
     texts = {name: column for name, column in asked.columns.items() if name in ("text", "pair")}
-    wrong = rows_of(asked.unlabelled, asked.how, texts)[1]
+    rows, wrong = rows_of(asked.unlabelled, asked.how, texts)
     problems = [Problem(code, file, 0, option, f"{of}: {text}" if of else text, hint) for code, of, text, hint in wrong]
     if asked.unlabelled.name in (asked.file.name, *(one.name for one in asked.ood)):
         problems.append(Problem("name-taken", file, 0, option, "is the name of another file", "rename the file"))
-    return problems
+    return len(rows or ()), problems
 
 
 def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, list[tuple[str, str, str]]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
-from regft_core.fit.elsewhere import read_elsewhere, unlabelled_problems
+from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, make_folder_once, refusal
 from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
@@ -68,7 +68,8 @@ def make(wanted: Wanted) -> list[str]:
 def _draft(wanted: Wanted) -> Draft:
     rows, problems = read_own(wanted.asked)
     elsewhere, wrong = read_elsewhere(wanted.asked, rows) if rows is not None else ([], [])
-    problems += [*wrong, *unlabelled_problems(wanted.asked)]
+    texts, unread = count_unlabelled(wanted.asked)
+    problems += [*wrong, *unread]
     encoders, missing = encoders_here(wanted.root, wanted.model)
     problems += missing
     if not 0 < wanted.minutes < float("inf"):
@@ -80,7 +81,7 @@ def _draft(wanted: Wanted) -> Draft:
         raise ConfigError(problems)
     root, preset = wanted.root, read_preset(wanted.root)
     preset = preset if wanted.asked.unlabelled is None else preset.with_texts()
-    return Draft(root, wanted.asked, rows, preset, wanted.minutes, encoders, wanted.seed, elsewhere)
+    return Draft(root, wanted.asked, rows, preset, wanted.minutes, encoders, wanted.seed, elsewhere, texts)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class Draft:
         root: the project whose methods, encoders and pipeline files it takes.
         minutes: for all of it.
         encoders: names as ``root`` knows them, the strongest first.
+        texts: rows of the file of texts without labels, 0 without one.
         elsewhere: files that judge out of distribution.
         refused: method -> why it cannot act on these rows; known once it was ``chosen``.
     """
@@ -77,6 +78,7 @@ class Draft:
     encoders: Sequence[str]
     seed: int = 0
     elsewhere: Sequence[Elsewhere] = ()
+    texts: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -171,6 +173,7 @@ class Draft:
             if len(values) == 1:  # no choice, but the method's settings
                 method, values = priced.tuned(name, self.task, values[0])[0], []
             trials[name] = len(values)
+            method = _reading(method, trained + self.texts)
             cost = run_cost(priced, method, self.task, values, trained, project.builder.registry)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
@@ -290,6 +293,17 @@ class Draft:
         lines += [f"no time for: {', '.join(late)}"] if late else []
         lines += [f"more minutes would buy: {more}"] if more else []
         return [*lines, f"time: about {max(1, round(seconds / 60))} of {self.minutes:g} minutes"]
+
+
+def _reading(method: Method, texts: int) -> Method:
+    """Return a method whose phases without labels read so many ``texts``, where they read all that there are."""
+    phases = [
+        replace(phase, data=phase.data.model_copy(update={"size": texts}))
+        if phase.data.size == "full" and not phase.data.labels
+        else phase
+        for phase in method.phases
+    ]
+    return replace(method, phases=tuple(phases))
 
 
 def _solved(method: Method) -> float:

@@ -27,7 +27,7 @@ from tests.tiny import tiny_model_dir
 PRESET = """\
 always: [majority, tfidf_logistic, linear_probe]
 methods: [lp_ft_share, vanilla_no_dropout]
-unlabelled: [uda]
+unlabelled: [distil_unlabelled]
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning:
   folds: 2
@@ -104,7 +104,7 @@ def test_a_folder_for_the_minutes_which_an_edit_keeps(
     make(root, folder, arguments(**asked, unlabelled=Path("more.csv")))
     assert open_project(folder).tasks["reviews"].splits.unlabelled == "more.csv"
     methods = yaml.safe_load((folder / "params.yaml").read_text())["methods"]
-    assert methods[3:] == ["lp_ft_share", "uda", "vanilla_no_dropout"]
+    assert methods[3:] == ["lp_ft_share", "distil_unlabelled", "vanilla_no_dropout"]
     make(root, folder, arguments(**asked))
     capsys.readouterr()
     file = folder / "params.yaml"

@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/data": (3400, 23),
     "regft_core/disk": (600, 6),
     "regft_core/evaluate": (2050, 18),
-    "regft_core/fit": (1500, 10),
+    "regft_core/fit": (1550, 10),
     "regft_core/grid": (3000, 21),
     "regft_core/hooks": (1550, 10),
     "regft_core/kinds": (1100, 9),

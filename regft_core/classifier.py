@@ -27,8 +27,6 @@ Texts: TypeAlias = "Sequence[Text] | pd.Series | pd.DataFrame | npt.NDArray[Any]
 class Classifier(ClassifierMixin, BaseEstimator):
     """One method, trained on all rows that ``fit`` is given; nothing is compared or tuned.
 
-    Runs are kept in ``.regft`` of the working directory, so equal rows are not trained twice there.
-
     Args:
         method: as ``regft info`` lists them; the default trains a logistic regression over a frozen encoder.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
@@ -53,13 +51,16 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             ConfigError: what is wrong with rows or parameters, all in one.
-            DataError: two labels are written alike.
+            DataError: two labels are written alike; rows of more than two texts.
             RunFailed: the training ended with an error.
         """
-        named = {str(label): label for label in np.unique(np.asarray(y)).tolist()}
+        # Files of rows are read without spaces around a label.
+        named = {str(label).strip(): label for label in np.unique(np.asarray(y)).tolist()}
         if len(named) < len(np.unique(np.asarray(y))):
             raise DataError("labels-alike", "two labels of y are written alike\n    -> give each its own name")
         rows = pd.DataFrame(_rows(X))
+        if rows.shape[1] > 2:
+            raise DataError("wrong-texts", f"X has {rows.shape[1]} columns\n    -> give one text a row, or two")
         columns = [("text", "pair")[place] for place in range(rows.shape[1])]
         rows = rows.set_axis(columns, axis="columns").assign(label=[str(label) for label in np.asarray(y).tolist()])
         self._folder = TemporaryDirectory(prefix="regft-")

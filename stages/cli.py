@@ -33,7 +33,7 @@ MEANT = {"train": "run", "download": "fetch", "new": "init"}
 CODES = """\
 exit codes
   0  done                          6  the run store is damaged or locked
-  1  runs failed                   7  an export differs from what was trained
+  1  runs or a tracker failed      7  an export differs from what was trained
   2  configuration, wrong command  8  out of memory
   3  data                          9  code changed while it ran
   4  encoder or exported model    10  the plan is out of date

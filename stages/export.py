@@ -21,13 +21,15 @@ from pathlib import Path
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.project import open_project
 from regft_core.serve.export import export
-from regft_core.serve.push import push
+from regft_core.serve.push import check_repository, push
 
 from .common import METHOD, SEED, SIZE, TASK, argument, flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Export a run, or a final model of all rows; print the line that predicts."""
+    if arguments.push:
+        check_repository(arguments.push)
     named = arguments.method, arguments.task, arguments.size, arguments.seed
     job = refit(root, *named) if arguments.refit else judged_run(open_project(root), *named)
     target = export(job, accuracy=arguments.accuracy, onnx=arguments.onnx)

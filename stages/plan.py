@@ -17,10 +17,12 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import fill
 
+from regft_core.names import listing
+from regft_core.runs.work import Work
 from regft_core.settings.cost import table
 from regft_core.settings.grid import cells
 from regft_core.settings.project import Project
@@ -58,10 +60,17 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         from regft_core.grid.keys import read_failures
         from regft_core.report import planner, write
 
-        failures = read_failures(project.root)
-        finished = [cell for cell in cells(project) if cell.directory not in failures]
-        needs = planner.needs(write.project_inputs(project, finished, failures), time.runs.get, arguments.detect)
-        parts.append(planner.table(needs, arguments.detect))
+        failures, work = read_failures(project.root), Work(project.root)
+        reference, every = project.params.report.reference, list(cells(project))
+        done = [cell for cell in every if cell.directory not in failures and work.result_file(cell).is_file()]
+        known = {(cell.task, cell.size) for cell in done if cell.method == reference}
+        done = [cell for cell in done if (cell.task, cell.size) in known]
+        run_seeds = [{run.seed for run in work.finetune(cell).runs} for cell in done]
+        seeds = [seed for seed in project.params.grid.seeds if all(seed in had for had in run_seeds)]
+        inputs = replace(write.project_inputs(project, done or every, failures), seeds=seeds)
+        parts.append(planner.table(planner.needs(inputs, time.runs.get, arguments.detect), arguments.detect))
+        if late := [cell.directory for cell in every if cell not in done and cell.directory not in failures]:
+            parts.append(f"no spread seen yet, as it has not run: {listing(late)}")
     lines = "\n\n".join(filter(None, parts)).splitlines()
     print("\n".join(line if len(line) <= COLUMNS else fill(line, COLUMNS, break_long_words=False) for line in lines))
 

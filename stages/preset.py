@@ -49,6 +49,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         changes, rows = [part for change in arguments.set for part in ("--set", change)], grid_rows(project)
         if (mark := project.params.small_scale) is not None:
             print(mark.mark)
+            changes += ["--scale", "small"]
         print(gpu_line(project, rows), estimate(project, rows).line(), sep="\n")
         print(needs_text(project, shlex.join([arguments.name, *changes])))
         return

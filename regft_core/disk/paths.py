@@ -69,6 +69,7 @@ class FileState(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
+    links: int
 
 
 def file_state(path: str) -> FileState | None:
@@ -76,7 +77,14 @@ def file_state(path: str) -> FileState | None:
     status = _look(path)
     if status is None or not stat.S_ISREG(status.st_mode):
         return None
-    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_nlink)
+
+
+def unwritten(before: FileState | None, now: FileState | None) -> bool:
+    """Whether a file was not written between two looks; one more link to it, or one less, changes its ctime alone."""
+    if before is None or now is None or before.links == now.links:
+        return before == now
+    return before._replace(ctime_ns=now.ctime_ns, links=now.links) == now
 
 
 def folder_state(path: str) -> FileState | None:
@@ -84,7 +92,7 @@ def folder_state(path: str) -> FileState | None:
     status = _look(path)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return None
-    return FileState(path, 0, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return FileState(path, 0, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, 0)
 
 
 def _look(path: str) -> os.stat_result | None:

@@ -42,15 +42,18 @@ from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.work import dataset_folder, described_task, is_current, seal
-from regft_core.schema.method import other_tasks
+from regft_core.schema.method import Method, other_tasks
 from regft_core.schema.tasks import FilesSource, TaskConfig
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project
 
 
-def prepare(project: Project) -> None:
+def prepare(project: Project, method: Method | None = None, task: str = "") -> None:
     """Bring ``work/datasets``, ``work/subsamples`` and ``work/lengths`` up to date; tasks that nothing reads go.
+
+    Args:
+        method, task: only what training the one on the other reads; other rows are left as they are.
 
     Raises:
         ConfigError: a word of a prompt is not one token of the encoder.
@@ -60,11 +63,13 @@ def prepare(project: Project) -> None:
     require_named_sets(project)
     _check_words(project)
     every, listed = tasks_to_prepare(project), project.params.grid.tasks
-    for task in every:
-        _dataset(project, task)
-        if task in listed:
-            _subsamples(project, task)
-            _lengths(project, task)
+    for name in every if method is None else dict.fromkeys([task, *other_tasks([method])]):
+        _dataset(project, name)
+        if name in listed:
+            _subsamples(project, name)
+            _lengths(project, name)
+    if method is not None:
+        return
     for folder, tasks in (("datasets", every), ("subsamples", listed), ("lengths", listed)):
         for path in sorted((project.root / "work" / folder).glob("*")):
             if path.name.removesuffix(".json") not in tasks:
@@ -192,11 +197,9 @@ _AGAIN = "; nothing was written\n    -> run `dvc repro` again"
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
-    """Return a task as its rows are prepared: training and validation set alone where the grid does not have it."""
+    """Return a task as its rows are prepared: without OOD sets where the grid does not have it."""
     config = project.tasks[task]
-    if task in project.params.grid.tasks:
-        return config
-    return config.model_copy(update={"ood": {}, "splits": config.splits.model_copy(update={"unlabelled": None})})
+    return config if task in project.params.grid.tasks else config.model_copy(update={"ood": {}})
 
 
 def task_inputs(project: Project, task: str) -> dict[str, Any]:

@@ -118,8 +118,10 @@ class Planner:
         context = Context(job, project=self.project)
         phases = context.method.earlier if job.until == "search" else context.method.phases
         made = {phase.name: context.keys.of(phase.name) for phase in phases}
-        result = made[phases[-1].name]
-        if job.until != "search":
+        if job.until == "search":
+            result = sha256_json(sorted(made.values()))  # of all phases: another run may share the last one alone
+        else:
+            result = made[FINETUNE]
             result = self._score_key(context) if job.trial is not None else evaluation_key(context, result)
         if result in self._known:
             return self._known[result]  # two methods that amount to the same
@@ -142,7 +144,7 @@ class Planner:
         if rows is not None and job.trial is not None:
             rows = int(rows * (self._share or 1))
         for phase in (context.phase(phase.name) for phase in phases):
-            count = planned_rows(phase, rows)
+            count = planned_rows(self.project, job.task, phase, rows)
             cost = sized_cost(self.project, context.method, job.task, phase, count, self.registry, context.shared)
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)

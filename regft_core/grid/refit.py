@@ -56,7 +56,7 @@ def refit(
     """
     project = open_project(root)
     job = judged_run(project, method, task, size, seed)
-    prepare(project)
+    prepare(project, project.method(method, job.task), job.task)
     if judged:
         _require_judged(project, cell_of(job))
         job = replace(job, values=_values(project, cell_of(job)))

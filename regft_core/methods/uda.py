@@ -22,6 +22,7 @@ Decisions:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -115,13 +116,14 @@ class Uda(Regulariser):
         """The weighted divergence, a scalar; see the head of this file."""
         if not self.options.weight:
             return None
-        from regft_core.models.masked_lm import masked_positions, with_tokens
+        from regft_core.models.masked_lm import choose_positions, maskable
 
         texts, generator = step.texts(), step.generator("uda.hidden")
         with torch.no_grad():
             answers = step.forward(TARGETS, batch=texts, draw=TARGETS)
-        positions = masked_positions(texts, self.setting.keyword_segment, self.options.hide, "bernoulli", generator)
-        hidden = with_tokens(texts, positions, self.mask_token)
+        ordinary = maskable(texts, self.setting.keyword_segment)
+        chosen = choose_positions(ordinary, self.options.hide, "bernoulli", generator)
+        hidden = dataclasses.replace(texts, input_ids=texts.input_ids.masked_fill(chosen, self.mask_token))
         loss, share = self.divergence(answers, step.forward(HIDDEN, batch=hidden, draw=HIDDEN))
         self.diagnostics.read(step, divergence=loss, counted=share)
         return self.options.weight * loss

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regft_core.disk.paths import FileState, content_sha256, expand, file_state, what_is
+from regft_core.disk.paths import FileState, content_sha256, expand, file_state, unwritten, what_is
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.aliases import ALIASES, fetched_directory
 from regft_core.models.checkpoint_files import (
@@ -90,7 +90,7 @@ class ModelSource:
         known, now = dict(self.files), _read_files(self.path, self.name)
         changed = {name for name in known.keys() | now.keys() if known.get(name) != now.get(name)}
         if before is not None:
-            changed |= {name for name, state in before.items() if states[name] != state}
+            changed |= {name for name, state in before.items() if not unwritten(state, states[name])}
         if changed:
             raise InputChanged(f"encoder '{self.name}' ({self.path}): {', '.join(sorted(changed))}")
         return states

@@ -143,6 +143,8 @@ class _Making:
             raise ModelError(error.code, f"{place}: {error.text}") from error
         tensors = outcome_tensors(inputs, done, weights=weights)
         record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(self.label, done)
+        if reason := context.keys.dropped_head(phase):
+            record["new_head"] = reason
         return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
 
     def _merged(self, working: OpenRun, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:

@@ -125,6 +125,8 @@ class RunRecord(Record):
     #: Where it ran, as ``environment.py`` describes it.
     environment: dict[str, Any] | None = None
     cost: Cost = Cost()
+    #: Why fine-tuning drew a new head though the phase before had learned one.
+    new_head: str | None = None
     #: Keys of the phases before fine-tuning.
     phases: dict[str, str] = {}
     tuned: Tuned | None = None

@@ -223,7 +223,8 @@ def with_more_rows(
     of = data.size or size
     before = judged["train"] if of == "full" else int(of)
     steps_of = {name: getattr(training, name) for name in ("max_steps", "warmup_steps")}
-    scaled = {name: math.ceil(steps * now["train"] / before) for name, steps in steps_of.items() if steps}
+    texts = now.get("unlabelled", 0) if data.size == "full" and not data.labels else 0
+    scaled = {n: math.ceil(steps * (now["train"] + texts) / (before + texts)) for n, steps in steps_of.items() if steps}
     return training.model_copy(update=scaled)
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from regft_core.errors import ModelError
+
+
+def check_repository(repository: str) -> None:
+    """Raise ModelError for what is not ``OWNER/NAME``, before anything is trained or exported."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise ModelError(
+            "bad-repository", f"--push {repository}: is not OWNER/NAME\n    -> for instance --push me/reviews"
+        )
 
 
 def push(folder: Path, repository: str) -> str:
@@ -16,7 +25,6 @@ def push(folder: Path, repository: str) -> str:
     Raises ModelError where the hub refuses it or cannot be reached; the folder stays.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
     api = HfApi()
     try:
@@ -24,7 +32,7 @@ def push(folder: Path, repository: str) -> str:
             api.create_repo(repository, private=True)
         message = f"Export {folder.name} of regft"
         return str(api.upload_folder(repo_id=repository, folder_path=folder, commit_message=message).commit_url)
-    except (HfHubHTTPError, OSError, ValueError) as error:
+    except Exception as error:  # the library's own, and those of what it reads the network with
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         hint = f"log in with `hf auth login`, check OWNER/NAME, then: hf upload {repository} {folder}"
         raise ModelError("push-refused", f"--push {repository}: {reason}\n    -> {hint}") from error

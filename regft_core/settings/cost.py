@@ -97,8 +97,10 @@ def run_cost(
     Phases that trials share count once. None when that needs an unknown number of ``rows``.
     """
     shared, tuning = project.shared(task), project.params.tuning
+    counts = [planned_rows(project, task, phase, rows) for phase in method.phases]
     costs = [
-        sized_cost(project, method, task, phase, planned_rows(phase, rows), registry, shared) for phase in method.phases
+        sized_cost(project, method, task, phase, count, registry, shared)
+        for phase, count in zip(method.phases, counts, strict=True)
     ]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
@@ -111,7 +113,7 @@ def run_cost(
         for index, phase in enumerate(variant.phases):
             path = repr((training, variant.phases[: index + 1]))
             if path not in tried:
-                count = planned_rows(phase, rows)
+                count = planned_rows(project, task, phase, rows)
                 tried[path] = sized_cost(project, variant, task, phase, count, registry, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
     return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known[:-1]), redone * known[-1]
@@ -148,11 +150,14 @@ def prepared_rows(root: Path, task: str, *, unlabelled: bool = False) -> int | N
     return counts.get("train", 0) + (counts.get("unlabelled", 0) if unlabelled else 0) or None
 
 
-def planned_rows(phase: Phase, rows: int | None) -> int | None:
-    """Rows that a member of a phase trains on, in a cell of ``rows`` rows; None before the task is prepared."""
-    if phase.data.task is not None or phase.data.size is not None:
-        rows = phase.data.size if isinstance(phase.data.size, int) else None
-    return None if rows is None or phase.data.steps == "full" else int(rows * phase.data.split)
+def planned_rows(project: Project, task: str, phase: Phase, rows: int | None) -> int | None:
+    """Rows that a member of a phase trains on, in a cell of ``rows`` rows; None before its task is prepared."""
+    data = phase.data
+    if isinstance(data.size, int):
+        rows = data.size
+    elif data.task is not None or data.size is not None:
+        rows = prepared_rows(project.root, data.task or task, unlabelled=not data.labels)
+    return None if rows is None or data.steps == "full" else int(rows * data.split)
 
 
 def phase_cost(
@@ -190,9 +195,6 @@ def sized_cost(
     steps: int | None = None,
 ) -> float | None:
     """``phase_cost`` in steps with the task's encoder, with the answers of earlier phases that it learns."""
-    if phase.data.size == "full" and phase.data.task is None:  # of the task, not of the cell
-        every = prepared_rows(project.root, task, unlabelled=not phase.data.labels)
-        phase = replace(phase, data=phase.data.model_copy(update={"size": every or "full"}))
     plain = replace(phase, regularisers=(), repeat=None, training=phase.training.model_copy(update=ONE_PASS))
     size, teachers = project.relative_size(phase, method, task), map(method.phase, phase.teachers(registry))
     sizes = [project.relative_size(teacher, method, task) for teacher in teachers]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from regft_core.catalogue import TRACKERS
-from regft_core.errors import RegftError, StoreError
+from regft_core.errors import RegftError
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.store_path import store_path
@@ -36,7 +36,7 @@ def sync(
         cells, seeds: the grid.
         store: the run store; costs and tensors of phases are logged from there.
 
-    Raises DataError where a file of ``work/`` is not what it should be, StoreError where a tracker fails.
+    Raises DataError where a file of ``work/`` is not what it should be, RegftError where trackers fail, after all.
     """
 
     def read() -> list[Entry]:
@@ -44,15 +44,16 @@ def sync(
         return [*read_grid(root.resolve(), listed, seeds, store), *([report] if report else [])]
 
     listed = list(cells)
-    return "\n".join(_log(name, root, read) for name in trackers)
-
-
-def _log(name: str, root: Path, read: Callable[[], list[Entry]]) -> str:
-    try:
-        return str(TRACKERS.find(name).log(root, read))
-    except RegftError:
-        raise
-    except Exception as error:  # each service has its own errors
-        reason = (str(error).strip().splitlines() or [""])[0]
-        message = f"the tracker '{name}' ended with {type(error).__name__}: {reason}"
-        raise StoreError("tracker-failed", f"{message}\n    -> mend the cause, then `regft sync`") from error
+    lines, failed = list[str](), list[str]()
+    for name in trackers:
+        try:
+            lines.append(str(TRACKERS.find(name).log(root, read)))
+        except RegftError:
+            raise
+        except Exception as error:  # each service has its own errors, and stops no other
+            reason = (str(error).strip().splitlines() or [""])[0]
+            failed.append(f"the tracker '{name}' ended with {type(error).__name__}: {reason}")
+    if failed:
+        text = "\n".join([*lines, *failed])
+        raise RegftError("tracker-failed", f"{text}\n    -> mend the cause, then `regft sync`")
+    return "\n".join(lines)

@@ -141,6 +141,17 @@ def test_what_several_runs_share_is_done_once(project: Path, trained: list[tuple
     assert sorted(trained) == sorted([("early", 7), *[("finetune", 0), ("finetune", 1)] * 3])
 
 
+def test_runs_that_share_only_their_last_earlier_phase_have_a_search_each(
+    project: Path, trained: list[tuple[str, int]]
+) -> None:
+    shared = {"start": "checkpoint", "data": {"size": "full"}, "training": {"max_steps": 1}, "seed": 7}
+    write_method(project, "one", phases={"own": {}, "shared": shared, "finetune": {"start": "own"}})
+    change(project, methods=["vanilla", "one"])
+    reproduce(project)
+    ran = [("own", 0), ("own", 1), ("shared", 7), *[("finetune", 0), ("finetune", 1)] * 2]
+    assert sorted(trained) == sorted(ran)
+
+
 def test_a_run_waits_for_another_only_while_both_lack_a_phase(project: Path) -> None:
     early = {"data": {"size": "full"}, "training": {"max_steps": 1}, "seed": 7}
     write_method(project, "one", phases={"early": early, "finetune": {}})

@@ -49,6 +49,23 @@ def test_hashes_depend_on_the_bytes_and_not_on_the_place(own, tmp_path):
     assert resolve(own).content_sha256 == changed.content_sha256
 
 
+def put_back(path):
+    """Write other bytes, then those from before with their time."""
+    state, content = path.stat(), path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_a_further_hard_link_is_no_other_file(own, tmp_path):
+    source = resolve(own)
+    with source.opened():
+        os.link(own / "model.safetensors", tmp_path / "link")
+    (tmp_path / "link").unlink()
+    with pytest.raises(InputChanged), source.opened():
+        put_back(own / "model.safetensors")
+
+
 def remove(own, name="tokenizer.json"):
     (own / name).unlink()
 

@@ -117,7 +117,8 @@ def test_a_head_that_is_dropped_is_told(two: Path, caplog: pytest.LogCaptureFixt
     once = {"data": {"size": "full"}, "seed": 0}
     write_method(two, "once", phases={"first": once, "finetune": {}})
     caplog.set_level("INFO")
-    run_stages(two, "once")
+    (record, *_) = run_stages(two, "once")["finetune"]
+    assert "first" in record["new_head"]
     assert any("new head" in message for message in caplog.messages)
 
 

@@ -17,6 +17,7 @@ from regft_core.runs.job import Job
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.project import open_project
 from regft_core.runs.train import finetune, search
+from regft_core.settings.cost import plan_rows
 from tests.small_project import TASK, build, review, write_csv
 
 TEXTS = [f"film number {number} was a {word} one" for number, word in enumerate(["good", "bad", "old"] * 4)]
@@ -76,7 +77,10 @@ def test_other_texts_are_another_run_of_those_that_read_them_alone(root: Path) -
 def test_self_training_learns_labels_that_its_teacher_is_sure_of(root: Path) -> None:
     params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.dump(params | {"methods": ["vanilla", "self_training"]}))
-    prepare(open_project(root))
+    prepare(project := open_project(root))
+    rows = {row.cell.method: row for row in plan_rows(project, project.builder.registry)}  # type: ignore[arg-type]
+    # The teacher, its answers to 44 texts, which are a third of an epoch, an epoch over these, and fine-tuning.
+    assert rows["self_training"].cost == pytest.approx(2 + 6 / 3 + 6 + 2)
     own = context(root, "self_training")
     found = search(own)
     assert found["status"] == "ok", found["error"]

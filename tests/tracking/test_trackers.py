@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from regft_core.errors import ConfigError, StoreError
+from regft_core.errors import ConfigError, RegftError
 from regft_core.runs.project import open_project
 from regft_core.tracking.sync import sync
 from tests.errors import raises_code
@@ -92,7 +92,7 @@ def test_a_tracker_that_is_none_or_fails_is_said(tree: Tree, tmp_path: Path) -> 
             open_project(root)
     (root / "trackers" / "own.py").write_text("def log(root, read):\n    raise OSError('no way')\n")
     open_project(root)
-    with raises_code(StoreError, "tracker-failed", "'own'", "no way"):
+    with raises_code(RegftError, "tracker-failed", "'own'", "no way"):
         sync(tree.root, [HYPE], [0, 1], trackers=["own"])
     shutil.rmtree(root / "trackers")
     TRACKERS.own = None

@@ -20,7 +20,7 @@ from regft_core.kinds.regression import Scale
 from regft_core.models.load import load_classifier
 from regft_core.runs.epoch_scores import judge
 from regft_core.runs.merge import validation_score
-from regft_core.runs.training_run import PhaseInputs, finish, outcome_tensors, train
+from regft_core.runs.training_run import PhaseInputs, outcome_tensors, train
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.schema.methods import RepeatConfig
@@ -162,18 +162,6 @@ def test_a_phase_starts_from_the_answers_of_the_one_before() -> None:
     stored = outcome_tensors(inputs, trained, weights=True)
     before = stored_answers(inputs, {"weights": first.tensors["weights"]})
     assert stored_answers(inputs, stored) == pytest.approx(before, abs=1.0)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_finished_weights_are_read_and_left_in_the_unit_of_the_targets(alpha: float) -> None:
-    of = in_unit(runner(), 1e5, 7e4)
-    plain = of.inputs(phase(), {})
-    weights = outcome_tensors(plain, train(plain), weights=True)["weights"]
-    inputs = of.inputs(phase([("wise_ft", {"alpha": alpha})]), {})
-    trained = outcome_tensors(inputs, train(inputs), weights=True)["weights"]
-    finished = finish(inputs, weights, weights_wanted=True)["weights"]
-    expected = stored_answers(plain, {"weights": trained})
-    assert stored_answers(plain, {"weights": finished}) == pytest.approx(expected, abs=1.0)
 
 
 def test_members_with_rows_of_their_own_are_averaged_in_the_unit_of_the_targets() -> None:

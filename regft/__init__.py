@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regft_core.api import Fitted, LoadedModel, Project, Results, fit, load, load_model
+    from regft_core.api import Fitted, LoadedModel, Project, Results, fit, load_model
     from regft_core.classifier import Classifier
 
-__all__ = ["Classifier", "Fitted", "LoadedModel", "Project", "Results", "fit", "load", "load_model"]
+__all__ = ["Classifier", "Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@
 >>> fitted.predict(["a fine film", "a waste of time"])
 >>> load_model(fitted.export("models/reviews")).predict_proba(["a fine film"])
 
->>> project = load("path/to/project")          # the folder with params.yaml
+>>> project = Project.open("path/to/project")          # the folder with params.yaml
 >>> project.set("training.epochs", 5)          # in params.yaml, whose comments stay
 >>> project.run("hype_n", "cue_pair")          # every size and seed of the grid; finished runs are reused
 >>> results = project.results()                # a data frame; a notebook shows it as the leaderboard
@@ -52,7 +52,7 @@ from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text
 from regft_core.settings.grid import cells
 
-__all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load", "load_model"]
+__all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
 
 
 class Project:
@@ -60,6 +60,16 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @classmethod
+    def open(cls, path: Path | str = ".") -> Project:
+        """Open the project in a folder, checked as a whole.
+
+        Raises ConfigError with every mistake of every file.
+        """
+        root = Path(path).resolve()
+        open_project(root)
+        return cls(root)
 
     def run(self, method: str | None = None, task: str | None = None) -> None:
         """Train and evaluate every size and seed of a method on a task; of all where one is not named.
@@ -121,16 +131,6 @@ class Project:
         failures = read_failures(self.root)
         done = [one for one in cells(project) if one.directory not in failures and work.result_file(one).is_file()]
         return Results.of(project_report(project, done, failures, out=None))
-
-
-def load(path: Path | str = ".") -> Project:
-    """Open the project in a folder, checked as a whole.
-
-    Raises ConfigError with every mistake of every file.
-    """
-    root = Path(path).resolve()
-    open_project(root)
-    return Project(root)
 
 
 def load_model(path: Path | str, device: str = "auto", precision: str = "fp32") -> LoadedModel:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from regft_core.api import Project, Results, load
+from regft_core.api import Project, Results
 from regft_core.errors import ConfigError
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, python, stage
@@ -29,7 +29,7 @@ def scores(results: Results, method: str) -> list[dict[str, Any]]:
 
 def test_run_and_results_are_those_of_the_pipeline(tmp_path: Path) -> None:
     root = build(tmp_path / "project", methods=["vanilla", "hype_n"])
-    project = load(root)
+    project = Project.open(root)
     assert isinstance(project, Project)
     assert project.results().empty
     assert "No run" in project.results()._repr_html_()
@@ -90,7 +90,7 @@ def test_settings_are_edited_in_place_and_the_plan_counts_runs(tmp_path: Path) -
     root = build(tmp_path / "project", methods=["majority", "vanilla"])
     file = root / "params.yaml"
     file.write_text("# mine\n" + file.read_text())
-    project = load(root)
+    project = Project.open(root)
     project.set("training.epochs", 2)
     assert file.read_text().startswith("# mine\n")
     assert yaml.safe_load(file.read_text())["training"]["epochs"] == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.disk.files import write_json
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit.fitting import Wanted, decided
@@ -211,7 +211,7 @@ def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
     folder = build(
         tmp_path, methods=["majority"], grid={"sizes": ["full"], "seeds": [1]}, report={"reference": "majority"}
     )
-    load(folder).run("majority", "reviews")
+    Project.open(folder).run("majority", "reviews")
     write_json(folder / RESULTS, {"reviews-full": {"majority": {"decision": {"taken": True}}}})
     with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
         decided(folder, "reviews")

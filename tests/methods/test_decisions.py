@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from regft_core import metrics
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
 from regft_core.runs.job import Job
@@ -118,7 +118,7 @@ def made(folder: Path, method: str, metric: str, judged: str = "bad") -> Path:
     train, dev = ([review(n, draw) for n in range(160)] for _ in range(2))
     for name, rows in (("train", train), ("dev", [*dev[:-8], *((text, judged) for text, _ in dev[-8:])])):
         write_csv(folder / "data" / f"{name}.csv", [("review", "verdict"), *rows])
-    load(folder).run(method, "reviews")
+    Project.open(folder).run(method, "reviews")
     return folder
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from regft_core.api import load
+from regft_core.api import Project
 from tests.small_project import python as process
 from tests.small_project import stage
 
@@ -81,7 +81,7 @@ def python(root: Path, program: str, **variables: str) -> subprocess.CompletedPr
 
 def run_cells(root: Path, *cells: tuple[str, str]) -> None:
     """Train and evaluate (method, task) pairs, in this process."""
-    project = load(root)
+    project = Project.open(root)
     for method, task in cells:
         project.run(method, task)
 

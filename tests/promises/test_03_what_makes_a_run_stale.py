@@ -8,8 +8,8 @@ from tests.promises.kit import edit, python, with_own_method
 from tests.small_project import build
 
 RUN = """
-from regft_core.api import load
-project = load(".")
+from regft_core.api import Project
+project = Project.open(".")
 for method in ("vanilla", "stretched"):
     project.run(method, "reviews")
 """

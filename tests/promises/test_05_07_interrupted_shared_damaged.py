@@ -102,7 +102,7 @@ def test_a_damaged_file_is_named_and_its_run_trained_again_with_the_same_bits(
     shutil.rmtree(root / "work" / "evaluate")
     for run in list((root / ".regft").rglob("predictions")):  # evaluations, which would answer without the weights
         shutil.rmtree(run.parent)
-    again = python(root, 'from regft_core.api import load\nload(".").run("vanilla", "reviews")')
+    again = python(root, 'from regft_core.api import Project\nProject.open(".").run("vanilla", "reviews")')
     assert again.returncode == 0, again.stderr
     assert "damaged" in again.stderr
     assert path.parent.name in again.stderr

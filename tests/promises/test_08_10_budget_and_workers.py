@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.errors import RunFailed
 from tests.extras import needs
 from tests.promises.kit import bits, change, done, regft, run_cells, weights, write_method
@@ -36,7 +36,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_over_its_budget_a_store_loses_weights_and_no_results(serial: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(serial, tmp_path / "project"))
-    scores = load(root).results().to_csv()
+    scores = Project.open(root).results().to_csv()
     change(root, store={"budget_gb": 1e-6})
     assert weights(root)
     done(root, "store", "prune")
@@ -44,7 +44,7 @@ def test_over_its_budget_a_store_loses_weights_and_no_results(serial: Path, tmp_
     before = sorted((root / ".regft").rglob("result.json"))
     run_cells(root, *((method, "reviews") for method in METHODS))
     assert sorted((root / ".regft").rglob("result.json")) == before, "nothing was trained again"
-    assert load(root).results().to_csv() == scores
+    assert Project.open(root).results().to_csv() == scores
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

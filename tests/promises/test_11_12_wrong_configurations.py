@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.errors import ConfigError, Problem
 from tests.promises.kit import edit, regft
 from tests.small_project import build, write_csv
@@ -101,7 +101,7 @@ MISTAKES: list[tuple[str, str, str, str, int]] = [
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = build(tmp_path_factory.mktemp("mistakes") / "project", methods=["vanilla"])
     files(root)
-    load(root)
+    Project.open(root)
     return root
 
 
@@ -114,7 +114,7 @@ def files(root: Path) -> None:
 def problems(root: Path) -> list[Problem]:
     """What is wrong with a project."""
     with pytest.raises(ConfigError) as caught:
-        load(root)
+        Project.open(root)
     return caught.value.problems
 
 
@@ -172,4 +172,4 @@ def test_what_is_right_is_not_refused(project: Path) -> None:
     files(project)
     write_csv(project / "data" / "more.csv", [("review", "verdict"), ("good film", "good"), ("bad film", "bad")] * 9)
     (project / SETTINGS).write_text(yaml.dump({**yaml.safe_load(PARAMS), "ood": "none"}))
-    load(project)
+    Project.open(project)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from regft_core.api import load
+from regft_core.api import Project
 from tests.promises.kit import change, done, run_cells
 from tests.small_project import build
 
@@ -24,7 +24,7 @@ def test_a_control_is_written_trained_and_compared_with_its_arm(tmp_path: Path) 
     methods = yaml.safe_load((root / "params.yaml").read_text())["methods"]
     assert methods == ["vanilla", "hype_n", "hype_n_no_noise"]
     run_cells(root, *((method, "reviews") for method in methods))
-    results = load(root).results()
+    results = Project.open(root).results()
     means = results[results["set"] == "dev"].set_index("method")["mean"]
     assert len(set(means)) > 1
     verdicts = results.verdicts

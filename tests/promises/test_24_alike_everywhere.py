@@ -11,6 +11,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from transformers import AutoTokenizer, pipeline
 
@@ -133,6 +134,16 @@ def test_a_model_answers_alike_wherever_it_is_loaded(exports: dict[str, Path], t
         # Files have six digits: of a value the first six.
         off = {"rtol": 5e-6, "atol": 0.0} if value else {"rtol": 0.0, "atol": 1e-6}
         np.testing.assert_allclose(answer(folder, texts), expected, err_msg=name, **off)
+
+
+def test_a_cross_encoder_of_sentence_transformers_answers_alike(exports: dict[str, Path]) -> None:
+    needs("sentence_transformers", "setfit")
+    from sentence_transformers import CrossEncoder
+
+    pairs = [*NEW.itertuples(index=False, name=None)]
+    softmax = torch.nn.Softmax(-1)
+    answers = CrossEncoder(str(exports["pairs"]), device="cpu").predict(pairs, activation_fn=softmax)
+    assert answers == pytest.approx(regft.load_model(exports["pairs"]).predict_proba(pairs), abs=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)

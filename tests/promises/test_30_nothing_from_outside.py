@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.promises.kit import python
 from tests.small_project import REPOSITORY, build
 
-RUN = 'from regft_core.api import load\nload(".").run("vanilla", "reviews")'
+RUN = 'from regft_core.api import Project\nProject.open(".").run("vanilla", "reviews")'
 #: A Python in which every connection fails, as on a machine without a network.
 OFFLINE = """
 import socket
@@ -28,8 +28,8 @@ WHOLE = (
     OFFLINE
     + """
 import runpy, sys
-from regft_core.api import load
-project = load(".")
+from regft_core.api import Project
+project = Project.open(".")
 project.run("vanilla", "reviews")
 model = "exports/vanilla-reviews-16-seed-0"
 for command in (["report"], ["export", "--method", "vanilla", "--seed", "0"],

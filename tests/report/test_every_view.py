@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.report import planner, project_report
 from regft_core.report.write import project_inputs
 from regft_core.runs.project import open_project
@@ -71,7 +71,7 @@ def test_the_model_card(seen: Any) -> None:
 
 
 def test_the_data_frame(seen: Any) -> None:
-    results = load(seen.root).results()
+    results = Project.open(seen.root).results()
     pairs = results.verdicts
     dev = pairs[(pairs["set"] == "dev") & (pairs["role"] != "opponent")]
     assert {(one["method"], one["other"]): one["verdict"] for one in dev.to_dict("records")} == WORDS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.reading import read_json
@@ -56,7 +56,7 @@ def manifest(root: Path, stage: str, method: str) -> dict[str, Any]:
 
 
 def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, int]]) -> None:
-    load(tuned).run("vanilla", TASK)
+    Project.open(tuned).run("vanilla", TASK)
     assert trained == [("finetune", 0)] * 3  # two trials, one run
     (run,) = manifest(tuned, "finetune", "vanilla")["runs"]
     found = run["tuned"]
@@ -74,7 +74,7 @@ def test_trials_then_the_run_on_all_rows(tuned: Path, trained: list[tuple[str, i
     assert run["degraded"] == []
     # All over again: nothing is trained, and the same is chosen.
     before = len(trained)
-    load(tuned).run("vanilla", TASK)
+    Project.open(tuned).run("vanilla", TASK)
     assert len(trained) == before
     assert manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"] == found
     assert cached_seeds(open_project(tuned), Cell("vanilla", TASK, 24)) == {0}
@@ -128,7 +128,7 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     trials = [{share: alpha, rate: 2} for alpha in (0.0, 0.5, 1.0)]
     change(project, methods=["lp_ft_share"], grid={"seeds": [0]}, report={"reference": "lp_ft_share"})
     change(project, tuning={"folds": 2, "methods": {"lp_ft_share": trials}})
-    load(project).run("lp_ft_share", TASK)
+    Project.open(project).run("lp_ft_share", TASK)
     (run,) = manifest(project, "finetune", "lp_ft_share")["runs"]
     assert [phase for phase, _ in trained].count("train") == 3  # once for each fold, once on all rows
     jobs = trials_of_run(open_project(project), "lp_ft_share", TASK, SIZE, 0)
@@ -182,7 +182,7 @@ def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained:
     from tests.runs.conftest import refresh
 
     refresh(tuned)
-    load(tuned).run("vanilla", TASK)
+    Project.open(tuned).run("vanilla", TASK)
     assert len(trained) == 4  # two trials for each of two seeds, and no run after them
     found = manifest(tuned, "finetune", "vanilla")["runs"]
     assert {run["tuned"]["chosen"] for run in found} == {found[0]["tuned"]["chosen"]}
@@ -197,7 +197,7 @@ def test_choosing_on_dev_is_marked_and_is_the_trial_itself(tuned: Path, trained:
 def test_a_choice_from_the_store_is_that_of_the_stage(tuned: Path, trained: list[tuple[str, int]]) -> None:
     with pytest.raises(NotStored):
         choice_of(replace(job(tuned, "vanilla"), stored_only=True), open_project(tuned))
-    load(tuned).run("vanilla", TASK)
+    Project.open(tuned).run("vanilla", TASK)
     found = manifest(tuned, "finetune", "vanilla")["runs"][0]["tuned"]
     trained.clear()
     assert choice_of(replace(job(tuned, "vanilla"), stored_only=True), open_project(tuned)) == found

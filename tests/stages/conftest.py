@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
 from tests.small_project import PAIRS, SCORES, TASK, build, review, stage, write_csv
@@ -26,7 +26,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "pipelines" / "methods" / "pooled.yaml").write_text(yaml.dump(method))
     rows = [("review", "verdict"), *((review(n), ("bad", "good")[n % 2]) for n in range(31)), (LONG, "good")]
     write_csv(root / "data" / "dev.csv", rows)
-    project = load(root)
+    project = Project.open(root)
     for method_name in ("vanilla", "pooled"):
         for task in tasks:
             project.run(method_name, task)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.token_edits import editable
 from regft_core.models.export_record import read_served
@@ -45,7 +45,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     shutil.rmtree(root / "scratch")
     rows = [(review(n, 3 + n), ("bad", "good")[n % 2]) for n in range(32)]
     write_csv(root / "data" / "dev.csv", [("review", "verdict"), *rows])
-    done = load(root)
+    done = Project.open(root)
     for method in methods:
         for task in ("reviews", "pairs"):
             done.run(method, task)

@@ -13,7 +13,7 @@ from mlflow.pyfunc import load_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.errors import ModelError
 from regft_core.evaluate.answers import load_answers
 from regft_core.runs.job import Job
@@ -33,7 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = {name: declared for name, (declared, _) in TASKS.items()}
     methods = ["vanilla", "tfidf_logistic", "majority", "combination"]
     build(folder, tasks=tasks, methods=methods, grid={"tasks": list(tasks), "seeds": [1]})
-    project = load(folder)
+    project = Project.open(folder)
     for method in methods[1:]:
         for task in tasks:
             project.run(method, task)
@@ -72,7 +72,7 @@ def test_a_similarity_is_exported_with_its_encoder(tmp_path: Path, method: str) 
     for name in ("scores", "scores-dev"):
         lines_of = [f"{one},{other},{stars}" for one, other, stars in pairs]
         (folder / "data" / f"{name}.csv").write_text("\n".join(["one,other,stars", *lines_of]) + "\n")
-    load(folder).run(method, "alike")
+    Project.open(folder).run(method, "alike")
     served = load_served(export(Job(str(folder), method, "alike", "16", 1), tmp_path / "exported"), "cpu")
     predict_file(served, folder / "data" / "scores-dev.csv", tmp_path / "out.csv")
     expected = [row["prediction"] for row in stored(folder, method, "alike")]

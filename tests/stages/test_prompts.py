@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.api import load
+from regft_core.api import Project
 from regft_core.errors import ConfigError
 from regft_core.runs.job import Job
 from regft_core.serve.export import export
@@ -60,7 +60,7 @@ def prepared(root: Path, *, masked_lm: bool = True, task: dict[str, Any] = REVIE
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = prepared(tmp_path_factory.mktemp("prompts") / "project", model={"max_length": 64})
-    project = load(root)
+    project = Project.open(root)
     for method in METHODS:
         project.run(method, "reviews")
     done = stage(root, "report")
@@ -101,7 +101,7 @@ def test_an_export_answers_in_the_pipeline_and_refuses_other_texts(trained: Path
 
 def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Path) -> None:
     root = prepared(tmp_path / "project", masked_lm=False, methods=METHODS[:2], grid={"seeds": [1]})
-    load(root).run("prompt_fine_tuning", "reviews")
+    Project.open(root).run("prompt_fine_tuning", "reviews")
     manifest = (root / "work" / "finetune" / "prompt_fine_tuning" / "reviews" / "16" / "manifest.json").read_text()
     assert "masked-LM head was trained on the task's training text, the checkpoint has none" in manifest
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Pat
 
 def problems(root: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        load(root)
+        Project.open(root)
     return str(caught.value)
 
 
@@ -151,7 +151,7 @@ def test_a_word_of_several_tokens_is_refused(tmp_path: Path) -> None:
     words = {"bad": "terrible", "good": "happy"}
     root = prepared(tmp_path / "project", task={**REVIEWS, "prompt": {**PROMPT, "words": words}}, methods=METHODS[:2])
     with pytest.raises(ConfigError) as caught:
-        load(root).run("prompt_fine_tuning", "reviews")
+        Project.open(root).run("prompt_fine_tuning", "reviews")
     assert "pipelines/tasks/reviews.yaml:" in str(caught.value)
     assert "'terrible' is not one token of this tokenizer but 't', '##e'" in str(caught.value)
 

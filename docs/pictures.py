@@ -34,7 +34,7 @@ def photograph(
 ) -> None:
     """Take the first screen of the address ``page``, in pixels, once ``ready`` has returned."""
     with browser.new_page(viewport={"width": width, "height": height}) as tab:
-        tab.goto(page, wait_until="networkidle")
+        tab.goto(page, wait_until="load" if ready else "networkidle")  # MLflow's page asks the server again and again
         if ready is not None:
             ready(tab)
         tab.screenshot(path=picture)
@@ -59,6 +59,7 @@ def runs_alone(tab: Page) -> None:
     """Close MLflow's assistant, and wait for the table of runs."""
     tab.locator('[data-component-id="mlflow.assistant.chat_panel.close"]').click()
     tab.get_by_role("link", name="report", exact=True).wait_for()
+    tab.wait_for_timeout(3_000)  # columns are filled in after it
 
 
 def mlflow(browser: Browser, picture: Path) -> None:

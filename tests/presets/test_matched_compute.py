@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from regft_core.hooks.registry import discover
-from regft_core.schema.method import Method
 from regft_core.settings.cost import optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.papers.public_sizes import TRAINING_ROWS
+from regft_core.settings.project import Project
 from tests.presets.miniature import names
 from tests.small_project import preset
 
 
-def cost(method: Method, rows: int) -> float:
-    """Plain steps that a run on ``rows`` rows is worth."""
-    found = [phase_cost(phase, planned_rows(phase, rows), discover(), method.training) for phase in method.phases]
+def cost(project: Project, name: str, task: str, rows: int) -> float:
+    """Plain steps that a run of a method on ``rows`` rows is worth."""
+    method = project.method(name, task)
+    counts = [planned_rows(project, task, phase, rows) for phase in method.phases]
+    found = [phase_cost(*phase, discover(), method.training) for phase in zip(method.phases, counts, strict=True)]
     return sum(cost for cost in found if cost is not None)
 
 
@@ -30,7 +32,7 @@ def test_the_matched_control_costs_what_the_method_costs(name: str) -> None:
         for task in project.params.grid.tasks:
             plain, rows = project.method(control, task), TRAINING_ROWS["nyu-mll/glue", task]
             assert plain.training.batch_size == project.method(method, task).training.batch_size
-            wanted = cost(project.method(method, task), rows)
+            wanted = cost(project, method, task, rows)
             assert optimiser_steps(plain.training, rows) == pytest.approx(wanted, rel=0.03), (control, task)
 
 

@@ -55,8 +55,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
             RunFailed: the training ended with an error.
         """
         # Files of rows are read without spaces around a label.
-        named = {str(label).strip(): label for label in np.unique(np.asarray(y)).tolist()}
-        if len(named) < len(np.unique(np.asarray(y))):
+        labels = np.unique(np.asarray(y)).tolist()
+        named = {str(label).strip(): label for label in labels}
+        if len(named) < len(labels):
             raise DataError("labels-alike", "two labels of y are written alike\n    -> give each its own name")
         rows = pd.DataFrame(_rows(X))
         if rows.shape[1] > 2:

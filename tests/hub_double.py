@@ -29,7 +29,7 @@ class Repository:
 
 @dataclass
 class Hub:
-    """What is served, and what was asked for; ``broken_after`` cuts files of models off after as many bytes.
+    """Files that are served, and requests that came; ``broken_after`` cuts files of models off after as many bytes.
 
     ``made``: names of repositories that were made; None where nobody may.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def count_unlabelled(asked: Asked) -> tuple[int, list[Problem]]:
     option, file = "--unlabelled", str(asked.unlabelled)
     texts = {name: column for name, column in asked.columns.items() if name in ("text", "pair")}
     rows, wrong = rows_of(asked.unlabelled, asked.how, texts)
-    problems = [Problem(code, file, 0, option, f"{of}: {text}" if of else text, hint) for code, of, text, hint in wrong]
+    problems = [Problem(code, file, 0, option, text, hint) for code, text, hint in _told(wrong)]
     if asked.unlabelled.name in (asked.file.name, *(one.name for one in asked.ood)):
         problems.append(Problem("name-taken", file, 0, option, "is the name of another file", "rename the file"))
     return len(rows or ()), problems
@@ -81,7 +81,7 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
     columns = {option: name for option, name in asked.columns.items() if option != "group"}
     rows, problems = rows_of(file, asked.how, columns)
     if problems or rows is None:
-        return None, [(code, f"{option}: {text}" if option else text, hint) for code, option, text, hint in problems]
+        return None, _told(problems)
     labels = Labels({row.position: row.values.get(asked.label) for row in rows}, own.kind, asked.how.decimal)
     unlabelled, without_text, count = set[str](), 0, 0
     for row in rows:
@@ -100,6 +100,11 @@ def _read(file: Path, asked: Asked, own: OwnRows) -> tuple[Elsewhere | None, lis
         message = f"{plural(count, 'row')} with text and label; {FEWEST_ROWS} are the least that decide anything"
         wrong = [("too-few-rows", message, "label more rows, or leave --ood out")]
     return (None, wrong) if wrong else (Elsewhere(file, count, tuple(sorted(unlabelled)), without_text), [])
+
+
+def _told(wrong: Iterable[tuple[str, str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return what ``rows_of`` says of a file, with the option of a column in front of the message."""
+    return [(code, f"{option}: {text}" if option else text, hint) for code, option, text, hint in wrong]
 
 
 def _unknown(labels: Labels, own: OwnRows) -> Iterator[tuple[str, str, str]]:

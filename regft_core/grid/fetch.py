@@ -1,4 +1,4 @@
-"""What a project needs on this disk: the encoder and the rows of every set, what is missing, and how it is fetched.
+"""The encoders and rows that a project needs on this disk: which are missing, and how they are fetched.
 
 Each thing is fetched complete or not at all, so a fetch can be run again.
 """

@@ -42,13 +42,16 @@ class LoadedModel(BaseEstimator):
 
     def __init__(self, path: Path | str, device: str = "auto", precision: str = "fp32") -> None:
         self.path, self.device, self.precision = Path(path), device, precision
-        self._model = load_served(self.path, visible_devices(device)[0], precision)
+        self._load()
+
+    def _load(self) -> None:
+        self._model = load_served(Path(self.path), visible_devices(self.device)[0], self.precision)
         self.classes_ = np.array(self._model.labels if find(self._model.served.kind).has_labels else ["value"])
 
     def set_params(self, **params: Any) -> LoadedModel:
         """Load again with another ``path``, ``device`` or ``precision``; return itself. Raises ModelError."""
         super().set_params(**params)
-        self.__init__(self.path, self.device, self.precision)  # type: ignore[misc]
+        self._load()
         return self
 
     def fit(self, X: Any, y: Any = None) -> LoadedModel:

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "trackers"
 
 
 class Logged:
-    """What a writer of TensorBoard, or a run of W&B, is given."""
+    """Values that a writer of TensorBoard, or a run of W&B, is given."""
 
     made: ClassVar[list[Logged]] = []
 

@@ -1,4 +1,4 @@
-"""What a wheel holds: the package, the name that people import, and every file that the repository ships.
+"""Contents of a wheel: the package, the name that people import, and every file that the repository ships.
 
 python tests/wheel/contents.py WHEEL REPOSITORY
 """

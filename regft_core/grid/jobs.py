@@ -148,5 +148,5 @@ class Planner:
             cost = sized_cost(self.project, context.method, job.task, phase, count, self.registry, context.shared)
             member = max((UNKNOWN_STEPS if cost is None else cost) / phase.members, LEAST_STEPS)
             numbers = [None] if phase.repeat is None else range(phase.members)
-            shares |= {member_label(phase, number): member for number in numbers}
+            shares |= {member_label(phase.name, number): member for number in numbers}
         return shares

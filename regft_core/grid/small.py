@@ -121,7 +121,7 @@ def _teachers(project: Project, encoder: str) -> list[str]:
         f"method_settings.{name}.phases.{phase.name}.model={{name: {encoder}}}"
         for name, method in project.methods.items()
         for phase in method.phases
-        if phase.model
+        if phase.model and phase.lent is None
     ]
 
 

@@ -20,7 +20,7 @@ def earlier_problems(
         f"'{entry.name}' takes what the phase '{needed}' has learned, and no regulariser there hands anything over; "
         "name another phase, or add such a regulariser to it"
         for entry in active(stack)
-        for needed, what in entry.declares.needs.items()
+        for needed, what in ((phase.here(name), what) for name, what in entry.declares.needs.items())
         if what == "state" and needed in acting and not any(implements(one.cls, "hand") for one in acting[needed])
     ]
     anchored = [entry.name for entry in active(stack) if "checkpoint" in entry.declares.anchors]

@@ -127,11 +127,11 @@ class Context:
 
     def encoder_of(self, phase: Phase) -> EncoderConfig:
         """The encoder's section for a phase, which may name another encoder."""
-        return self.method.encoder(self.project.model(self.job.task), phase) if phase.model else self.encoder
+        return self.method.encoder(self.project.model(self.job.task), phase) if phase.own_encoder else self.encoder
 
     def source_of(self, phase: Phase) -> ModelSource:
         """The encoder of a phase."""
-        return self._resolved(self.encoder_of(phase)) if phase.model else self.source
+        return self._resolved(self.encoder_of(phase)) if phase.own_encoder else self.source
 
     def reading_of(self, phase: Phase) -> dict[str, Any]:
         """Return how a phase's texts reach its encoder, for a key."""

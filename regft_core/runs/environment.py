@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.models.products import fast_products
-from regft_core.runs.run_folder import StoredRun
 from regft_core.schema.execution import ExecutionConfig
 
 
@@ -51,12 +50,12 @@ def environment(device: str, *, cuda_graphs: bool = False) -> dict[str, Any]:
     return described
 
 
-def other_environments(here: Mapping[str, Any] | None, parts: Iterable[StoredRun]) -> list[str]:
-    """Marks for a result that is made of ``parts`` (members, earlier phases) from another environment."""
+def other_environments(here: Mapping[str, Any] | None, parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Marks for a result that is made of ``parts`` (results of members, of earlier phases) from another environment."""
     marks = [
-        f"{part.result['phase']} was trained elsewhere ({describe_environment(part.result.get('environment'))})"
+        f"{part['phase']} was trained elsewhere ({describe_environment(part.get('environment'))})"
         for part in parts
-        if part.result.get("environment") != here
+        if part.get("environment") != here
     ]
     return list(dict.fromkeys(marks))
 

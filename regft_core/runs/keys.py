@@ -73,7 +73,7 @@ class Keys:
         needed: dict[str, set[str]] = {}
         for entry in self._context.acting(phase):
             for name, what in entry.declares.needs.items():
-                needed.setdefault(name, set()).add(what)
+                needed.setdefault(phase.here(name), set()).add(what)
         return needed
 
     def weights_wanted(self, phase: Phase) -> bool:
@@ -121,7 +121,7 @@ class Keys:
             },
             "start": None if phase.start == "checkpoint" else self.of(phase.start),
             "start_head": self.start_head(phase),
-            "needs": {needed: self.of(needed) for needed in sorted(self.needs(phase))},
+            "needs": {phase.there(needed): self.of(needed) for needed in sorted(self.needs(phase))},
             # How many members there are, and how they are merged, is nothing to a member.
             "member": member,
             "streams": member_streams(phase, member),
@@ -137,7 +137,7 @@ class Keys:
         def settled() -> dict[str, Any]:
             context, code = self._context, code_of(self.training_scope(phase))
             return {
-                "phase": phase.name,
+                "phase": phase.run_name,
                 "data": phase.data.model_dump(mode="json", exclude={"task", "size", "steps"}),
                 "regularisers": {cls.name: options.model_dump(mode="json") for cls, options in context.acting(phase)},
                 "training": phase.training.settled(),
@@ -175,7 +175,7 @@ class Keys:
         assert phase.repeat is not None
         identity = {
             "format": RUN_FORMAT,
-            "phase": phase.name,
+            "phase": phase.run_name,
             "merge": phase.repeat.merge,
             "members": [sha256_json(self.identity(phase.name, index)) for index in range(phase.repeat.times)],
             "code": code_of(self.merge_scope(phase)).sha256,

@@ -21,7 +21,7 @@ from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.rows import member_label, member_streams, run_rows
 from regft_core.runs.run_folder import StoredRun
-from regft_core.schema.method import Phase
+from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.provenance import place_in
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class _Making:
 
     @property
     def label(self) -> str:
-        return member_label(self.phase, self.member)
+        return member_label(self.phase.run_name, self.member)
 
     def run(self) -> StoredRun:
         """Return it; raises InputChanged where it has another key: what it is made of was edited meanwhile."""
@@ -105,7 +105,7 @@ class _Making:
                 else:
                     record, tensors = self._trained(working, weights)
             except RunFailed as error:
-                record, tensors = {"phase": phase.name, "status": "failed", "error": str(error)}, {}
+                record, tensors = {"phase": phase.run_name, "status": "failed", "error": str(error)}, {}
             record["environment"] = here
             tensors, files = without_encoder(context, phase, tensors)
             same = here["deterministic"] or record["status"] != "ok"
@@ -134,7 +134,7 @@ class _Making:
                 watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
                 checkpointer=working,
                 checkpoint_seconds=context.params.execution.checkpoint_seconds,
-                progress=ProgressWriter(context.job.progress, context.job.name, self.label),
+                progress=ProgressWriter(context.job.progress, context.job.name, member_label(phase.name, self.member)),
             )
         except ModelError as error:
             place = place_in(context.project, context.job.method, phase, error.text)
@@ -142,7 +142,7 @@ class _Making:
                 raise
             raise ModelError(error.code, f"{place}: {error.text}") from error
         tensors = outcome_tensors(inputs, done, weights=weights)
-        record = {"phase": phase.name, "status": "ok", "error": None} | phase_record(self.label, done)
+        record = {"phase": phase.run_name, "status": "ok", "error": None} | phase_record(self.label, done)
         if reason := context.keys.dropped_head(phase):
             record["new_head"] = reason
         return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
@@ -160,8 +160,8 @@ class _Making:
             members.append(replace(member, need="result").run())
             if members[-1].result["status"] != "ok":
                 break
-        record = {"phase": phase.name} | merged_record(members)
-        record["marks"] += other_environments(here, members)
+        record = {"phase": phase.run_name} | merged_record(results := [member.result for member in members])
+        record["marks"] += other_environments(here, results)
         if members[-1].result["status"] != "ok":
             failed = f"{making[len(members) - 1].label}: {members[-1].result['error']}"
             return record | {"status": "failed", "error": failed}, {}
@@ -211,7 +211,7 @@ def handed(context: Context, phase: Phase) -> dict[str, Handed]:
         weights, answers = tensors.get("weights", {}), None
         if "answers" in what:
             answers = earlier_answers(context, context.phase(name), weights, phase)
-        by_phase[name] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
+        by_phase[phase.there(name)] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
     return by_phase
 
 
@@ -232,7 +232,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     train_rows, validation_rows, _ = run_rows(phase, member, data, context.seed(phase))
     texts = context.unlabelled(phase)
     return PhaseInputs(
-        phase=phase,
+        phase=replace(phase, name=phase.run_name),
         entries=context.entries(phase),
         seed=context.seed(phase),
         streams=member_streams(phase, member),
@@ -253,7 +253,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
         start=None if phase.start == "checkpoint" else _earlier(context, phase.start, "weights")[1]["weights"],
         start_head=context.keys.start_head(phase),
         handed=handed(context, phase),
-        final=phase.name == context.method.finetune.name,
+        final=phase.run_name == FINETUNE,
         metric=decided.get("primary"),
         positive=positive_index(labels, decided["positive_label"], list(range(len(labels)))) if decided else None,
         examples=data.examples,
@@ -319,9 +319,9 @@ def phase_marks(trained: TrainedPhase) -> list[str]:
     ]
 
 
-def merged_record(members: Sequence[StoredRun]) -> dict[str, Any]:
+def merged_record(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Costs, curves and diagnostics of several phases, or of all members of one, as one record."""
-    done = [member.result for member in members if member.result["status"] == "ok"]
+    done = [result for result in results if result["status"] == "ok"]
     steps = sum(result["steps"] for result in done)
     cost: dict[str, Any] = {name: sum(result["cost"][name] for result in done) for name in _SUMMED}
     for name in ("forward_passes_per_step", "backward_passes_per_step", "batches_per_step"):

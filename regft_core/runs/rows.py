@@ -265,16 +265,16 @@ def split_rows(
     return sorted(order[:cut]), sorted(order[cut:])
 
 
-def member_label(phase: Phase, member: int | None) -> str:
+def member_label(phase: str, member: int | None) -> str:
     """Name of a phase, or of one member of it, in curves and messages."""
-    return phase.name if member is None else f"{phase.name}-{member}"
+    return phase if member is None else f"{phase}-{member}"
 
 
 def member_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int]]:
     """Training and validation rows (numbers) of a phase, or of one member of it; ``data``: the rows of the phase."""
     varies = phase.repeat is not None and "split" in phase.repeat.vary
     number = (member or 0) if varies else 0
-    return split_rows(data.summary.length, phase.data.split, seed, phase.name, number, data.groups)
+    return split_rows(data.summary.length, phase.data.split, seed, phase.run_name, number, data.groups)
 
 
 def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tuple[list[int], list[int], list[int]]:
@@ -293,17 +293,17 @@ def run_rows(phase: Phase, member: int | None, data: PhaseData, seed: int) -> tu
             "\n    -> lower it, or take more rows",
         )
     groups = None if data.groups is None else [data.groups[row] for row in train]
-    training, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.name}/checkpoint", 0, groups)
+    training, judging = split_rows(len(train), 1.0 - share, seed, f"{phase.run_name}/checkpoint", 0, groups)
     return [train[index] for index in training], validation, [train[index] for index in judging]
 
 
 def member_streams(phase: Phase, member: int | None) -> dict[str, str]:
     """Names of the random streams of a phase, or of one member of it: noise and dropout, data order, head."""
     vary = phase.repeat.vary if phase.repeat is not None else ()
-    label = member_label(phase, member)
+    label = member_label(phase.run_name, member)
     return {
-        "noise": label if "noise" in vary else phase.name,
-        "order": label if "order" in vary else phase.name,
+        "noise": label if "noise" in vary else phase.run_name,
+        "order": label if "order" in vary else phase.run_name,
         "head": f"head/{member or 0}" if "head" in vary else "head",
     }
 

@@ -11,6 +11,7 @@ from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.job import Job
 from regft_core.runs.phase import merged_record, produce
 from regft_core.runs.rows import run_rows
+from regft_core.schema.method import Phase
 from regft_core.settings.cost import epoch_steps, sized_cost
 
 
@@ -20,25 +21,40 @@ def search(context: Context) -> dict[str, Any]:
     A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
     """
     keys: dict[str, str] = {}
-    done = []
+    done: dict[str, dict[str, Any]] = {}
     for earlier in context.method.earlier:
         phase = context.phase(earlier.name)
         stored = produce(context, phase)
         keys[phase.name] = stored.key
         context.take_keys(keys)
-        done.append(stored)
+        done[phase.name] = _named(stored.result, phase)
         if stored.result["status"] != "ok":
             error = f"phase '{phase.name}' failed: {stored.result['error']}"
             return _record(context.job, keys, done) | {"status": "failed", "error": error}
     return _record(context.job, keys, done) | {"status": "ok", "error": None}
 
 
-def _record(job: Job, keys: dict[str, str], done: list[Any]) -> dict[str, Any]:
-    steps = {stored.result["phase"]: stored.result.get("steps", 0) for stored in done}
-    environment = done[-1].result["environment"] if done else None
+def _named(result: dict[str, Any], phase: Phase) -> dict[str, Any]:
+    """Return the result of a phase with its name here in the place of that in the method that it is taken from."""
+    if phase.lent is None:
+        return result
+
+    def named(rows: Any) -> Any:
+        return [[label.replace(phase.run_name, phase.name, 1), *values] for label, *values in rows]
+
+    rows: dict[str, Any] = {name: named(result[name]) for name in ("curve", "diagnostics") if name in result}
+    if "epoch_scores" in result:
+        rows["epoch_scores"] = {**result["epoch_scores"], "scores": named(result["epoch_scores"]["scores"])}
+    return {**result, "phase": phase.name, **rows}
+
+
+def _record(job: Job, keys: dict[str, str], by_phase: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    steps = {phase: result.get("steps", 0) for phase, result in by_phase.items()}
+    done = list(by_phase.values())
+    environment = done[-1]["environment"] if done else None
     merged = merged_record(done)
     merged["marks"] += other_environments(environment, done)
-    soups = {stored.result["phase"]: stored.result["soup"] for stored in done if "soup" in stored.result}
+    soups = {phase: result["soup"] for phase, result in by_phase.items() if "soup" in result}
     return {
         "size": job.size,
         "seed": job.seed,

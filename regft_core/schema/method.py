@@ -71,6 +71,23 @@ def declared_fit(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
 
 
 @dataclass(frozen=True)
+class Lent:
+    """Whose phase a phase is, where a method lets another one stand in; their results have one key.
+
+    Attributes:
+        method: the method that it is a phase of.
+        name: what it is called there.
+        prefix: what the names of that method's earlier phases begin with here.
+        model: what that method changes in the section ``model``.
+    """
+
+    method: str
+    name: str
+    prefix: str
+    model: Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
 class Phase:
     """One phase of a listed method.
 
@@ -84,6 +101,7 @@ class Phase:
         training: the shared protocol with the phase's overrides applied.
         explicit: the values of the protocol that the phase itself sets.
         model: what the phase changes in the section ``model``: the encoder that it trains.
+        lent: the method that it is taken from; None for a phase of the method itself.
     """
 
     name: str
@@ -95,6 +113,25 @@ class Phase:
     training: TrainingConfig
     explicit: Mapping[str, Any]
     model: Mapping[str, Any] = field(default_factory=dict)
+    lent: Lent | None = None
+
+    @property
+    def run_name(self) -> str:
+        """Its name in its own method, which stands in keys, names random streams and labels curves."""
+        return self.name if self.lent is None else self.lent.name
+
+    @property
+    def own_encoder(self) -> bool:
+        """Whether it may read the encoder otherwise than its method does, or another one."""
+        return bool(self.model) or self.lent is not None
+
+    def here(self, name: str) -> str:
+        """The name that an earlier phase has here which its own method calls ``name``."""
+        return name if self.lent is None else self.lent.prefix + name
+
+    def there(self, name: str) -> str:
+        """The name in its own method of an earlier phase that is called ``name`` here."""
+        return name if self.lent is None else name.removeprefix(self.lent.prefix)
 
     @property
     def members(self) -> int:
@@ -108,7 +145,8 @@ class Phase:
     def teachers(self, registry: Registry) -> list[str]:
         """Earlier phases whose answers to its rows it learns."""
         declared = [registry[name].declare(options) for name, options in self.regularisers]
-        return [name for one in declared if one.active for name, what in one.needs.items() if what == "answers"]
+        needs = [item for one in declared if one.active for item in one.needs.items()]
+        return [self.here(name) for name, what in needs if what == "answers"]
 
     def fit_ratio(self, registry: Registry) -> float:
         """Declared cost of what one member fits without steps, in epochs of plain fine-tuning over the phase's rows."""
@@ -154,7 +192,7 @@ class Method:
         A method that wants a pooled vector (``mean``, ``unit_mean``) takes the last token where the shared section
         does: the encoder was trained to be read there.
         """
-        changes = dict(self.config.model)
+        changes = dict(self.config.model if phase is None or phase.lent is None else phase.lent.model)
         if shared.pooling == "last" and changes.get("pooling") in ("mean", "unit_mean"):
             del changes["pooling"]
         if phase is not None:

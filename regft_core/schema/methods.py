@@ -68,6 +68,9 @@ class RepeatConfig(ConsistentModel):
 class PhaseConfig(StrictModel):
     """One phase of a method: its data, its start, its regularisers and what it changes in the protocol."""
 
+    method: Name | None = Field(
+        None, description="another listed method, whose phases stand in for this one: trained once for both"
+    )
     data: DataConfig = DataConfig()
     start: Name = Field("previous", description="previous, checkpoint, or the name of an earlier phase")
     model: PhaseModel | None = Field(None, description="another encoder for this phase, which is not the last one")
@@ -170,6 +173,14 @@ class MethodConfig(ConsistentModel):
         at, data = ("phases", name), phase.data
         if name in ("previous", "checkpoint"):
             yield at, f"'{name}' is a word of 'start'; give the phase another name"
+        if phase.method is not None:
+            beside = phase.model_fields_set - {"method"}
+            if beside:
+                message = f"'{name}' is the method '{phase.method}' as it is listed; set {sorted(beside)[0]} there"
+                yield (*at, "method"), f"{message}, or leave 'method' out"
+            if name == "finetune":
+                yield (*at, "method"), "the last phase is this method's own; name an earlier phase"
+            return
         starts = ("previous", "checkpoint", *earlier)
         if phase.start not in starts:
             known = ", ".join(starts)

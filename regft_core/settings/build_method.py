@@ -17,7 +17,7 @@ from regft_core.schema.sources import paths
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.derived import Change, changes_of, flipped, split_name
 from regft_core.settings.difference import settings_of
-from regft_core.settings.document import Document
+from regft_core.settings.document import Document, KeyPath, leaves
 from regft_core.settings.files import METHODS, find, missing, read
 from regft_core.settings.layers import lay
 from regft_core.settings.matched_compute import incomparable, method_factor
@@ -150,7 +150,10 @@ class MethodBuilder:
         def factor(other: str) -> float:
             return self._factor(other, name, document, task, trail)
 
-        phases = build_phases(config, document, self.registry, shared, factor, problems)
+        def lender(other: str) -> Method:
+            return self._lender(other, name, document, task, trail)
+
+        phases = build_phases(config, document, self.registry, shared, factor, lender, problems)
         problems += self._unknown_names(name, config, document)
         if problems:
             raise ConfigError(problems)
@@ -179,17 +182,28 @@ class MethodBuilder:
         """See :func:`difference.settings_of`."""
         return settings_of(method, self.registry, self.settings.training, acting=acting)
 
-    def _factor(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> float:
-        """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
-        at = next((path for path in document.places if path[-1:] == ("match",)), ())
+    def _other(
+        self, other: str, name: str, document: Document, at: KeyPath, task: str | None, trail: tuple[str, ...]
+    ) -> Method:
+        """Return a method that another one names ``at`` a place of its document. Raises ConfigError."""
         if other in (name, *trail):
             circle = " -> ".join((*trail, name, other))
-            problem = document.problem("match-in-circle", at, f"steps_factor matches in a circle: {circle}", "break it")
-            raise ConfigError([problem])
+            message = f"methods name each other in a circle: {circle}"
+            raise ConfigError([document.problem("method-in-circle", at, message, "break it")])
         place = self.document(other, task)
         if place is None:
             raise ConfigError([missing(self.root, METHODS, other, document, at)])
-        method = self.build(other, place, task, (*trail, name))
+        return self.build(other, place, task, (*trail, name))
+
+    def _lender(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> Method:
+        """Return the method that stands in for a phase of ``name``. Raises ConfigError."""
+        at = next(path for path, value in leaves(document.data) if path[-1:] == ("method",) and value == other)
+        return self._other(other, name, document, at, task, trail)
+
+    def _factor(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> float:
+        """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""
+        at = next((path for path in document.places if path[-1:] == ("match",)), ())
+        method = self._other(other, name, document, at, task, trail)
         training = TrainingConfig.model_validate(self.shared(task).data["training"])
         if reason := incomparable(method, training, self.registry):
             message = f"steps_factor cannot match '{other}': {reason}"

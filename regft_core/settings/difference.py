@@ -46,7 +46,7 @@ def settings_of(
         settings |= {start[:-1]: True} if start else {}
         training = compose.resolve_training(phase_entries.entries(registry, phase.regularisers), phase, shared)[0]
         parts: dict[str, Any] = {"data": phase.data, "training": training, "seed": phase.seed}
-        parts |= {"start": phase.start, "repeat": phase.repeat}
+        parts |= {"start": phase.start, "repeat": phase.repeat, "method": phase.lent and phase.lent.method}
         parts |= {f"model.{key}": value for key, value in phase.model.items()}
         for name, options in phase.regularisers:
             if not acting or registry[name].declare(options).active:

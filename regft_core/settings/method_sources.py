@@ -46,7 +46,7 @@ def settings(method: Any, registry: Mapping[str, Any]) -> list[Setting]:
     data = config.model_dump(mode="json", exclude_unset=True, include=set(SECTIONS))
     names = {phase.name for phase in method.phases}
     found: dict[str, Setting] = {}
-    for phase in method.phases:
+    for phase in (phase for phase in method.phases if phase.lent is None):
         at = config.path(phase.name)
         for name, options in phase.regularisers:
             defaults = registry[name].sources if name in registry else {}

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import DropoutConfig
-from regft_core.schema.method import Phase, Registry
+from regft_core.schema.method import Lent, Method, Phase, Registry
 from regft_core.schema.methods import MethodConfig
 from regft_core.schema.training import MatchConfig, StepsFactor, TrainingConfig, scaled
 from regft_core.settings.document import Document, KeyPath
@@ -22,6 +22,8 @@ from regft_core.settings.validate import validate
 Matched = Callable[[str], float]
 #: The task whose rows a phase trains on (None: the cell's own) -> ``params.yaml`` as that task changes it.
 SharedFor = Callable[[str | None], Document]
+#: A method that stands in for a phase, by name; raises ConfigError.
+Lender = Callable[[str], Method]
 Options = tuple[tuple[str, BaseModel], ...]
 
 
@@ -31,6 +33,7 @@ def build_phases(
     registry: Registry,
     shared_for: SharedFor,
     matched: Matched,
+    lender: Lender,
     problems: list[Problem],
 ) -> tuple[Phase, ...]:
     """Return the phases of the method that ``document`` describes; add what is wrong to ``problems``."""
@@ -38,6 +41,13 @@ def build_phases(
     earlier: list[str] = []
     for name, phase in config.by_phase().items():
         path = config.path(name)
+        if phase.method is not None:
+            try:
+                phases += lent_phases(lender(phase.method), name)
+            except ConfigError as error:
+                problems += error.problems
+            earlier.append(name)
+            continue
         options = _options(phase.regularisers, document, path, registry, problems)
         problems += _lacking_phases(options, name, earlier, document, path, registry)
         start = ["checkpoint", *earlier][-1] if phase.start == "previous" else phase.start
@@ -51,6 +61,19 @@ def build_phases(
             settled = name, phase.data, start, phase.repeat, phase.seed, options, training, explicit
             phases.append(Phase(*settled, model))
     return tuple(phases)
+
+
+def lent_phases(method: Method, name: str) -> Iterator[Phase]:
+    """Yield the phases of a method that stand in for the phase ``name``, the last under that name."""
+    prefix = f"{name}-"
+    for phase in method.phases:
+        inner = phase.lent or Lent(method.name, phase.name, "", method.config.model)
+        yield replace(
+            phase,
+            name=name if phase is method.finetune else prefix + phase.name,
+            start=phase.start if phase.start == "checkpoint" else prefix + phase.start,
+            lent=replace(inner, prefix=prefix + inner.prefix),
+        )
 
 
 def _protocol(

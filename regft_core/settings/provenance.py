@@ -43,10 +43,11 @@ def _changed(document: Document | None, base: Document | None) -> list[str]:
 def place_in(project: Project, name: str, phase: Phase, message: str) -> str | None:
     """``file:line`` of the option that a message about a phase of a method starts with (``lora.targets: ...``)."""
     key = tuple(message.partition(":")[0].split("."))
+    name = name if phase.lent is None else phase.lent.method
     file = project.documents.get(method_file(name))
     if file is None or key[0] not in dict(phase.regularisers):
         return None
-    return str(file.place((*project.methods[name].config.path(phase.name), "regularisers", *key)))
+    return str(file.place((*project.methods[name].config.path(phase.run_name), "regularisers", *key)))
 
 
 def described(values: Mapping[str, Any]) -> str:

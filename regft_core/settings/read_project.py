@@ -19,6 +19,7 @@ from regft_core.settings.checks.methods import (
     check_compositions,
     check_encoder,
     check_layers,
+    check_lent,
     check_phase_encoders,
     check_tuning,
 )
@@ -103,6 +104,7 @@ def load_project(
     for name in grid:
         reader.note(*check_model(root, sections[name][1], shared_on(name)))
 
+    reader.note(check_lent(params, methods, reader.documents))
     trials: dict[str, list[Method]] = {}
     if params.tuning is not None:
         problems, trials = check_tuning(params.tuning, methods, params.methods, builder)

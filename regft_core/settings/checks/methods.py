@@ -67,6 +67,23 @@ def added_regularisers(builder: MethodBuilder, name: str, document: Document, at
                 yield document.problem("regulariser-absent", (*at, *below, "regularisers", regulariser), message, hint)
 
 
+def check_lent(params: Params, methods: Mapping[str, Method], documents: Mapping[str, Document]) -> Iterator[Problem]:
+    """Yield methods that stand in for a phase of another one without being listed, or though one of them is tuned."""
+    for name, method in methods.items():
+        for phase, config in method.config.by_phase().items():
+            at, problem = (*method.config.path(phase), "method"), documents[method_file(name)].problem
+            if config.method is None:
+                continue
+            if config.method not in params.methods:
+                hint = suggestion(config.method, params.methods, "list it, or name one of these:")
+                message = f"'{config.method}' stands in for the phase '{phase}' and is not listed under methods"
+                yield problem("not-listed", at, message, hint)
+            elif any(trials_of(params.tuning, one) for one in (method, methods.get(config.method, method))):
+                hint = f"set tuning.methods: {{{name}: {{}}, {config.method}: {{}}}}, or describe the phase here"
+                message = f"'{name}' and '{config.method}' are tuned apart, so neither can have the other's phases"
+                yield problem("lent-tuned", at, message, hint)
+
+
 def check_encoder(method: Method, document: Document, shared: EncoderConfig) -> Iterator[Problem]:
     """Yield what in a method's own ``model`` does not go with the ``shared`` section ``model``."""
     if problem := method.encoder_problem(shared):
@@ -84,7 +101,7 @@ def check_phase_encoders(
     """
     problems, warnings = list[Problem](), list[str]()
     for phase in method.phases:
-        if phase.model:
+        if phase.model and phase.lent is None:
             laid = lay(lay(shared, document, ("model",), "model"), document, ("phases", phase.name, "model"), "model")
             model, wrong = validate(EncoderConfig, laid, ("model",))
             found = check_model(root, model, laid) if model is not None else (wrong, [])

@@ -1,0 +1,102 @@
+"""A phase that another method of the grid stands in for: one result for both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regft_core.errors import ConfigError
+from regft_core.runs.context import Context
+from regft_core.runs.project import open_project
+from regft_core.runs.train import search
+from regft_core.settings.cost import plan_rows
+from regft_core.settings.read_project import load_project
+from tests.runs.conftest import change, job, run_stages, runs, train, weights_of, write_method
+
+STUDENT: dict[str, Any] = {"start": "checkpoint", "regularisers": {"distil": {"weight": 1.0}}}
+
+
+@pytest.fixture
+def lending(project: Path) -> Path:
+    """A soup of two members after a warm start, and a student of it."""
+    write_method(
+        project,
+        "soup",
+        model={"pooling": "mean"},
+        phases={"warm": {"training": {"max_steps": 1}}, "finetune": {"repeat": {"times": 2, "vary": ["order"]}}},
+    )
+    write_method(project, "student", phases={"teacher": {"method": "soup"}, "finetune": STUDENT})
+    return project
+
+
+@pytest.mark.parametrize("first", ["soup", "student"])
+def test_it_is_trained_once_whoever_comes_first(lending: Path, first: str, trained: list[tuple[str, int]]) -> None:
+    other = {"soup": "student", "student": "soup"}[first]
+    for method in (first, other):
+        assert train(lending, method)["status"] == "ok"
+    assert sorted(trained) == [("finetune", 0)] * 3 + [("warm", 0)]  # two members and the student
+    soup, student = (Context(job(lending, name)) for name in ("soup", "student"))
+    assert student.keys.of("teacher") == soup.keys.of("finetune")
+    assert student.keys.of("teacher-warm") == soup.keys.of("warm")
+    assert student.encoder_of(student.phase("teacher")).pooling == "mean"
+    assert student.encoder.pooling == "head"
+
+
+def test_the_record_does_not_depend_on_who_trained_it(lending: Path, tmp_path: Path) -> None:
+    records = []
+    for folder, order in (("one", ("soup", "student")), ("other", ("student", "soup"))):
+        change(lending, store={"path": str(tmp_path / folder)})
+        finished = {method: train(lending, method) for method in order}
+        student = Context(job(lending, "student"))
+        found = search(student)
+        records.append({name: [row[:4] for row in found[name]] for name in ("curve", "diagnostics")})
+        labels = dict.fromkeys(row[0] for row in found["curve"])
+        assert list(labels) == ["teacher-warm", "teacher-0", "teacher-1"]
+        assert list(found["phase_steps"]) == list(found["phases"]) == ["teacher-warm", "teacher"]
+        identity = runs(lending)[found["phases"]["teacher"]]
+        assert identity["phase"] == "finetune"
+        records[-1]["weights"] = [weights_of(lending, finished["student"]["key"])]
+    one, other = (record.pop("weights")[0] for record in records)
+    assert records[0] == records[1]
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_all_stages_and_a_lender_of_a_lender(lending: Path) -> None:
+    write_method(lending, "grandchild", phases={"teacher": {"method": "student"}, "finetune": STUDENT})
+    context = Context(job(lending, "grandchild"))
+    assert [phase.name for phase in context.method.phases] == [
+        *("teacher-teacher-warm", "teacher-teacher", "teacher", "finetune"),
+    ]
+    assert run_stages(lending, "grandchild")["evaluate"][0]["status"] == "ok"
+    assert context.keys.of("teacher") == Context(job(lending, "student")).keys.of("finetune")
+    cost = {row.cell.method: row.cost for row in plan_rows(open_project(lending), context.registry)}
+    plain, soup, student = (cost[name] or 0.0 for name in ("vanilla", "soup", "student"))
+    # Of three rows a batch, and an epoch's forward passes by the teacher: three batches, a third of a step each.
+    assert student == pytest.approx(soup + plain + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("phases", "line", "code"),
+    [
+        ({"teacher": {"method": "soup", "training": {"epochs": 1}}, "finetune": STUDENT}, 4, "inconsistent"),
+        ({"finetune": {"method": "soup"}}, 4, "inconsistent"),
+        ({"teacher": {"method": "sopu"}, "finetune": STUDENT}, 4, "unknown-method"),
+        ({"teacher": {"method": "student"}, "finetune": STUDENT}, 4, "method-in-circle"),
+        ({"teacher": {"method": "adamax"}, "finetune": STUDENT}, 4, "not-listed"),
+    ],
+)
+def test_what_cannot_stand_in(lending: Path, phases: dict[str, Any], line: int, code: str) -> None:
+    write_method(lending, "student", phases=phases)
+    with pytest.raises(ConfigError) as raised:
+        load_project(lending)
+    assert [(problem.line, problem.code) for problem in raised.value.problems] == [(line, code)]
+
+
+def test_tuned_apart_neither_has_the_others_phases(lending: Path) -> None:
+    change(lending, tuning={"split": 0.5, "methods": {"soup": {"training.learning_rate": [1e-3, 2e-3]}}})
+    with pytest.raises(ConfigError) as raised:
+        load_project(lending)
+    assert [problem.code for problem in raised.value.problems] == ["lent-tuned"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from regft_core.data.dividing import hold_out
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.disk.files import write_json
 from regft_core.runs.rows import PhaseData, member_rows, read_phase_data, run_rows, split_rows, without_units
+from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig, RepeatConfig
+from regft_core.schema.training import TrainingConfig
 from regft_core.training.linear_solution import WORD_STRENGTHS, classify_linearly, regress_linearly, regress_words
 from regft_core.training.logistic import Rows, folds_of
 
@@ -38,9 +39,9 @@ def data_of(dataset: Path, **changes: Any) -> PhaseData:
     return read_phase_data(DataConfig(**changes), dataset, described, rows, task="t", seed=0, stratified=False)
 
 
-def phase(**changes: Any) -> Any:
-    training = SimpleNamespace(checkpoint="best_on_split", checkpoint_share=0.2)
-    return SimpleNamespace(name="finetune", data=DataConfig(split=0.75), repeat=None, training=training, **changes)
+def phase(repeat: RepeatConfig | None = None) -> Phase:
+    training = TrainingConfig.model_construct(checkpoint="best_on_split", checkpoint_share=0.2)
+    return Phase("finetune", DataConfig(split=0.75), "checkpoint", repeat, None, (), training, {})
 
 
 def apart(one: list[int], other: list[int]) -> bool:
@@ -75,7 +76,7 @@ def test_shares_that_a_phase_and_its_epochs_set_aside_keep_groups(dataset: Path)
 
 def test_members_of_a_phase_draw_other_groups(dataset: Path) -> None:
     repeat = RepeatConfig(times=3, merge="mean", vary=("split",))
-    several = SimpleNamespace(**{**vars(phase()), "repeat": repeat})
+    several = phase(repeat)
     draws = [member_rows(several, member, data_of(dataset), seed=0)[1] for member in range(3)]
     assert len({tuple(draw) for draw in draws}) == 3
     assert all(apart(draw, sorted(set(range(60)) - set(draw))) for draw in draws)

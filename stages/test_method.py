@@ -1,7 +1,7 @@
 """Test one regulariser, your own or a shipped one.
 
-Trains it for two steps on generated rows with the encoder of params.yaml and
-prints which promises it keeps. NAME is that of the class (`name = "..."`) in
+Trains it for a few steps on generated rows with a tiny encoder, on every kind of
+task that it fits, and prints which promises it keeps. NAME is that of the class (`name = "..."`) in
 methods/NAME.py. Exits with 1 when a promise is broken; writes nothing.
 
 examples
@@ -21,7 +21,7 @@ from .common import argument, run
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print each promise with its result."""
-    from regft_core.contract import check_method
+    from regft_core.contract.check import check_method
 
     broken = 0
     for promise in check_method(root, arguments.name):

@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from regft_core.contract.tiny import BERT_TOKENS, BLOCKS, SIZES, word_tokenizer, write_checkpoint
+
 ARCHITECTURES = [
     *("bert", "roberta", "electra", "xlnet", "deberta", "deberta-v2", "bart", "distilbert", "albert", "mpnet"),
     *("modernbert", "eurobert", "gte"),
@@ -24,23 +26,7 @@ EMBEDDERS = {"qwen3": "last", "gemma3_text": "mean"}
 #: Families with a masked LM over their input positions.
 MASKED_LM_ARCHITECTURES = ARCHITECTURES
 
-_WORDS = (
-    "the a is was it not and or but very good bad great poor film movie story plot actor music food place service "
-    "he she they we you i this that who what when where how all some no yes one two three red blue green new old "
-    "big small fast slow happy sad love hate see go say think make take day night man woman child dog cat house"
-)
-
-_BLOCKS: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 160,
-    # Larger than usual, so that a change at one site is visible in the logits of so small a model.
-    "initializer_range": 0.1,
-}
 _DECODER: dict[str, Any] = {"num_key_value_heads": 1, "head_dim": 16, "attention_dropout": 0.1}
-_SIZES: dict[str, Any] = {**_BLOCKS, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 def scratch_folder() -> Path:
@@ -58,10 +44,7 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
         masked_lm: save the masked-LM class, with its head (but, as usual, without a pooler).
         layers: another number than two.
     """
-    import torch
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
-
-    from regft_core.models.load import quiet
 
     directory = tmp_path / f"tiny-{architecture}{'-mlm' if masked_lm else ''}"
     if (directory / "tokenizer.json").is_file():
@@ -70,21 +53,12 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
     auto: Any = AutoModel
     if masked_lm:
         auto = AutoModelForCausalLM if architecture == "xlnet" else AutoModelForMaskedLM
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(20)
-        # GTE's encoder has no pooler unless asked for one.
-        pooler = {"add_pooling_layer": True} if architecture == "gte" and not masked_lm else {}
-        config = tiny_config(architecture, tokenizer)
-        if layers is not None:
-            config.num_hidden_layers = layers
-        model = auto.from_config(config, **pooler)
-        with torch.no_grad():  # initial biases are zero, which would hide a bias that is lost on the way
-            for name, parameter in model.named_parameters():
-                if name.endswith("bias"):
-                    parameter.normal_(0.0, 0.05)
-    with quiet():
-        model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
+    # GTE's encoder has no pooler unless asked for one.
+    pooler = {"add_pooling_layer": True} if architecture == "gte" and not masked_lm else {}
+    config = tiny_config(architecture, tokenizer)
+    if layers is not None:
+        config.num_hidden_layers = layers
+    write_checkpoint(directory, lambda: auto.from_config(config, **pooler), tokenizer)
     return directory
 
 
@@ -94,9 +68,9 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
 
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     own: dict[str, dict[str, Any]] = {
-        "bert": _SIZES,
-        "roberta": {**_SIZES, "type_vocab_size": 1},
-        "electra": {**_SIZES, "embedding_size": 16},
+        "bert": SIZES,
+        "roberta": {**SIZES, "type_vocab_size": 1},
+        "electra": {**SIZES, "embedding_size": 16},
         "xlnet": {
             "d_model": 32,
             "n_layer": 2,
@@ -106,9 +80,9 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "initializer_range": 0.1,
             "summary_last_dropout": 0.1,
         },
-        "deberta": {**_SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "pooler_dropout": 0.1},
+        "deberta": {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "pooler_dropout": 0.1},
         "deberta-v2": {
-            **_SIZES,
+            **SIZES,
             "relative_attention": True,
             "pos_att_type": ["c2p", "p2c"],
             "position_buckets": 8,
@@ -148,11 +122,11 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "seq_classif_dropout": 0.1,
             "initializer_range": 0.1,
         },
-        "albert": {**_SIZES, "embedding_size": 16, "classifier_dropout_prob": 0.1},
-        "mpnet": _SIZES,
-        "gte": _SIZES,
+        "albert": {**SIZES, "embedding_size": 16, "classifier_dropout_prob": 0.1},
+        "mpnet": SIZES,
+        "gte": SIZES,
         "modernbert": {
-            **_BLOCKS,
+            **BLOCKS,
             # Every second layer looks at 4 tokens to each side only.
             "global_attn_every_n_layers": 2,
             "local_attention": 8,
@@ -166,7 +140,7 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "sep_token_id": tokenizer.sep_token_id,
         },
         "eurobert": {
-            **_BLOCKS,
+            **BLOCKS,
             "num_key_value_heads": 1,
             "attention_dropout": 0.1,
             "bos_token_id": tokenizer.cls_token_id,
@@ -174,9 +148,9 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
             "mask_token_id": tokenizer.mask_token_id,
         },
         # As in Qwen3-Embedding, the padding token is also the one that ends a text, and no padding is declared.
-        "qwen3": {**_BLOCKS, **_DECODER, "max_position_embeddings": 160, "pad_token_id": None},
+        "qwen3": {**BLOCKS, **_DECODER, "max_position_embeddings": 160, "pad_token_id": None},
         "gemma3_text": {
-            **_BLOCKS,
+            **BLOCKS,
             **_DECODER,
             "use_bidirectional_attention": True,
             # Every second layer looks at 4 tokens to each side only.
@@ -191,14 +165,9 @@ def tiny_config(architecture: str, tokenizer: Any) -> Any:
 
 
 def tiny_tokenizer(architecture: str) -> Any:
-    """Return a fast WordPiece tokenizer with the special tokens and layout of the family.
-
-    Words outside the vocabulary are spelt in letters, so any lower- or upper-case text works.
-    """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
-
+    """Return a fast tokenizer with the special tokens and layout of the family."""
+    cls, pad, sep, unk, mask = BERT_TOKENS
+    single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
     if architecture in ("roberta", "bart", "mpnet"):
         cls, pad, sep, unk, mask = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
         single, pair = f"{cls} $A {sep}", f"{cls} $A {sep} {sep} $B {sep}"
@@ -208,31 +177,11 @@ def tiny_tokenizer(architecture: str) -> Any:
     elif architecture == "xlnet":
         cls, pad, sep, unk, mask = "<cls>", "<pad>", "<sep>", "<unk>", "<mask>"
         single, pair = f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"
-    else:
-        cls, pad, sep, unk, mask = "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"
-        single, pair = f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"
-    # The order of the list fixes the ids; RoBERTa counts positions from pad_token_id + 1.
-    symbols = [*"abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"]
-    tokens = [cls, pad, sep, unk, mask, *symbols, *(f"##{letter}" for letter in symbols[:36]), *_WORDS.split()]
-    vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
-    core = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=unk))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
-    core.post_processor = TemplateProcessing(
-        single=single, pair=pair, special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])]
-    )
-    names = ["input_ids", "attention_mask"]
-    if architecture not in ("roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert", *EMBEDDERS):
-        names.insert(1, "token_type_ids")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        cls_token=cls,
-        pad_token=pad,
-        sep_token=sep,
-        unk_token=unk,
-        mask_token=mask,
-        model_max_length=160,
-        model_input_names=names,
-        padding_side="left" if architecture in ("xlnet", "qwen3") else "right",
+    plain = ("roberta", "bart", "distilbert", "mpnet", "modernbert", "eurobert", *EMBEDDERS)
+    return word_tokenizer(
+        (cls, pad, sep, unk, mask),
+        single,
+        pair,
+        segments=architecture not in plain,
+        padding="left" if architecture in ("xlnet", "qwen3") else "right",
     )

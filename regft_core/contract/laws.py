@@ -1,8 +1,7 @@
 """Laws of a phase with any regulariser, tried on a phase that is ready to train.
 
 Each law takes ``make``, which builds the phase anew and returns its loop (keyword arguments are those of
-:class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept. ``regft test-method``
-tries them on the project's encoder; the repository's tests on a tiny encoder of every family.
+:class:`~regft_core.training.loop.Loop`), and returns what is wrong, empty when the law is kept.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from regft_core.contract.counted import counted_fits
 from regft_core.data.batches import Batch
 from regft_core.schema.method import Cost
 from regft_core.training.loop import Loop
@@ -34,6 +34,65 @@ DRAWS = {
 }
 #: How far a loss may move when a batch has more padding: products of other shapes round otherwise.
 PADDING_TOLERANCE = 1e-4
+
+
+def repeats(make: Make) -> str:
+    """Two trainings leave the same bits."""
+    return "" if same(left(make()), left(make())) else "two trainings with one seed leave other tensors"
+
+
+def inert(make: Make) -> str:
+    """Two passes in evaluation give the same answers, before and after training."""
+    loop = make()
+    batch = loop.stream.batch(0)
+    inputs = {n: v for n, v in batch.model_inputs().items() if n != "token_type_ids" or loop.trainee.sites.token_types}
+    for when in ("before", "after"):
+        model = loop.trainee.model.eval()
+        with torch.no_grad():
+            first, second = model(**inputs).logits, model(**inputs).logits
+        if not torch.equal(first, second):
+            return f"two passes over one batch differ in evaluation, {when} training"
+        loop.train()
+    return ""
+
+
+def trains(make: Make) -> Callable[[], str]:
+    """A law: the phase trains to its end, and its weights are finite."""
+
+    def law() -> str:
+        loop = make()
+        loop.train()
+        wrong = [name for name, value in left(loop, trained=True).items() if not value.isfinite().all()]
+        return f"{wrong[0]} is not finite after training" if wrong else ""
+
+    return law
+
+
+def fit_passes(make: Make, declared: Cost) -> str:
+    """``fit`` runs as many passes per training row as ``declared``."""
+    with counted_fits() as counted:
+        make()
+    if counted[-1].per_row == (declared.forward, declared.backward):  # before it are those of earlier phases
+        return ""
+    run, wanted = counted[-1].per_row, (declared.forward, declared.backward)
+    return "fit runs {:g} forward and {:g} backward passes per row; declared: {:g} and {:g}".format(*run, *wanted)
+
+
+def random_passes(make: Make, declared: bool) -> str:
+    """Two plain passes over one batch differ where that is ``declared``. The phase must have no dropout.
+
+    They are compared away from the start, where what is added or mixed acts.
+    """
+    loop = make()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for _, parameter in loop.trainee.named_trainable():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        logits = [first_step(loop).forward(draw=draw) for draw in (0, 1)]
+    differ = not torch.equal(*logits)
+    if differ == declared:
+        return ""
+    return f"two passes over one batch {'differ' if differ else 'agree'} without dropout; declared: {declared}"
 
 
 def own_draws(make: Make, folder: Path) -> str:
@@ -136,6 +195,17 @@ def storable(make: Make) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- for the laws
+
+
+def left(loop: Loop, *, trained: bool = False) -> dict[str, Tensor]:
+    """Train a loop, unless that is done, and return what its phase leaves: weights, and what is handed on and kept."""
+    if not trained:
+        loop.train()
+    stack, trainee = loop.stack, loop.trainee
+    parts = {"hand()": stack.hand(trainee), "keep()": stack.keep(trainee), "decision()": stack.decision()}
+    more = {f"{hook} {name}": value for hook, named in parts.items() for name, value in named.items()}
+    stack.export(trainee)
+    return {**(trainee.plain_weights() if stack.setting.final else trainee.trained_weights()), **more}
 
 
 class Stopped(Exception):

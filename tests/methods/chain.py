@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from regft_core.contract.counted import Fitted, counted_fits
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -35,7 +36,6 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document, load_yaml
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
-from tests.methods.passes import Fitted, counted_fits
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 from regft_core.training.fitting import FitData
 from regft_core.training.stack import Stack
@@ -58,5 +57,8 @@ def counted_fits() -> Iterator[list[Fitted]]:
         finally:
             handle.remove()
 
-    with patch.object(Stack, "fit", fit):
+    Stack.fit = fit  # type: ignore[method-assign]
+    try:
         yield found
+    finally:
+        Stack.fit = plain  # type: ignore[method-assign]

@@ -1,0 +1,213 @@
+"""The contract of one regulariser, tried with a tiny encoder in a folder of its own: ``regft test-method``."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from regft_core.catalogue import OPTIMISERS, use_project
+from regft_core.contract.trial import SIZE, Trial, trial_of
+from regft_core.errors import ConfigError, Problem, RegftError, text_of
+from regft_core.grid.compute import compute_only
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import write_plan
+from regft_core.hooks.base import Regulariser
+from regft_core.hooks.compose import precision_problems
+from regft_core.hooks.phase_entries import Entry, in_the_way_of_export
+from regft_core.hooks.registry import discover
+from regft_core.names import suggestion
+from regft_core.runs.context import Context
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.run import run
+from regft_core.schema import DropoutConfig
+from regft_core.schema.method import declared_cost, declared_fit
+from regft_core.serve.export import export
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise of the contract, and what was found.
+
+    Attributes:
+        kept: None where the method does not say what the promise is about.
+    """
+
+    says: str
+    kept: bool | None
+    found: str = ""
+
+
+def check_method(root: Path, name: str) -> Iterator[Promise]:
+    """Try the contract of the regulariser ``name`` as the project at ``root`` sees it; each promise as it is tried.
+
+    Raises ConfigError: there is none of that name, or its file is broken.
+    """
+    use_project(root)
+    registry = discover()
+    if name not in registry:
+        hint = suggestion(name, sorted(registry), "there are")
+        problem = Problem("unknown-regulariser", f"methods/{name}.py", 0, "", f"no file defines '{name}'", hint)
+        raise ConfigError([problem])
+    cls = registry[name]
+    yield Promise("its class declares what its hooks do", True)
+    with tempfile.TemporaryDirectory(prefix="regft-contract-") as scratch:
+        trains = "it trains on every kind of task that it fits"
+        try:
+            trial = trial_of(root, Path(scratch), name)
+            if not trial.listed:
+                found = f"pipelines/methods/{trial.method}.yaml lists it under no regularisers"
+                yield Promise("its method uses it", False, found)
+                return
+            trained = {task: _train(trial, trial.method, task) for task in trial.tasks}
+        except RegftError as error:
+            yield Promise(trains, False, text_of(error))
+            return
+        wrong = [f"{task}: {said}" for task, (_, said) in trained.items() if said]
+        yield Promise(f"{trains}: {', '.join(trial.tasks)}", not wrong, "; ".join(wrong))
+        if wrong:
+            return
+        task = trial.tasks[0]
+        tensors = trained[task][0]
+        for control in trial.controls:
+            others, said = _train(trial, control, task)
+            found = said or ("" if others != tensors else "its weights are the method's")
+            yield Promise(f"its control {control} trains, and is another run", not found, found)
+        if not trial.controls:
+            yield Promise("a control shows what its ingredient does", None, "the class has no `controls`")
+        yield from _laws(trial, task, name, cls)
+        yield _exported(trial, task)
+
+
+def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterator[Promise]:
+    """Try the laws in the last phase that has the regulariser, after those before it, for four steps."""
+    from regft_core.contract import laws, strength
+    from regft_core.runs.phase import phase_inputs
+    from regft_core.runs.training_run import prepare as prepare_phase
+
+    job = _job(trial, trial.method, task)
+    with _quiet():
+        record = run(job, until="finetune")["finetune"]
+        context = Context(replace(job, keys=record["phases"]))
+    listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
+    phase = context.phase(listed[-1])
+    inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
+    entries = [Entry(*entry) for entry in inputs.entries]
+    own = next(entry for entry in entries if entry.cls is cls)
+    steps = {"max_steps": 4} if phase.training.epochs else {}
+
+    def maker(stack: Sequence[tuple[type[Regulariser], Any]] = entries, **training: Any) -> laws.Make:
+        shortened = replace(phase, training=phase.training.model_copy(update={**steps, **training}))
+        of_stack = replace(inputs, phase=shortened, entries=stack, features=None)
+        return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
+
+    off, near, shared = strength.off(own), strength.nearly_off(own), context.project.sections[task][0].optimizer
+    still = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
+    smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
+
+    def rule(entry: Entry | None) -> dict[str, Any]:
+        """The optimiser of plain fine-tuning beside it: that which it declares, if it is one of everybody's."""
+        declared = entry.declares.optimizer if entry is not None else None
+        return {"optimizer": declared if declared in OPTIMISERS.names() else shared}
+
+    def alone(entry: Entry | None, **training: Any) -> laws.Make:
+        assert entry is not None
+        return maker([entry], optimizer=entry.declares.optimizer or shared, **training)
+
+    declares, takes_steps = own.declares, "" if phase.training.epochs else "its phase takes no steps"
+    tried: list[tuple[str, Callable[[], str], str]] = [
+        ("trained twice it leaves the same bits", lambda: laws.repeats(maker()), ""),
+        ("it changes what a phase leaves", lambda: strength.changes(maker(), maker((), **rule(own))), ""),
+        (
+            "at strength 0 it is plain fine-tuning, bit for bit",
+            lambda: strength.zero(alone(off), maker((), **rule(off))),
+            "" if off else "the class has no `off`",
+        ),
+        (
+            "with hardly any strength it is hardly another than plain fine-tuning",
+            lambda: strength.limit(alone(near, **smooth), maker((), **smooth, **rule(near))),
+            takes_steps or declares.description.no_limit or ("" if near else "no number in `off` leads there"),
+        ),
+        ("it draws from generators of its own", lambda: laws.own_draws(maker(), Path(inspect.getfile(cls)).parent), ""),
+        (
+            "in evaluation it draws nothing",
+            lambda: laws.inert(maker()),
+            "it answers in place of the model" if declares.owns_prediction else "",
+        ),
+        ("killed and resumed it ends alike", lambda: laws.resume(maker(), 2), takes_steps),
+        ("it runs the passes that it declares", lambda: laws.passes(maker(), declared_cost(entries)), takes_steps),
+        ("its fit runs the passes that it declares", lambda: laws.fit_passes(maker(), declared_fit(entries)), ""),
+        (
+            "its passes are random where it says so",
+            lambda: laws.random_passes(maker(**still), any(entry.declares.random_passes for entry in entries)),
+            takes_steps or ("dropout tells its passes apart" if declares.dropout.either else ""),
+        ),
+        (
+            "padding does not change its loss",
+            lambda: laws.padding(maker(**still)),
+            takes_steps or ("" if declares.description.padding_invariant else "the class says otherwise"),
+        ),
+        ("its passes leave the weights as they were", lambda: laws.restored(maker()), takes_steps),
+        ("what it hands on and keeps can be stored", lambda: laws.storable(maker()), ""),
+    ]
+    for precision in ("bf16", "fp16"):
+        lossy = {"precision": precision, "allow_precision_loss": True}
+        refused = precision_problems(entries, phase.training.model_copy(update=lossy))[0]
+        law = laws.trains(maker(**lossy))
+        tried.append((f"it trains in {precision}", law, takes_steps or "; ".join(refused)))
+    for promise, law, unsaid in tried:
+        if unsaid:
+            yield Promise(promise, None, unsaid)
+            continue
+        try:
+            with _quiet():
+                wrong = law()
+        except Exception as error:  # the method's own code runs here
+            wrong = text_of(error) if isinstance(error, RegftError) else f"raises {type(error).__name__}: {error}"
+        yield Promise(promise, not wrong, wrong)
+
+
+def _exported(trial: Trial, task: str) -> Promise:
+    promise = "exported it answers as it was trained"
+    method = open_project(trial.root).methods[trial.method]
+    if kept := in_the_way_of_export(discover(), method.finetune.regularisers):
+        return Promise(promise, None, f"'{kept}' keeps tensors that an ordinary model cannot hold")
+    try:
+        with _quiet():
+            compute_only(trial.root, "finetune", [f"{trial.method}/{task}"])
+            export(_job(trial, trial.method, task))
+    except RegftError as error:
+        return Promise(promise, False, text_of(error))
+    return Promise(promise, True)
+
+
+def _job(trial: Trial, method: str, task: str) -> Job:
+    return Job(str(trial.root), method, task, str(SIZE), 0)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within the block nothing is printed: what is said of generated rows helps nobody."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
+
+
+def _train(trial: Trial, method: str, task: str) -> tuple[dict[str, str], str]:
+    """The hash of every file of tensors that the run left, and what went wrong, if anything did."""
+    with _quiet():
+        if not (trial.root / "work" / "plan").is_dir():
+            prepare(open_project(trial.root))
+            write_plan(open_project(trial.root))
+        job = _job(trial, method, task)
+        record = run(job, until="finetune")["finetune"]
+    if record["status"] != "ok":
+        return {}, str(record["error"])
+    stored = Context(job).store.get(record["key"])
+    assert stored is not None
+    return {name: stored.tensors_sha256(name) for name in stored.tensor_names}, ""

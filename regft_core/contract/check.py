@@ -108,7 +108,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
 
     off, near, shared = strength.off(own), strength.nearly_off(own), context.project.sections[task][0].optimizer
-    still = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
+    still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
     smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
 
     def rule(entry: Entry | None) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         ("what it hands on and keeps can be stored", lambda: laws.storable(maker()), ""),
     ]
     for precision in ("bf16", "fp16"):
-        lossy = {"precision": precision, "allow_precision_loss": True}
+        lossy: dict[str, Any] = {"precision": precision, "allow_precision_loss": True}
         refused = precision_problems(entries, phase.training.model_copy(update=lossy))[0]
         law = laws.trains(maker(**lossy))
         tried.append((f"it trains in {precision}", law, takes_steps or "; ".join(refused)))

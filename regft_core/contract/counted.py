@@ -51,7 +51,8 @@ def counted_fits() -> Iterator[list[Fitted]]:
             if hidden.requires_grad:
                 hidden.register_hook(backward)
 
-        handle = trainee.model.base_model.register_forward_hook(forward)
+        encoder: Any = trainee.model.base_model
+        handle = encoder.register_forward_hook(forward)
         try:
             plain(self, trainee, data)
         finally:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regft_core import __version__ as __version__
+
 if TYPE_CHECKING:
     from regft_core.api import Fitted, LoadedModel, Project, Results, fit, load_model
     from regft_core.classifier import Classifier

@@ -77,7 +77,7 @@ def _settings(context: Context) -> dict[str, Any]:
             "data": phase.data.model_dump(mode="json"),
             "regularisers": {name: options.model_dump(mode="json") for name, options in phase.regularisers},
             "training": context.phase(phase.name).training.model_dump(mode="json"),
-            **({"model": _model(context, phase)} if phase.model else {}),
+            **({"model": _model(context, phase)} if phase.own_encoder else {}),
         }
         for phase in context.method.phases
     }

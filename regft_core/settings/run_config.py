@@ -46,17 +46,19 @@ class RunConfig(StrictModel):
 def run_config(project: Project, cell: Cell) -> str:
     """Return the content of ``config.yaml`` of a cell, with all seeds of the grid. The order of phases counts."""
     builder, declared = project.builder, project.builder.params.data
+    phases = project.method(cell.method, cell.task).phases
+    listed = list(dict.fromkeys([cell.method, *(phase.lent.method for phase in phases if phase.lent)]))
     # A control that an arm declares has no file: it is derived again, and keeps its own layers.
-    arms = builder.behind(cell.method)
+    arms = set[str]().union(*map(builder.behind, listed))
     derived = {arm for arm in arms if builder.derivation(arm)}
     files = {arm: builder.document(arm, cell.task) for arm in sorted(arms - derived)}
     methods = {arm: dict(file.data) for arm, file in files.items() if file is not None}
-    tasks = {cell.task, *(phase.data.task for phase in project.method(cell.method, cell.task).phases)}
+    tasks = {cell.task, *(phase.data.task for phase in phases)}
     params = {name: declared[name] for name in _SECTIONS if name in declared}
-    params["method_settings"] = _of(declared.get("method_settings"), derived & {cell.method})
+    params["method_settings"] = _of(declared.get("method_settings"), derived & {*listed})
     settings = dict((declared.get("task_settings") or {}).get(cell.task) or {})
     settings.pop("sizes", None)
-    params["task_settings"] = {cell.task: settings | {"methods": _of(settings.get("methods"), derived & {cell.method})}}
+    params["task_settings"] = {cell.task: settings | {"methods": _of(settings.get("methods"), derived & {*listed})}}
     if trials := project.trials(cell.method):
         tuning = {name: value for name, value in declared["tuning"].items() if name not in ("values", "trials")}
         params["tuning"] = {**tuning, "methods": {cell.method: trials}}
@@ -65,7 +67,7 @@ def run_config(project: Project, cell: Cell) -> str:
         sets = [name for name in sets if name in project.tasks[cell.task].ood] or "none"
     params |= {
         "ood": sets,
-        "methods": [cell.method],
+        "methods": listed,
         "grid": {"tasks": [cell.task], "sizes": [cell.size], "seeds": list(project.params.grid.seeds)},
         "report": {"reference": cell.method},
     }

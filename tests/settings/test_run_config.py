@@ -18,7 +18,8 @@ from regft_core.settings.run_config import lay_out_config, run_config
 from tests.errors import raises_code
 from tests.small_project import TASK, build
 
-#: A file's own, a layer over it, an arm without a file, controls of two kinds, phases with another task, a tuned one.
+#: A file's own, a layer over it, an arm without a file, controls of two kinds, phases with another task, a tuned one,
+#: phases of others.
 METHODS = [
     "vanilla",
     "weight_mixup",
@@ -27,6 +28,7 @@ METHODS = [
     "weight_mixup_soup",
     "weight_mixup_matched_compute",
     "chain",
+    "pupil",
 ]
 SETTINGS: dict[str, Any] = {
     "methods": METHODS,
@@ -38,6 +40,9 @@ SETTINGS: dict[str, Any] = {
     "tuning": {"selection": "split", "values": {}, "methods": {"chain": {"training.learning_rate": [1e-3, 1e-4]}}},
 }
 CHAIN = {"phases": {"far": {"data": {"task": "other"}, "training": {"max_steps": 2}}, "finetune": {}}}
+PUPIL = {
+    "phases": {"one": {"method": "hype_strong"}, "two": {"method": "weight_mixup_soup"}, "finetune": {"start": "one"}}
+}
 
 
 def keys(project: Project, cell: Cell) -> Any:
@@ -47,6 +52,7 @@ def keys(project: Project, cell: Cell) -> Any:
 def test_a_config_reproduces_the_keys_of_its_run(tmp_path: Path) -> None:
     root = build(tmp_path / "project", tasks={"reviews": TASK, "other": TASK}, **SETTINGS)
     (root / "pipelines/methods/chain.yaml").write_text(yaml.dump(CHAIN))
+    (root / "pipelines/methods/pupil.yaml").write_text(yaml.dump(PUPIL, sort_keys=False))
     project = open_project(root)
     prepare(project)
     cells = [Cell(method, "reviews", 16) for method in METHODS]

@@ -6,9 +6,9 @@
 A mark is ``<!-- FORM NAME [METHOD ...] -->``, up to ``<!-- end -->``. Forms: ``tasks`` (a row per task: scores of the
 methods, and what each of the others differs from the first by), ``methods`` (a row per method of a single task),
 ``scores`` (a row per method, a column per task), ``gains`` (as ``scores``, of the differences to the reference and to
-controls) and ``printed`` (what a benchmark printed, kept as NAME.txt). Scores are times 100, means over seeds with
-their 95% interval. Differences are paired by seed and row; their intervals hold for all comparisons of a task with the
-reference, or with controls, together.
+controls); ``contestants`` and ``cells``, of NAME.jsonl by ``rivals.py``, with a size. Scores are times 100, means over
+seeds with their 95% interval. Differences are paired by seed and row; their intervals hold for all comparisons of a
+task with the reference, or with controls, together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import argparse
 import csv
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -26,7 +27,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
-MARK = re.compile(r"(<!-- (tasks|methods|scores|gains|printed) (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(
+    r"(<!-- (tasks|methods|scores|gains|contestants|cells) (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 NAMES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson_spearman": "Pearson and Spearman"}
 Task = dict[str, Any]
 
@@ -141,17 +144,89 @@ FORMS: dict[str, Callable[[dict[str, Task], list[str]], list[list[str]]]] = {
     "scores": by_score,
     "gains": by_gain,
 }
+#: Names in the tables of what ``rivals.py`` stored, beside those of contestants.
+BY_FOLDS, IN_HINDSIGHT = "the rival with the best folds", "the best rival of each task, in hindsight"
+#: Task -> draw -> contestant -> line of ``rivals.py``.
+Cells = dict[str, dict[int, dict[str, dict[str, Any]]]]
+
+
+def by_cell(lines: Iterable[dict[str, Any]], size: int) -> Cells:
+    """The lines of a size where ``fit`` and its rivals are done, with the rival that one would take by its folds."""
+    cells: Cells = {}
+    for line in lines:
+        if line["size"] == size:
+            cells.setdefault(line["task"], {}).setdefault(line["draw"], {})[line["contestant"]] = line
+    for draws in cells.values():
+        for draw, cell in list(draws.items()):
+            rivals = [line for name, line in cell.items() if name.endswith(("_lr", "_svm"))]
+            if len(rivals) < 8 or "fit" not in cell:
+                del draws[draw]
+                continue
+            cost = {key: sum(line.get(key, 0.0) for line in rivals) for key in ("cpu", "seconds")}
+            cell[BY_FOLDS] = max(rivals, key=lambda line: line.get("folds", -1.0)) | cost
+    return {task: draws for task, draws in cells.items() if draws}
+
+
+def by_contestant(cells: Cells) -> list[list[str]]:
+    """Means over tasks of means over draws, each beside ``fit`` on the same cells; standard errors are over tasks."""
+    table = [["contestant", "tasks", "cells", "mean", "fit there", "minus fit", "fit 2 points below", "CPU-s", "s"]]
+    for name in dict.fromkeys(name for draws in cells.values() for cell in draws.values() for name in cell):
+        tasks = [found for draws in cells.values() if (found := [cell for cell in draws.values() if name in cell])]
+        pairs = [[mean([cell[who] for cell in draws], "score") for who in (name, "fit")] for draws in tasks]
+        lines = [cell[name] for draws in tasks for cell in draws]
+        cost = [f"{mean(lines, key):.0f}" for key in ("cpu", "seconds")]
+        table.append([name, str(len(tasks)), str(len(lines)), *beside(pairs), *cost])
+    hindsight = [[best_rival(draws)[1], mean([c["fit"] for c in draws.values()], "score")] for draws in cells.values()]
+    return [*table, [IN_HINDSIGHT, str(len(cells)), "", *beside(hindsight), "", ""]]
+
+
+def mean(lines: list[dict[str, Any]], key: str) -> float:
+    return fmean(line.get(key, 0.0) for line in lines)
+
+
+def beside(pairs: list[list[float]]) -> list[str]:
+    """Means, their difference with its standard error, and where the second is two points below."""
+    gaps = [100 * (score - fit) for score, fit in pairs]
+    error = f" ({stdev(gaps) / len(gaps) ** 0.5:.1f})" if len(gaps) > 1 else ""
+    means = [f"{100 * fmean(side):.1f}" for side in zip(*pairs, strict=True)]
+    return [*means, f"{fmean(gaps):+.1f}{error}", str(sum(gap > 2 for gap in gaps))]
+
+
+def best_rival(draws: dict[int, dict[str, dict[str, Any]]]) -> tuple[str, float]:
+    """The rival of every draw with the best mean."""
+    names = set.intersection(*map(set, draws.values())) - {"fit", BY_FOLDS}
+    scores = {name: mean([cell[name] for cell in draws.values()], "score") for name in sorted(names)}
+    best = max(scores, key=lambda name: scores[name])
+    return best, scores[best]
+
+
+def by_rival_task(cells: Cells) -> list[list[str]]:
+    table = [["task, metric", "draws", "fit", "expected", "in its interval", "best rival", "its score", "fit minus it"]]
+    inside = 0, 0
+    for task, draws in cells.items():
+        fits, (best, score) = [cell["fit"] for cell in draws.values()], best_rival(draws)
+        told, own = [line for line in fits if line.get("low") is not None], mean(fits, "score")
+        right = sum(line["low"] <= line["score"] <= line["high"] for line in told)
+        inside = inside[0] + right, inside[1] + len(told)
+        expected = f"{100 * mean(told, 'expected'):.1f}" if told else "-"
+        row = [f"{task}, {fits[0]['metric']}", str(len(fits)), f"{100 * own:.1f}", expected, f"{right} of {len(told)}"]
+        table.append([*row, best, f"{100 * score:.1f}", f"{100 * (own - score):+.1f}"])
+    return [*table, ["all", "", "", "", f"{inside[0]} of {inside[1]}", "", "", ""]]
+
+
+RIVALS: dict[str, Callable[[Cells], list[list[str]]]] = {"contestants": by_contestant, "cells": by_rival_task}
 
 
 def filled(page: str) -> str:
     """``page`` with every marked table made anew from its stored results."""
 
     def table(match: re.Match[str]) -> str:
-        if match[2] == "printed":
-            printed = (RESULTS / f"{match[3]}.txt").read_text(encoding="utf-8")
-            return f"{match[1]}```\n{printed}```\n{match[5]}"
-        stored = json.loads((RESULTS / f"{match[3]}.json").read_text(encoding="utf-8"))
-        head, *rows = FORMS[match[2]](stored["tasks"], match[4].split())
+        if match[2] in RIVALS:
+            stored = (RESULTS / f"{match[3]}.jsonl").read_text(encoding="utf-8").splitlines()
+            head, *rows = RIVALS[match[2]](by_cell(map(json.loads, stored), int(match[4])))
+        else:
+            kept = json.loads((RESULTS / f"{match[3]}.json").read_text(encoding="utf-8"))
+            head, *rows = FORMS[match[2]](kept["tasks"], match[4].split())
         lines = [head, ["---"] * len(head), *rows]
         return match[1] + "".join(f"| {' | '.join(line)} |\n" for line in lines) + match[5]
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 350
 #: Room -> lines and files of Python at most. ``regft_core`` stands for the files beside its folders.
 BUDGETS: dict[str, tuple[int, int]] = {
-    "benchmarks": (2000, 13),
+    "benchmarks": (2100, 11),
     "regft_core": (1200, 11),
     "regft_core/contract": (950, 7),
     "regft_core/data": (3400, 23),

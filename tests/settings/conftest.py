@@ -119,7 +119,7 @@ Failures = Callable[[dict[str, str | None]], list[Problem]]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The projects of these tests have files of their own alone; ``test_search_path.py`` has shipped ones, too."""
+    """The projects of these tests have files of their own alone; ``test_load.py`` ships one."""
     monkeypatch.setattr(shipped, "FOLDER", tmp_path_factory.mktemp("shipped"))
 
 

@@ -1,4 +1,4 @@
-"""Files and their columns, built-in tasks and hub ids, all checked before any stage starts."""
+"""Files, columns, generated tasks and hub ids, sets that are left out, folds: checked before any stage starts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 
 from regft_core.data.builtin import generate
 from regft_core.errors import ConfigError, Problem
-from regft_core.schema.tasks import GENERATED
+from regft_core.schema.tasks import GENERATED, FoldsConfig
+from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.read_project import load_project
+from tests.settings import conftest
+from tests.settings.conftest import Build, Failures
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 
@@ -158,3 +161,102 @@ def test_a_folder_does_not_stand_for_a_dataset_of_the_hub(
     (problem,) = problems_of(root, registry)
     assert (problem.file, problem.line, problem.key) == (TASK, 1, "source.id")
     assert str(root / "nyu-mll/glue") in problem.hint
+
+
+# ------------------------------------------------------------------------------ sets that are left out
+
+
+FILES = {
+    "pipelines/tasks/opinions.yaml": conftest.TASK
+    + """\
+ood:
+  films: {}
+  tv: {if_present: true}
+  own: {source: {kind: files}, split: own.csv, if_present: true}
+""",
+    "pipelines/tasks/tv.yaml": conftest.TASK.replace("opinions/dev.csv", "tv/dev.csv"),
+}
+
+
+def load(build: Any, registry: dict[str, Any], ood: str = "all", **files: str | None) -> Project:
+    changes = {f"pipelines/tasks/{name}.yaml": text for name, text in files.items()}
+    return load_project(build({**FILES, **changes, "params.yaml": conftest.PARAMS + f"ood: {ood}\n"}), registry)
+
+
+def test_sets_judge_without_an_edit_once_their_files_are_there(build: Any, registry: dict[str, Any]) -> None:
+    without = load(build, registry)
+    assert set(without.tasks["opinions"].ood) == {"films"}
+    assert [text for text in without.warnings if "is left out" in text] == [
+        "pipelines/tasks/opinions.yaml:9: 'tv' is left out: there is no file data/tv/dev.csv",
+        "pipelines/tasks/opinions.yaml:10: 'own' is left out: there is no file data/own.csv",
+    ]
+    for name in ("tv/dev.csv", "own.csv"):
+        (without.root / "data" / name).parent.mkdir(exist_ok=True)
+        (without.root / "data" / name).write_text("sentence,label\nBad,0\n")
+    there = load(build, registry)
+    assert set(there.tasks["opinions"].ood) == {"films", "tv", "own"}
+    assert not [text for text in there.warnings if "is left out" in text]
+    assert "if_present" not in str(there.tasks["opinions"].model_dump(mode="json"))
+
+
+def test_none_leaves_all_out_and_reads_none_of_their_files(build: Any, registry: dict[str, Any]) -> None:
+    project = load(build, registry, "none", films=None, tv=None)
+    assert list(project.tasks) == ["opinions"]
+    assert project.tasks["opinions"].ood == {}
+    assert project.left_out["opinions"] == dict.fromkeys(("films", "tv", "own"), LeftOut("ood is none"))
+
+
+def test_a_list_names_those_that_judge(build: Any, registry: dict[str, Any]) -> None:
+    project = load(build, registry, "[films]")
+    assert list(project.tasks["opinions"].ood) == ["films"]
+    assert project.left_out["opinions"] == dict.fromkeys(("tv", "own"), LeftOut("not listed in ood"))
+
+
+# ----------------------------------------------------------------------------------------------- folds
+
+
+OPINIONS = "pipelines/tasks/opinions.yaml"
+
+
+def task(dev: str, columns: str = "{text: sentence}") -> dict[str, str | None]:
+    text = conftest.TASK.replace("dev: opinions/dev.csv", f"dev: {dev}")
+    return {OPINIONS: text.replace("{text: sentence}", columns)}
+
+
+def grid(seeds: str) -> dict[str, str | None]:
+    lines = [
+        f"  seeds: {seeds}" if line.strip().startswith("seeds:") else line for line in conftest.PARAMS.splitlines()
+    ]
+    return {"params.yaml": "\n".join(lines) + "\n"}
+
+
+def test_folds_and_shares_are_read(build: Build, registry: dict[str, Any]) -> None:
+    found = load_project(build(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4]")), registry)
+    assert found.tasks["opinions"].splits.dev == FoldsConfig(folds=5, repeats=2)
+    assert found.tasks["opinions"].splits.judging == "opinions/train.csv"
+    assert not [text for text in found.warnings if "repeats" in text]
+    found = load_project(build(task("0.25")), registry)
+    assert found.tasks["opinions"].splits.dev == 0.25
+
+
+def test_every_seed_has_a_fold(failures: Failures) -> None:
+    (problem,) = failures(task("{folds: 3, repeats: 2}") | grid("[0, 5, 6]"))
+    assert (problem.code, problem.key) == ("no-such-fold", "grid.seeds[2]")
+    assert "0 to 5" in problem.message
+    assert "repeats: 3" in problem.hint
+
+
+def test_incomplete_repeats_are_said(build: Build, registry: dict[str, Any]) -> None:
+    found = load_project(build(task("{folds: 5, repeats: 2}") | grid("[0, 1, 2, 3, 4, 5]")), registry)
+    (warning,) = [text for text in found.warnings if "whole repeats" in text]
+    assert warning.startswith("params.yaml:")
+    assert "6 seeds of 5 folds" in warning
+    assert warning.endswith("add seeds 6, 7, 8, 9")
+
+
+@pytest.mark.parametrize(("rule", "key"), [("selection: dev_as_published", "selection"), ("per: cell", "per")])
+def test_no_value_is_chosen_by_rows_that_judge_other_folds(failures: Failures, rule: str, key: str) -> None:
+    tuning = f"tuning:\n  {rule}\n  values: {{training.learning_rate: [1.0e-5, 2.0e-5]}}\n"
+    params = {"params.yaml": (grid("[0, 1]")["params.yaml"] or "") + tuning}
+    (problem,) = failures(task("{folds: 2}") | params)
+    assert (problem.code, problem.key) == ("chosen-by-judges", f"tuning.{key}")

@@ -1,11 +1,15 @@
-"""One encoder has many spellings; another encoder has none of them."""
+"""One encoder has many spellings, another has none of them; what an encoder was trained on is said."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regft_core.models.aliases import ALIASES
+from regft_core.settings.files import CONTAMINATION
+from regft_core.settings.papers.contamination import read_contamination, sentences
 from regft_core.settings.papers.encoders import (
     UNNAMED,
     between_phases,
@@ -28,11 +32,6 @@ def test_the_organisation_and_the_case_of_letters_do_not_matter(name: str) -> No
 )
 def test_another_encoder_is_another_encoder(name: str) -> None:
     assert not named(name).same(LARGE)
-
-
-def test_aliases_stand_for_their_hub_ids() -> None:
-    assert named("minilm").same(named("sentence-transformers/all-MiniLM-L6-v2"))
-    assert named("mpnet").same(named("all-mpnet-base-v2"))
 
 
 def test_a_tuned_checkpoint_is_its_start_after_the_task() -> None:
@@ -94,3 +93,44 @@ def test_tuned_directories() -> None:
 )
 def test_what_the_last_phase_starts_from(phases: dict[str, Any], found: tuple[str, ...]) -> None:
     assert between_phases({"phases": phases}, "rte") == found
+
+
+# --------------------------------------------------------------------------------------- contamination
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = """\
+trained_on:
+  ours:
+    encoders: [minilm, elsewhere/encoder]
+    source: its card
+    tasks: {opinions: Opinions 1.0, reviews: All reviews}
+"""
+
+
+def test_the_shipped_table_names_tasks_and_encoders_that_there_are() -> None:
+    shipped = read_contamination(ROOT)
+    tasks = {path.stem for path in (ROOT / "pipelines" / "tasks").glob("*.yaml")}
+    for entry in shipped.trained_on.values():
+        assert set(entry.tasks) <= tasks
+    for alias in ALIASES:
+        assert set(shipped.of(alias, tasks)) == {
+            *("snli", "snli_two_way", "mnli", "mnli_two_way", "qqp", "paws_qqp", "qnli")
+        }
+    assert shipped.of("minilm", ["sst2", "stsb", "cue_pair"]) == {}
+    assert shipped.of("bert-base-uncased", tasks) == {}
+    assert "model card" in shipped.of("minilm", ["qqp"])["qqp"]
+
+
+def test_of_a_table(build: Any) -> None:
+    seen = read_contamination(build({CONTAMINATION: TABLE}))
+    assert seen.of("elsewhere/encoder", ["reviews", "films", "opinions"]) == {
+        "reviews": "All reviews (its card)",
+        "opinions": "Opinions 1.0 (its card)",
+    }
+    assert seen.of("another", ["opinions"]) == {}
+    assert sentences("minilm", "opinions", seen.of("minilm", ["opinions", "reviews"]), ["reviews", "films"]) == [
+        "minilm was trained on Opinions 1.0 (its card): scores on opinions are not those of few labels alone",
+        "minilm was trained on All reviews (its card): for it the set reviews, which judges opinions, is not out of "
+        "distribution",
+    ]

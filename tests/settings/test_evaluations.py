@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from regft_core.errors import ConfigError
 from regft_core.settings.project import Project
@@ -34,19 +33,6 @@ def test_a_list_and_a_mapping_mean_the_same(tmp_path: Path) -> None:
     assert load(tmp_path, "evaluations: []").params.evaluations == {}
     given = load(tmp_path, "evaluations:\n  calibration: {bins: 10}").params.evaluations
     assert given == {"calibration": {"bins": 10}}
-
-
-def test_an_evaluation_that_needs_an_option_is_no_item_of_a_list(tmp_path: Path, monkeypatch: Any) -> None:
-    from regft_core.catalogue import EVALUATIONS
-
-    (tmp_path / "own").mkdir()
-    text = "from regft_core.schema import StrictModel\nDESCRIPTION = 'x'\nKINDS = ('classification',)\n"
-    text += "NEEDS_MODEL = False\nclass Config(StrictModel):\n    file: str\ndef run(run): ...\n"
-    (tmp_path / "own" / "judge.py").write_text(text)
-    with EVALUATIONS.also(tmp_path / "own"):
-        with raises_code(ConfigError, "key-missing", "params.yaml:16"):
-            load(tmp_path / "p", "evaluations: [judge]")
-        assert load(tmp_path / "p", "evaluations: {judge: {file: x}}").params.evaluations == {"judge": {"file": "x"}}
 
 
 def test_an_evaluation_that_fits_no_task_is_refused(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""A project is read: links, warnings, names that are shipped, its encoder, its store."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,31 +7,16 @@ from typing import Any
 
 import pytest
 
+from regft_core import shipped
 from regft_core.errors import ConfigError
-from regft_core.settings.project import Project
+from regft_core.settings.files import METHODS, read
 from regft_core.settings.read_project import load_project
+from regft_core.settings.store_path import project_root, store_path
 from tests.errors import raises_code
+from tests.settings import conftest
 
 PARAMS, TASK = "params.yaml", "pipelines/tasks/opinions.yaml"
 FILMS, SCORES = "pipelines/tasks/films.yaml", "pipelines/tasks/scores.yaml"
-NOISE, MASK = "pipelines/methods/noise.yaml", "pipelines/methods/mask.yaml"
-
-
-def load(root: Path, registry: dict[str, Any], **more: Any) -> Project:
-    return load_project(root, registry, **more)
-
-
-def test_a_valid_project(build: Any, registry: dict[str, Any]) -> None:
-    project = load(build({}), registry)
-    assert list(project.methods) == ["vanilla", "noise", "mask"]
-    assert list(project.tasks) == ["opinions"]
-    assert project.warnings == ()
-    assert project.params.training.learning_rate == 2e-5
-    mask = project.methods["mask"]
-    assert [(phase.name, phase.training.epochs) for phase in mask.phases] == [("search", 2), ("finetune", 2)]
-    assert mask.finetune.regularisers[0][1].probability == 0.5
-    assert project.methods["noise"].finetune.regularisers[0][1].scale == 1e-5
-    assert project.methods["vanilla"].earlier == ()
 
 
 def edit(text: str, old: str, new: str) -> str:
@@ -39,7 +26,7 @@ def edit(text: str, old: str, new: str) -> str:
 
 def test_a_regression_task(files: dict[str, str], failures: Any, build: Any, registry: dict[str, Any]) -> None:
     params = edit(files[PARAMS], "[opinions]", "[scores]")
-    assert load(build({PARAMS: params}), registry).tasks["scores"].range == (0.0, 5.0)
+    assert load_project(build({PARAMS: params}), registry).tasks["scores"].range == (0.0, 5.0)
     for old, new, key in [
         ("metrics: [pearson]", "metrics: [pearson, f1]", "metrics[1]"),
         ("[0, 5]", "[5, 0]", "range"),
@@ -59,7 +46,7 @@ def test_files_that_only_judge_need_no_training_file(
 ) -> None:
     changes = {TASK: files[TASK] + "ood: {films: {}}\n"}
     changes[FILMS] = edit(files[FILMS], "train: opinions/train.csv", "train: films/not_fetched.csv")
-    assert set(load(build(changes), registry).tasks) == {"opinions", "films"}
+    assert set(load_project(build(changes), registry).tasks) == {"opinions", "films"}
     changes[FILMS] = edit(files[FILMS], "dev: opinions/dev.csv", "dev: films/dev.csv")
     assert [(p.file, p.line, p.key) for p in failures(changes)] == [(FILMS, 2, "splits.dev")]
 
@@ -72,13 +59,13 @@ def test_a_link_out_of_data_is_refused_and_one_into_the_dvc_cache_is_not(
     (tmp_path / "outside.csv").write_text("sentence,label\n")
     link.symlink_to(tmp_path / "outside.csv")
     with raises_code(ConfigError, "outside-data", "opinions.yaml:2: splits.train"):
-        load(root, registry)
+        load_project(root, registry)
     link.unlink()
     cached = root / ".dvc/cache/files/md5/ab/cd"
     cached.parent.mkdir(parents=True)
     cached.write_text("sentence,label\n")
     link.symlink_to(cached)
-    load(root, registry)
+    load_project(root, registry)
 
 
 def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -> None:
@@ -88,7 +75,7 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         PARAMS: params,
         TASK: edit(files[TASK], "{kind: files}", "{kind: hub, id: org/set, revision: main}"),
     }
-    warnings = load(build(changes), registry).warnings
+    warnings = load_project(build(changes), registry).warnings
     assert len(warnings) == 4
     for part in (
         "params.yaml:1: written for regft 0.0.9",
@@ -99,31 +86,50 @@ def test_warnings(files: dict[str, str], build: Any, registry: dict[str, Any]) -
         assert any(part in warning for warning in warnings), part
 
 
-def test_compositions_are_checked_per_method_and_task(
-    files: dict[str, str], build: Any, registry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_name_in_both_is_an_error_unless_the_project_says_override(tmp_path: Path) -> None:
+    """A project's own files come first, then those that the package ships."""
+    calm = "description: shipped\n"
+    theirs, own = (root / METHODS / "calm.yaml" for root in (shipped.FOLDER, tmp_path))
+    for path, text in ((theirs, calm), (own, "description: own\n")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with raises_code(ConfigError, "name-taken", "pipelines/methods/calm.yaml", str(shipped.FOLDER), "override: true"):
+        read(tmp_path, METHODS, "calm")
+    own.write_text("override: true\ndescription: own\n")
+    found = read(tmp_path, METHODS, "calm")
+    assert found is not None
+    assert found.data == {"description": "own"}  # the choice is no value of the method
+    assert found.place(("description",)).line == 2
+    own.write_text(calm)  # the same file is no clash, as where a project was copied
+    assert read(tmp_path, METHODS, "calm") is not None
+
+
+# ------------------------------------------------------------------------------------------- the store
+
+
+def test_places_of_its_own_are_fine_and_a_link_into_another_is_not(
+    build: Any, registry: dict[str, Any], failures: Any, tmp_path: Path
 ) -> None:
-    """An error on every task is told once; tasks that phases train on are handed over."""
-    seen = []
+    for path in (".regft", "runs/store", "datax", str(tmp_path / "shared"), "../shared", "~/regft-runs"):
+        load_project(build({"params.yaml": conftest.PARAMS + f"store: {{path: {path}}}\n"}), registry)
+    root = build({})
+    (root / "work").mkdir()
+    (root / "link").symlink_to(root / "work", target_is_directory=True)
+    (problem,) = failures({"params.yaml": conftest.PARAMS + "store: {path: link}\n"})
+    assert problem.code == "store-in-folder-of-others"
 
-    def check(
-        registry: Any, method: Any, shared: Any, task: Any, model: Any, tasks: dict[str, Any], *, tf32: bool
-    ) -> list[str]:
-        task_name = next((name for name, other in tasks.items() if other is task), None)
-        seen.append((method.name, task_name, shared.epochs, "scores" in tasks))
-        if method.name == "noise":
-            everywhere = ["has no text"] if task_name is not None else []
-            return ["clashes", *everywhere, *(["has no meaning here"] if task_name == "films" else [])]
-        return []
 
-    monkeypatch.setattr("regft_core.settings.checks.methods.compose.check_method", check)
-    monkeypatch.setattr("regft_core.settings.read_project.discover", lambda: registry)
-    text = edit(files[MASK], "search: {", "search: {data: {task: scores}, ")
-    root = build({PARAMS: edit(files[PARAMS], "[opinions]", "[opinions, films]"), MASK: text})
-    with pytest.raises(ConfigError) as caught:
-        load_project(root)
-    assert [str(problem) for problem in caught.value.problems] == [
-        f"{NOISE}:1: regularisers: clashes [bad-composition]",
-        f"{NOISE}:1: regularisers: has no text [bad-composition]",
-        f"{NOISE}:1: regularisers: on task films: has no meaning here [bad-composition]",
-    ]
-    assert set(seen) == {(m, t, 2, True) for m in ("vanilla", "noise", "mask") for t in ("opinions", "films")}
+def test_a_copy_below_dvc_tmp_uses_the_store_of_the_project(
+    build: Any, registry: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    project = build({})
+    params = load_project(project, registry).params
+    copy = project / ".dvc" / "tmp" / "exps" / "tmp1234"
+    copy.mkdir(parents=True)
+    monkeypatch.setenv("DVC_ROOT", str(project))
+    assert store_path(copy, params) == store_path(project, params) == project / ".regft"
+    # A project that a stage of another one runs is on its own.
+    assert store_path(tmp_path / "other", params) == tmp_path / "other" / ".regft"
+    (project / "params.yaml").unlink()
+    assert project_root(copy) == copy  # DVC_ROOT is no project of regft

@@ -1,4 +1,4 @@
-"""``steps_factor: {match: method}``: what another method costs, fits without steps included."""
+"""Lengths of a training: factors, which way to say one replaces which, what another method costs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
 from regft_core.schema.method import Cost
-from regft_core.settings.matched_compute import method_factor
+from regft_core.schema.training import TrainingConfig, scaled
+from regft_core.settings.document import Document
+from regft_core.settings.layers import lay
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import PARAMS, Plain
 
 MATCHED = "regularisers: {}\ntraining: {steps_factor: {match: mask}}\n"
-FITTED = "phases:\n  search: {regularisers: {split: {}}, training: {epochs: 0}}\n  finetune: {}\n"
 
 
 class Split(Plain):
@@ -32,51 +33,31 @@ def files(training: str, **methods: str) -> dict[str, str | None]:
     return changes | {f"pipelines/methods/{name}.yaml": text for name, text in methods.items()}
 
 
-def test_a_fit_is_matched_by_epochs(build: Any, registry: dict[str, Any]) -> None:
-    """Three epochs' worth of passes and two of steps: five epochs."""
-    known = {**registry, "split": Split}
-    project = load_project(build(files("epochs: 2", mask=FITTED, noise=MATCHED)), known)
-    assert method_factor(project.methods["mask"], project.params.training, known) == pytest.approx(1 + 3 / 2)
-    assert project.methods["noise"].training.epochs == 5
-    half = FITTED.replace("{regularisers", "{data: {split: 0.5}, repeat: {times: 4}, regularisers")
-    project = load_project(build(files("epochs: 2", mask=half, noise=MATCHED)), known)
-    assert project.methods["noise"].training.epochs == 2 + 3 * 4 // 2
-
-
-SOUP = (
-    "phases:\n  members: {data: {split: SPLIT}, repeat: {times: 5, vary: [order]}}\n"
-    "  finetune: {training: {epochs: 0}}\n"
-)
+FIT, SOUP = "regularisers: {split: {}}, training: {epochs: 0}", "repeat: {times: 5, vary: [order]}"
 
 
 @pytest.mark.parametrize(
-    ("training", "split", "epochs", "max_steps"),
+    ("training", "first", "last", "epochs", "max_steps"),
     [
-        ("epochs: 2", 1.0, 10, None),
-        ("epochs: 2", 0.5, 5, None),
-        ("epochs: 2\n  max_steps: 50", 1.0, 10, 250),
-        # Members take their 50 steps each, whatever share of the rows they draw them from.
-        ("epochs: 2\n  max_steps: 50", 0.5, 10, 250),
-        ("epochs: 2\n  max_steps: 50\n  accumulation: 2", 1.0, 10, 250),
+        # Three epochs' worth of passes, of four members on half of the rows, and two of steps.
+        ("epochs: 2", FIT, "{}", 2 + 3, None),
+        ("epochs: 2", f"data: {{split: 0.5}}, repeat: {{times: 4}}, {FIT}", "{}", 2 + 3 * 4 // 2, None),
+        # The phase that averages members takes no steps; members take theirs whatever share they draw them from.
+        ("epochs: 2", f"data: {{split: 0.5}}, {SOUP}", "{training: {epochs: 0}}", 5, None),
+        ("epochs: 2\n  max_steps: 50", f"data: {{split: 0.5}}, {SOUP}", "{training: {epochs: 0}}", 10, 250),
+        ("epochs: 2\n  max_steps: 50\n  accumulation: 2", SOUP, "{training: {epochs: 0}}", 10, 250),
+        # Counted steps are matched in batches of the shared size; an epoch goes over the same rows in any batches.
+        ("epochs: 2\n  max_steps: 50", "training: {batch_size: 4}", "{}", 4, 50 + round(50 / 4)),
+        ("epochs: 2", "training: {batch_size: 4}", "{}", 4, None),
     ],
 )
-def test_the_control_of_a_soup_takes_the_steps_of_its_members(
-    build: Any, registry: dict[str, Any], training: str, split: float, epochs: int, max_steps: int | None
+def test_the_control_takes_the_passes_of_its_arm(
+    build: Any, registry: dict[str, Any], training: str, first: str, last: str, epochs: int, max_steps: int | None
 ) -> None:
-    """The phase that averages them takes none: under ``max_steps`` it was counted as one more member."""
-    changes = files(training, mask=SOUP.replace("SPLIT", str(split)), noise=MATCHED)
-    project = load_project(build(changes), registry)
+    arm = f"phases:\n  search: {{{first}}}\n  finetune: {last}\n"
+    project = load_project(build(files(training, mask=arm, noise=MATCHED)), {**registry, "split": Split})
     own = project.methods["noise"].training
-    assert (own.epochs, own.max_steps) == (epochs, max_steps)
-
-
-def test_counted_steps_are_matched_in_batches_of_the_shared_size(build: Any, registry: dict[str, Any]) -> None:
-    quarter = "phases:\n  search: {training: {batch_size: 4}}\n  finetune: {}\n"
-    changes = files("epochs: 2\n  max_steps: 50", mask=quarter, noise=MATCHED)
-    assert load_project(build(changes), registry).methods["noise"].training.max_steps == 50 + round(50 / 4)
-    # An epoch goes over the same rows in batches of any size.
-    project = load_project(build(files("epochs: 2", mask=quarter, noise=MATCHED)), registry)
-    assert project.methods["noise"].training.epochs == 4
+    assert (own.epochs if max_steps is None else epochs, own.max_steps) == (epochs, max_steps)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +78,47 @@ def test_what_has_no_common_factor_is_refused(
     searched = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     (problem,) = failures(files(training, mask=searched, noise=MATCHED))
     assert (problem.code, problem.file) == ("match-incomparable", "pipelines/methods/noise.yaml")
+
+
+# --------------------------------------------------------------------------------------------- lengths
+
+
+@pytest.mark.parametrize(
+    ("shared", "factor", "words"),
+    [
+        ({"epochs": 1}, 0.1, "steps_factor 0.1 of epochs 1 makes epochs 0; allowed: 1 to 10000"),
+        ({"epochs": 5000}, 3, "makes epochs 15000; allowed: 1 to 10000"),
+        ({"max_steps": 1}, 0.2, "makes max_steps 0; allowed: 1 to 100000000"),
+        ({"max_steps": 1_000_000}, 1000, "makes max_steps 1000000000"),
+    ],
+)
+def test_a_factor_that_leaves_the_bounds_is_an_error_and_not_cut(
+    shared: dict[str, Any], factor: float, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        scaled(TrainingConfig(**shared), factor)
+
+
+@pytest.mark.parametrize(
+    ("shared", "overrides", "epochs", "max_steps"),
+    [
+        ({"epochs": 10}, {"steps_factor": 2.0}, 20, None),
+        ({"epochs": 10}, {"epochs": 4, "steps_factor": 1.5}, 6, None),
+        ({"epochs": 10, "max_steps": 100}, {"steps_factor": 0.5}, 5, 50),
+        ({"epochs": 10, "max_steps": 100}, {"max_steps": None, "steps_factor": 2.0}, 20, None),
+        ({"epochs": 1, "max_steps": 100}, {"steps_factor": 0.1}, 1, 10),
+        ({"epochs": 10}, {"epochs": 0, "steps_factor": 3}, 0, None),
+        ({"epochs": 10, "max_steps": 100}, {}, 10, 100),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 4}, 4, None),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 0}, 0, None),
+        ({"epochs": 10, "max_steps": 100}, {"epochs": 4, "max_steps": 30}, 4, 30),
+    ],
+)
+def test_overrides_of_the_length(
+    shared: dict[str, Any], overrides: dict[str, Any], epochs: int, max_steps: int | None
+) -> None:
+    base, over = (Document({"training": values}, {}, "a.yaml") for values in (shared, overrides))
+    values = lay(base, over).data["training"]
+    factor = values.pop("steps_factor", 1.0)
+    training = scaled(TrainingConfig(**values), factor)
+    assert (training.epochs, training.max_steps) == (epochs, max_steps)

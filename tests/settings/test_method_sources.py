@@ -51,13 +51,6 @@ def test_the_nearest_word_counts(build: Any, registry: dict[str, Any]) -> None:
     assert [path for path, one in own.items() if not one.given] == [mask + "taken"]
 
 
-def test_a_value_of_params_is_from_there(build: Any, registry: dict[str, Any], files: dict[str, str]) -> None:
-    layer = "method_settings:\n  mask:\n    phases:\n      search:\n        training: {epochs: 3}\n"
-    root = build({"pipelines/methods/mask.yaml": METHOD, "params.yaml": files["params.yaml"] + layer})
-    one = found(root, registry)["phases.search.training.epochs"]
-    assert (one.value, one.source) == (3, "ours: params.yaml:20")
-
-
 def test_a_replaced_value_takes_its_source_along(build: Any, registry: dict[str, Any], files: dict[str, str]) -> None:
     layer = "method_settings:\n  mask:\n    phases:\n      search:\n        training: {epochs: 3}\n"
     method = METHOD.replace("epochs: 1", "max_steps: 5").replace("training.epochs", "training.max_steps")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,60 +71,38 @@ def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> N
     assert line.split()[-2:] == ["10", "min"]
 
 
-def test_every_phase_and_member_is_part_of_the_cost(build: Any, registry: dict[str, Any]) -> None:
-    class Mask(registry["mask"]):  # type: ignore[misc]
-        @classmethod
-        def declare(cls, options: Any) -> Declares:
-            return replace(super().declare(options), description=Description(cost=Cost(2.0, 0.5)))
-
-    known = {**registry, "mask": Mask}
-    method = (
-        "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {taken: false}}\n"
-        "    training: {epochs: 4}\n  finetune: {}\n"
-    )
-    project = load_project(build({"pipelines/methods/mask.yaml": method}), known)
-    rows = {row.cell.name: row for row in plan_rows(project, known)}
-    # 2 epochs of fine-tuning in 7 batches; 3 members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each.
-    assert rows["mask-opinions-100"].cost == pytest.approx(14 + 3 * 4 * 4)
-
-
-def test_a_step_with_a_smaller_batch_is_a_part_of_a_plain_one(build: Any, registry: dict[str, Any]) -> None:
-    method = "phases:\n  search: {training: {epochs: 4, batch_size: 4, accumulation: 2}}\n  finetune: {}\n"
-    project = load_project(build({"pipelines/methods/mask.yaml": method}), registry)
-    (row,) = [row for row in plan_rows(project, registry) if row.cell.name == "mask-opinions-100"]
-    # Four epochs of 13 steps of two batches of 4 each, beside two epochs of 7 batches of 16.
-    assert row.cost == pytest.approx(4 * 13 * 2 * 4 / 16 + 14)
-
-
-class Fitted(Plain):
-    """Fits something with one forward and one backward pass per row, and half a forward pass more."""
+class Costly(Plain):
+    """A step forwards twice and goes half a pass back; a fit is an epoch and a half of passes."""
 
     name = "mask"
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(description=Description(fit_cost=Cost(2.5, 1)))  # 1.5 epochs
+        return Declares(description=Description(cost=Cost(2, 0.5), fit_cost=Cost(2.5, 1)))
 
 
-FITTED = (
-    "phases:\n  search:\n    data: {split: 0.5}\n    repeat: {times: 3}\n    regularisers: {mask: {}}\n"
-    "    training: {epochs: 0}\n  finetune: {}\n"
-)
+SPLIT = "data: {split: 0.5}, repeat: {times: 3}, regularisers: {mask: {}}"
 
 
 @pytest.mark.parametrize(
-    ("training", "cost"),
+    ("training", "search", "cost"),
     [
-        # An epoch of 50 rows has 4 batches; 7 batches twice of fine-tuning.
-        ("epochs: 2", 14 + 3 * 1.5 * 4),
-        ("epochs: 2\n  accumulation: 2", 2 * (8 + 3 * 1.5 * 2)),
-        ("epochs: 2\n  max_steps: 5", 5 + 3 * 1.5 * 4),
+        # Two epochs of 7 batches. Three members of 4 epochs on 50 rows in 4 batches, (2 + 2 * 0.5) / 3 each, and a fit.
+        ("epochs: 2", f"{SPLIT}, training: {{epochs: 4}}", 14 + 3 * (4 + 1.5) * 4),
+        ("epochs: 2", f"{SPLIT}, training: {{epochs: 0}}", 14 + 3 * 1.5 * 4),
+        ("epochs: 2\n  accumulation: 2", f"{SPLIT}, training: {{epochs: 0}}", 2 * (8 + 3 * 1.5 * 2)),
+        ("epochs: 2\n  max_steps: 5", f"{SPLIT}, training: {{epochs: 0}}", 5 + 3 * 1.5 * 4),
+        # Four epochs of 13 steps of two batches of 4 each, beside batches of 16.
+        ("epochs: 2", "training: {epochs: 4, batch_size: 4, accumulation: 2}", 14 + 4 * 13 * 2 * 4 / 16),
     ],
 )
-def test_a_fit_costs_its_passes_over_the_rows(build: Any, registry: dict[str, Any], training: str, cost: float) -> None:
-    known = {**registry, "mask": Fitted}
+def test_a_cost_is_that_of_all_phases_members_and_fits(
+    build: Any, registry: dict[str, Any], training: str, search: str, cost: float
+) -> None:
+    known = {**registry, "mask": Costly}
+    method = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     params = PARAMS.replace("epochs: 2", training)
-    project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": FITTED}), known)
+    project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": method}), known)
     rows = {row.cell.name: row for row in plan_rows(project, known)}
     assert rows["mask-opinions-100"].cost == pytest.approx(cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.

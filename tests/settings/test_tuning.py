@@ -44,15 +44,6 @@ methods:
     assert "optimistic" in lines[0]
 
 
-def test_folds_count_in_the_cost(build: Build, registry: dict[str, Any]) -> None:
-    def cost(project: Project) -> float:
-        return next(row.cost or 0.0 for row in plan_rows(project, registry) if row.cell.method == "vanilla")
-
-    run = cost(load_project(build({"params.yaml": PARAMS}), registry))
-    # Two trials, each trained four times on three quarters of the rows, and the run itself.
-    assert cost(load(build, registry, "folds: 4\n  " + RATES)) == pytest.approx(run * (2 * 4 * 0.75 + 1))
-
-
 def test_shared_values_reach_every_phase(build: Build, registry: dict[str, Any]) -> None:
     project = load(build, registry, RATES)
     method, training = project.tuned("mask", None, {"training.learning_rate": 3e-5})
@@ -67,13 +58,18 @@ def test_a_number_of_trials_is_drawn_alike_for_equal_grids(build: Build, registr
     assert project.trials("vanilla") == project.trials("mask")
 
 
-def test_the_plan_counts_trials(build: Build, registry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("rule", "runs"),
+    [
+        ("split: 0.5", 2 * 0.5 + 1),  # two trials on half of the rows, and the run
+        ("selection: dev_as_published", 2),
+        ("folds: 4", 2 * 4 * 0.75 + 1),  # each trial trained four times on three quarters of the rows
+    ],
+)
+def test_the_plan_counts_trials(build: Build, registry: dict[str, Any], rule: str, runs: float) -> None:
     plain = plan_rows(load_project(build({}), registry), registry)[0].cost
-    tuned = plan_rows(load(build, registry, RATES + "\n  split: 0.5"), registry)[0].cost
-    published = plan_rows(load(build, registry, RATES + "\n  selection: dev_as_published"), registry)[0].cost
     assert plain is not None
-    assert tuned == plain * (2 * 0.5 + 1)
-    assert published == plain * 2
+    assert plan_rows(load(build, registry, f"{rule}\n  {RATES}"), registry)[0].cost == pytest.approx(plain * runs)
 
 
 def test_no_trials_for_what_takes_no_steps_or_says_so(build: Build, registry: dict[str, Any]) -> None:

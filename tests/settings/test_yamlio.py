@@ -64,7 +64,7 @@ def same(one: Any, other: Any) -> bool:
 @example("-_")
 @example("0o_")
 @example("2024-01-01")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_unquoted_words_agree_with_dvc_or_are_refused(word: str) -> None:
     text = f"a: [{word}]"
     try:
@@ -88,7 +88,7 @@ PIECES += ["=", "<<", "1e5"]
 
 
 @given(st.lists(st.sampled_from(PIECES + WORDS), max_size=14).map("".join))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_what_we_accept_dvc_reads_alike(text: str) -> None:
     text = "a: " + text
     try:

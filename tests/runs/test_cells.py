@@ -1,21 +1,34 @@
-"""What stages write of a cell, its cost, its workers; failures are shown, nothing is lost."""
+"""What stages write of a cell: cost, marks, where it was computed; failures are shown, nothing is lost."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from regft_core.disk.paths import RACY_NS
 from regft_core.errors import OutOfMemory
+from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs import training_run
 from regft_core.runs.context import Context
+from regft_core.runs.environment import environment, set_up
+from regft_core.runs.phase import phase_record
+from regft_core.runs.project import open_project
+from regft_core.runs.training_run import make_deterministic
+from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.execution import ExecutionConfig
 from regft_core.training.stack import Stack
 from tests.errors import raises_code
-from tests.runs.conftest import TASK, change, job, run_stages, runs, train, write_method
+from tests.methods.chain import Runner, phase
+from tests.methods.harness import source_of
+from tests.runs.conftest import TASK, change, job, refresh, run_stages, runs, train, write_method
 
 
 def test_arms_of_a_seed_share_rows_head_and_order(project: Path) -> None:
@@ -122,3 +135,108 @@ def test_running_out_of_memory_is_not_stored_as_a_result(project: Path, monkeypa
             train(project, "vanilla")
     assert runs(project) == {}
     assert train(project, "vanilla")["status"] == "ok"
+
+
+# ----------------------------------------------------------------------------------------------- marks
+
+
+#: Arms whose two passes differ by dropout alone.
+COMPARING = [("r_drop", {}), ("r3f", {"scale": 0.0}), ("cutoff", {"ratio": 0.0})]
+
+
+@pytest.fixture
+def still(tmp_path: Path) -> ModelSource:
+    """A checkpoint whose own configuration has no dropout (ModernBERT's is like that)."""
+    folder = tmp_path / "still"
+    shutil.copytree(source_of("bert").path, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return resolve_model(EncoderConfig(name=str(folder)), Path("/"))
+
+
+def marks(source: ModelSource, name: str, options: dict[str, Any], **training: Any) -> list[str]:
+    ran = Runner(source).run([phase([(name, options)], **training)], steps=1)["finetune"]
+    found: list[str] = phase_record("finetune", ran.members[0])["marks"]
+    return found
+
+
+@pytest.mark.parametrize(("name", "options"), COMPARING)
+def test_passes_that_nothing_tells_apart_are_marked(name: str, options: dict[str, Any], still: ModelSource) -> None:
+    """The protocol keeps the checkpoint's dropout, so only the loaded model shows that there is none."""
+    (mark,) = marks(still, name, options)
+    assert mark.startswith(f"{name}: this encoder runs without dropout")
+    assert marks(source_of("bert"), name, options) == []
+
+
+@pytest.mark.parametrize(("name", "options"), [("r3f", {}), ("cutoff", {}), ("hype", {}), ("lnsr", {})])
+def test_passes_with_a_difference_of_their_own_are_not(name: str, options: dict[str, Any], still: ModelSource) -> None:
+    assert marks(still, name, options) == []
+
+
+def test_the_batches_of_a_step_are_counted() -> None:
+    """A step over two batches takes twice as long, and passes are counted for each batch."""
+    for accumulation in (1, 2):
+        one = phase([], batch_size=2, accumulation=accumulation, max_steps=2)
+        ran = Runner(source_of("bert")).run_phase(one, {})
+        cost = phase_record("finetune", ran.members[0])["cost"]
+        assert cost["batches_per_step"] == accumulation
+        assert cost["forward_passes_per_step"] == 1
+
+
+# ----------------------------------------------------------------------------------------- environment
+
+
+def test_what_changes_digits_is_named_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says, after it was asked for what the configuration wants."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    plain = {"device": "cuda", "name": "a GPU", "threads": torch.get_num_threads(), "deterministic": True}
+    try:
+        assert set_up("cuda:0", ExecutionConfig(threads=7)) == plain
+        assert set_up("cuda:0", ExecutionConfig(tf32=True)) == plain | {"tf32": True}
+        assert environment("cuda:0") == plain | {"tf32": True}  # it is on, whoever asked for it
+        assert set_up("cuda:0", ExecutionConfig(cuda_graphs=True)) == plain | {"cuda_graphs": True}
+        assert set_up("cuda:0", ExecutionConfig(deterministic=False)) == plain | {"deterministic": False}
+    finally:
+        make_deterministic("cuda:0", False)
+    monkeypatch.setattr("regft_core.runs.environment.fast_products", lambda: False)
+    assert set(environment("cpu")) == {"device", "name", "threads", "deterministic"}
+    monkeypatch.setattr("regft_core.runs.environment.fast_products", lambda: True)
+    assert environment("cpu")["products"] == "oneDNN"
+
+
+# -------------------------------------------------------------------------------------------- settings
+
+
+OTHER = "cue_regression"
+
+
+@pytest.fixture
+def two_tasks(project: Path) -> Path:
+    change(project, grid={"tasks": [TASK, OTHER]})
+    refresh(project)
+    return project
+
+
+def test_the_run_has_the_steps_of_its_task(two_tasks: Path) -> None:
+    change(two_tasks, task_settings={TASK: {"training": {"max_steps": 3, "warmup_steps": 2}}})
+    record = train(two_tasks, "vanilla")
+    assert record["steps"] == 3
+    rates = [row[4] for row in record["curve"]]
+    assert rates == pytest.approx([0.0, 5e-4, 1e-3])  # two steps of warm-up
+    assert record["cost"]["declared_ratio"] == 1.0  # of the task's own plain run
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(make_project: Any) -> None:
+    root = make_project(methods=["vanilla"])
+    file = root / "params.yaml"
+    long_ago = file.stat().st_mtime_ns - 10**12
+    os.utime(file, ns=(long_ago, long_ago))
+    time.sleep(2 * RACY_NS / 1e9)  # what is younger than that is read anew anyway
+    assert open_project(root) is open_project(root)
+    before = file.read_text()
+    seeds = open_project(root).params.grid.seeds
+    file.write_text(before.replace("seeds:\n  - 0", "seeds:\n  - 7").replace("seeds: [0", "seeds: [7"))
+    os.utime(file, ns=(long_ago, long_ago))
+    assert len(file.read_text()) == len(before)
+    assert open_project(root).params.grid.seeds != seeds

@@ -1,17 +1,21 @@
-"""``training.checkpoint``: the best epoch on rows set aside or, marked, on the dev set; and its place in the key."""
+"""Epochs that are scored: the best on rows set aside or, marked, on the dev set; their records; places in the key."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regft_core.data.examples import read_jsonl, write_jsonl
 from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
+from regft_core.runs.evaluate import evaluate
+from regft_core.runs.hashed_code import CHECKPOINT_RULE
+from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from tests.errors import raises_code
-from tests.runs.conftest import TASK, change, job, stored, train
+from tests.runs.conftest import SIZE, TASK, change, job, stored, train
 
 SPLIT = {"checkpoint": "best_on_split", "checkpoint_share": 0.25, "epochs": 3}
 DEV = {"checkpoint": "best_on_dev_as_published", "epochs": 3}
@@ -65,3 +69,88 @@ def test_what_makes_its_result_after_the_last_step_is_refused(project: Path, met
     change(project, training=SPLIT, methods=["vanilla", method])
     with raises_code(ConfigError, "bad-composition", "after the last step"):
         open_project(project)
+
+
+# ------------------------------------------------------------------------------- scores of every epoch
+
+
+ON = {"epochs": 3, "epoch_scores": True}
+OFF = {"epochs": 3, "epoch_scores": False}
+
+
+def weights(root: Path, record: dict[str, Any]) -> str:
+    return stored(root, record["key"]).tensors_sha256("weights")
+
+
+@pytest.mark.parametrize("method", ["vanilla", "hype_n", "weight_mixup"])
+def test_the_weights_are_those_without_it(project: Path, method: str) -> None:
+    """Hidden noise and weight views are in place while an epoch is scored."""
+    change(project, training=OFF)
+    plain = train(project, method)
+    assert "epoch_scores" not in plain
+    change(project, training=ON)
+    watched = train(project, method)
+    assert watched["key"] != plain["key"]
+    assert weights(project, watched) == weights(project, plain)
+    assert watched["curve"] == plain["curve"]
+    assert watched["degraded"] == plain["degraded"]  # nothing was selected on it: no mark
+    assert watched["epoch_scores"]["metric"] == "accuracy"
+    found = watched["epoch_scores"]["scores"]
+    assert [row[:4] for row in found] == [["finetune", "dev", 3 * n, float(n)] for n in (1, 2, 3)]
+    judged = evaluate(Context(job(project, method, 0, finetune=watched["key"], **watched["phases"])), watched)
+    assert found[-1][4] == pytest.approx(judged["sets"]["dev"]["metrics"]["accuracy"])
+
+
+def test_scores_follow_the_epochs(project: Path) -> None:
+    """The score after one epoch of three is that of a run killed by nobody after it, not always the last one's."""
+    change(project, training={**ON, "schedule": "constant", "warmup_ratio": 0.0})
+    three = train(project, "vanilla")["epoch_scores"]["scores"]
+    change(project, training={"epochs": 1})
+    one = train(project, "vanilla")["epoch_scores"]["scores"]
+    assert one == three[:1]
+
+
+def test_the_end_of_a_cut_epoch_is_scored(project: Path) -> None:
+    change(project, training={**ON, "max_steps": 4})
+    found = train(project, "vanilla")["epoch_scores"]["scores"]
+    assert [row[2:4] for row in found] == [[3, 1.0], [4, pytest.approx(4 / 3)]]
+
+
+def test_what_is_scored_is_in_the_key_of_the_last_phase_alone(project: Path) -> None:
+    change(project, training=OFF)
+    plain, search = key(project), key(project, "weight_mixup", "search")
+    change(project, training=ON)
+    context, on = Context(job(project, "vanilla")), key(project)
+    assert on != plain
+    assert key(project, "weight_mixup", "search") == search
+    assert context.keys.identity("finetune")["epoch_scores"]["primary"] == "accuracy"
+    assert {CHECKPOINT_RULE, "regft_core.metrics.accuracy"} <= set(
+        context.keys.training_scope(context.phase("finetune")).entries
+    )
+    dev = project / "work" / "datasets" / TASK / "dev.jsonl"
+    write_jsonl(dev, read_jsonl(dev)[1:])
+    assert key(project) != on
+
+
+def test_beside_a_rule_on_rows_set_aside_both_are_recorded(project: Path) -> None:
+    rule = {"checkpoint": "best_on_split", "checkpoint_share": 0.25}
+    change(project, training={**OFF, **rule})
+    plain = train(project, "vanilla")
+    assert {row[1] for row in plain["epoch_scores"]["scores"]} == {"held_out"}
+    change(project, training=ON)
+    both = train(project, "vanilla")
+    assert weights(project, both) == weights(project, plain)
+    assert both["checkpoint"] == plain["checkpoint"]
+    rows = both["epoch_scores"]["scores"]
+    assert [row[1] for row in rows] == ["held_out"] * 3 + ["dev"] * 3
+    assert [row[4] for row in rows[:3]] == [score for _, score in both["checkpoint"]["scores"]]
+
+
+def test_a_trial_that_is_judged_by_a_split_does_not_see_the_dev_set(project: Path) -> None:
+    values = {"training.learning_rate": 3e-3}
+    change(project, training=ON, tuning={"split": 0.75, "values": {"training.learning_rate": [1e-3, 3e-3]}})
+    trial = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values, trial=1))
+    chosen = Context(Job(str(project), "vanilla", TASK, SIZE, 0, values=values))
+    assert "epoch_scores" in chosen.keys.identity("finetune")
+    assert "epoch_scores" not in trial.keys.identity("finetune")
+    assert "epoch_scores" not in trial.keys.shared_identity(trial.phase("finetune"))["training"]

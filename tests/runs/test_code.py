@@ -16,7 +16,7 @@ from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
 from regft_core.runs import made_once as loaded_code
 from regft_core.runs.code import code_of
-from regft_core.runs.hashed_code import NEVER, STAGES, Scope
+from regft_core.runs.hashed_code import Scope
 from regft_core.runs.made_once import LoadedCode
 from tests.errors import raises_code
 
@@ -152,13 +152,6 @@ def later(toy: Path, file: str, old: str, new: str) -> None:
     write(toy, file, old, new)
 
 
-def test_all_that_counts_is_loaded_at_once(toy: Path) -> None:
-    loaded = LoadedCode(SCOPE)
-    assert {"toy.run", "toy.base", "toy.late", "toy.deep.er"} <= sys.modules.keys()
-    assert not {"toy.unused", "toy.hidden", "toy.typed"} & sys.modules.keys()
-    loaded.check()
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "refused"),
     [
@@ -231,17 +224,3 @@ def test_another_version_of_a_package_is_a_change(toy: Path, monkeypatch: pytest
 
 
 # -------------------------------------------------------------------------------- our own code
-
-
-@pytest.mark.parametrize("scope", STAGES.values(), ids=STAGES)
-def test_the_sets_of_modules_are_not_empty_and_have_no_plug_in(scope: Scope) -> None:
-    files = code_of(scope).files
-    assert len(files) >= len(scope.entries)
-    plug_ins = [f"regft_core.{folder}." for folder in ("methods", "metrics", "models.families", "evaluate.analyses")]
-    shared = {"regft_core.metrics._sums", "regft_core.metrics.r2"}  # which all values are judged by
-    assert not [name for name in files if name.startswith(tuple(plug_ins)) and name not in shared]
-
-
-def test_every_name_in_the_table_is_a_module() -> None:
-    names = {*NEVER, *(name for scope in STAGES.values() for name in (*scope.entries, *scope.without))}
-    assert [name for name in names if code._file(name) is None] == []

@@ -11,9 +11,7 @@ import pytest
 import yaml
 
 from regft_core.data.examples import text_key
-from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
-from regft_core.runs.hashed_code import STAGES
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.trials import trials_that_choose
@@ -107,23 +105,6 @@ def test_another_task_on_the_same_file_gives_no_judged_row(every: Path) -> None:
     context = Context(Job(str(every), "twin_rows", "reviews", "full", 1), project=open_project(every))
     first = context.method.phases[0]
     assert len(context.data(first).examples) == 48 - len(context.dev_rows)
-
-
-def test_folds_have_keys_of_their_own_and_plain_tasks_do_not_know_of_them(every: Path) -> None:
-    contexts = [
-        Context(Job(str(every), "vanilla", "reviews", "full", seed), project=open_project(every)) for seed in (0, 1)
-    ]
-    assert len({context.data(context.method.finetune).sha256 for context in contexts}) == 2
-    # What draws, counts leaks and judges apart is in no key of a run or of an evaluation: those of plain tasks stay.
-    ours = {
-        "regft_core.data.dividing",
-        "regft_core.data.splits",
-        "regft_core.data.leaks",
-        "regft_core.statistics.arms",
-    }
-    training, evaluation = STAGES["training"], STAGES["evaluate"]
-    for scope in (training, evaluation):
-        assert not ours & set(code_of(scope).files)
 
 
 def test_as_many_steps_as_on_all_rows_are_those_of_the_own_fold(tmp_path: Path) -> None:

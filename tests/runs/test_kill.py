@@ -14,8 +14,7 @@ from regft_core.runs.evaluate import evaluate
 from tests.killed import in_child
 from tests.runs.conftest import job, runs, stored, train, write_method
 
-#: Methods with one phase, with a search of two members that is merged, and a greedy soup.
-METHODS = ("hype_n", "weight_mixup", "soup", "best", "watched")
+METHODS = ("hype_n", "soup", "best", "watched")
 SOUP = {
     "finetune": {
         "data": {"split": 0.7},
@@ -27,12 +26,9 @@ SOUP = {
 BEST = {"epochs": 3, "checkpoint": "best_on_split", "checkpoint_share": 0.3}
 #: All epochs are scored, and none is chosen.
 WATCHED = {"epochs": 3, "epoch_scores": True}
-#: Before and after a checkpoint is in its place, in the middle of an epoch; at the end.
-ONCE = ["checkpoint.written:2", "checkpoint.renamed:2", "step:2"]
+#: ``tests/promises`` kills a search with two members at every kind of write, ``tests/store`` at each of a checkpoint.
 PLACES = [
-    *(("hype_n", point) for point in ONCE),
-    # In the second member, and in fine-tuning; tests/promises kills at every kind of commit.
-    *(("weight_mixup", point) for point in ("step:5", "step:9")),
+    ("hype_n", "step:2"),
     *(("soup", point) for point in ("step:4", "commit.manifest:3")),
     # Right after the first epoch was judged, in the middle of the next, before it is done.
     *(("best", point) for point in ("step:3", "step:5")),

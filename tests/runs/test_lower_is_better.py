@@ -84,18 +84,3 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     assert own == pytest.approx([-error for error in errors])
     assert errors[1] == min(errors)
     assert chosen == [1]
-
-
-@pytest.mark.parametrize(("variant", "kept"), [("paper", [1, 2]), ("released", [1])])
-def test_equal_members_of_a_soup_come_in_their_order(
-    variant: Any, kept: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the soup would depend on how ties are sorted; the released code keeps no member that only ties."""
-    scores = {7.0: -3.0, 1.0: -1.0, 2.0: -1.0, 1.5: -1.0}  # of members, and of the mean of the last two
-
-    def score(inputs: Any, one: Any, task: Any) -> float:
-        return scores.get(one["weights"]["x"].item(), -9.0)
-
-    monkeypatch.setattr(merge, "validation_score", score)
-    members = [{"weights": {"x": torch.tensor(value)}} for value in (7.0, 1.0, 2.0)]
-    assert merge.merge_greedily(None, members, TASK, variant)[0] == kept  # type: ignore[arg-type]

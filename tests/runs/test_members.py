@@ -123,20 +123,21 @@ def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
     """By hand: what the mean of chosen members scores is read off a table."""
     from regft_core.runs import merge
 
-    table = {(0,): 0.5, (1,): 0.9, (2,): 0.7, (1, 2): 0.8, (0, 1): 0.9}
+    # Of equal members the first comes first.
+    table = {(0,): 0.7, (1,): 0.9, (2,): 0.7, (1, 2): 0.9, (0, 1): 0.9, (0, 1, 2): 0.8}
     parts = [{"weights": {"x": torch.tensor([float(2**index)])}} for index in range(3)]
-    means = {sum(2.0**i for i in chosen) / len(chosen): value for chosen, value in table.items()}
+    means = {round(sum(2.0**i for i in chosen) / len(chosen), 3): value for chosen, value in table.items()}
 
     def judge(inputs: Any, outcome: Any, task: Any) -> float:
-        return means[float(outcome["weights"]["x"])]
+        return means[round(float(outcome["weights"]["x"]), 3)]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(merge, "validation_score", judge)
-        assert merge.merge_greedily(None, parts, {}) == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        assert merge.merge_greedily(None, parts, {}) == ([1, 0], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
         # Released: the score of the second mean is the same, which is no reason to keep a member.
-        assert merge.merge_greedily(None, parts, {}, "released") == ([1], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
-        means[0.0 + (2.0 + 1.0) / 2] = 0.91
-        assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.5, 0.9, 0.7])  # type: ignore[arg-type]
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
+        means[1.5] = 0.91
+        assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
 
 
 def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(

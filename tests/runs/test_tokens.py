@@ -13,7 +13,7 @@ from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
 from regft_core.runs.memory import token_memory
-from tests.data.test_encode import PAIRS, SINGLES
+from tests.data.test_batches import PAIRS, SINGLES
 from tests.tiny import tiny_tokenizer
 
 BERT: Any = tiny_tokenizer("bert")

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 #: In place of the check that builds the wheel and uses it, which .ci/run makes.
@@ -74,18 +73,3 @@ def test_a_wheel_that_does_not_work_is_no_release(repository: Path) -> None:
     commit(repository)
     assert release(repository).returncode == 1
     assert git(repository, "tag") == ""
-
-
-def test_the_hosted_workflow_calls_what_is_here() -> None:
-    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
-    assert [job["steps"][-1]["run"] for job in jobs.values()] == [".ci/run", ".ci/run"]
-    assert "env" not in jobs["quick"]["steps"][-1]
-    assert jobs["full"]["steps"][-1]["env"] == {"CI_FULL": "1"}
-    versions = jobs["full"]["steps"][-2]["with"]["python-version"].split()
-    assert f"for version in {' '.join(sorted(versions))}; do" in (ROOT / ".ci/run").read_text()
-
-
-def test_hooks_before_a_commit_fetch_nothing() -> None:
-    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert [one["repo"] for one in repositories] == ["local"]
-    assert {hook["language"] for hook in repositories[0]["hooks"]} == {"system"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -44,41 +43,12 @@ def as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pass
 
 
-def later_version(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = root / "params.yaml"
-    path.write_text(re.sub(r"(?m)^regft: .*$", "regft: 99.0.0", path.read_text()))
-
-
-def broken_plug_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "methods").mkdir()
-    (root / "methods" / "broken.py").write_text("import no_such_module\n")
-    path = root / "pipelines" / "methods" / "broken.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("description: own\nregularisers: {broken: {}}\n")
-    params = root / "params.yaml"
-    params.write_text(params.read_text().replace("methods: [", "methods: [broken, ", 1))
-
-
-def foreign_model(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "foreign").mkdir()
-    (root / "foreign" / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["X"]}))
-    index = {"weight_map": {"bert.weight": "../../secret.safetensors"}}
-    (root / "foreign" / "model.safetensors.index.json").write_text(json.dumps(index))
-    (root / "new.csv").write_text("text\ngood film\n")
-
-
-PREDICT = ("predict", "--model", "foreign", "--data", "new.csv", "--out", "out.csv", "--overwrite")
-
-
 @pytest.mark.parametrize(
     ("wrong", "command", "exit_code", "code", "hint"),
     [
         (no_git, ("run",), 2, "git-missing", "install git"),
         (no_dvc, ("run",), 2, "no-project", "dvc init"),
         (as_it_is, ("init", "."), 2, "folder-in-use", "folder"),
-        (later_version, ("check",), 2, "newer-version", "regft"),
-        (broken_plug_in, ("check",), 2, "cannot-import", "repair the file"),
-        (foreign_model, PREDICT, 4, "leads-elsewhere", "do not use this model"),
     ],
 )
 def test_it_gives_one_error_and_loses_nothing(

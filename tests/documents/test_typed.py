@@ -1,5 +1,3 @@
-"""What the documents tell to type can be typed: commands are parsed, YAML is validated by the project's own schema."""
-
 from __future__ import annotations
 
 import argparse
@@ -18,42 +16,10 @@ from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.document import load_yaml
 from regft_core.settings.validate import validate
 from stages import cli
+from tests.documents.pages import HELPS, PAGES, ROOT, blocks, typed
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "benchmarks/README.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
-HELPS = sorted((ROOT / "regft_core" / "stages").glob("*.py"))
 #: What stands for a value of the reader's.
 NUMBERS = {"N", "K", "SEED"}
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) for indent, text in found]
-
-
-def commands() -> Iterator[tuple[str, str]]:
-    """(place, command line after ``regft``) of code blocks, of inline code, and of the examples in ``--help``."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        inline = [line for line in re.findall(r"`regft ([a-z][^`]*)`", text) if "..." not in line]
-        typed = [part for block in blocks(page, "sh") for line in lines(block) for part in parts(line)]
-        for line in [*inline, *typed]:
-            yield f"{page.name}: {line}", line
-    for file in HELPS:
-        for line in re.findall(r"^ *regft ([a-z].*)$", unbroken(file.read_text(encoding="utf-8")), re.MULTILINE):
-            for part in parts(f"regft {re.split('  +', line)[0]}"):
-                yield f"{file.name}: {part}", part
-
-
-def unbroken(text: str) -> str:
-    """The text with the continued lines of a shell joined."""
-    return re.sub(r"\\\n *", "", text)
-
-
-def lines(block: str) -> list[str]:
-    """Lines of a shell, with quotes and continued lines kept whole."""
-    return [line for line in unbroken(block).splitlines() if "regft " in line]
 
 
 def parts(line: str) -> list[str]:
@@ -72,7 +38,9 @@ class Parsed(Exception):
     """A command line was understood."""
 
 
-COMMANDS = dict(commands())
+COMMANDS = {
+    f"{line.page}: {part}": part for page in (*PAGES, *HELPS) for line in typed(page) for part in parts(line.text)
+}
 
 
 @pytest.mark.parametrize("place", sorted(COMMANDS))
@@ -120,7 +88,7 @@ def test_an_option_that_a_message_advises_is_one_of_its_command() -> None:
     assert seen > 15
 
 
-YAML = [(f"{page.name} {n}", text) for page in PAGES for n, text in enumerate(blocks(page, "yaml"))]
+YAML = [(f"{page}:{number}", text) for page in PAGES for number, text in blocks(page, "yaml")]
 
 
 @pytest.mark.parametrize(("place", "text"), YAML, ids=[place for place, _ in YAML])
@@ -138,6 +106,71 @@ def test_yaml_that_is_shown_is_valid(place: str, text: str, tmp_path: Path) -> N
         assert [] in wrong, wrong
 
 
-def test_there_is_something_to_try() -> None:
+def test_there_is_something_to_try_and_each_command_that_is_named_exists() -> None:
+    named = {name for page in PAGES for name in re.findall(r"`regft ([a-z][a-z-]*)`", (ROOT / page).read_text("utf-8"))}
+    assert named <= {*cli.commands(), "completion"}
     assert len(COMMANDS) > 40
     assert len(YAML) > 10
+
+
+# -------------------------------------------------------------------------------- files that are named
+
+
+#: A history of what is no more.
+NOT_READ = ("CHANGELOG.md",)
+#: What a command writes.
+WRITTEN = ("benchmarks/gpu.md",)
+#: Code of the repository, and folders of it. ``data/`` and ``pipelines/tasks/`` may be a reader's own.
+FILE = re.compile(
+    r"`((?:[\w-]+/)+[\w.-]+\.py|(?:regft_core|stages|tests|published|docs|benchmarks)/[\w./-]+)(?:::\w+)?`"
+)
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """(place, path) of every path in code of documents."""
+    for page in PAGES:
+        if page not in NOT_READ:
+            for path in FILE.findall((ROOT / page).read_text(encoding="utf-8")):
+                yield page, path
+
+
+def test_files_that_are_named_are_there() -> None:
+    found = list(named())
+    assert len(found) > 100
+    lost = [f"{place}: {path}" for place, path in found if not there(path) and path not in WRITTEN]
+    assert not lost, "\n".join(lost)
+
+
+def there(path: str) -> bool:
+    """Whether a path is one of the repository, from its root or from any folder of it (``data/drawn.py``)."""
+    return f"/{path.rstrip('/')}" in TAILS
+
+
+def tails() -> set[str]:
+    """Every path of the repository, and every end of it: with a slash in front."""
+    found = set()
+    for folder in ("regft_core", "stages", "tests", "published", "docs", "benchmarks", "pipelines"):
+        for path in (ROOT / folder, *(ROOT / folder).rglob("*")):
+            parts = path.relative_to(ROOT).parts
+            found |= {"/" + "/".join(parts[start:]) for start in range(len(parts))}
+    return found
+
+
+TAILS = tails()
+
+
+# --------------------------------------------------------------------------------------------- threats
+
+
+def test_every_threat_names_a_test_that_exists() -> None:
+    rows = [line for line in (ROOT / "SECURITY.md").read_text().splitlines() if line.startswith("| ")][1:]
+    named = [re.fullmatch(r"\| .+ \| .+ \| `(tests/[\w/]+\.py)::(test_\w+)` \|", row) for row in rows]
+    assert len(rows) > 30
+    assert not [row for row, found in zip(rows, named) if not found]
+    missing = []
+    for found in filter(None, named):
+        file, name = found.groups()
+        tree = ast.parse((ROOT / file).read_text()) if (ROOT / file).is_file() else ast.Module([], [])
+        if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
+            missing.append(f"{file}::{name}")
+    assert missing == []

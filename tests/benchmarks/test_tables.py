@@ -1,21 +1,21 @@
-"""Tables of the benchmarks are made from stored files, their commands can be typed, and pictures show stored scores."""
-
 from __future__ import annotations
 
 import ast
 import hashlib
 import importlib
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.structure.test_snippets import blocks
+from tests.documents.pages import ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 PAGES = [ROOT / "README.md", *sorted(BENCHMARKS.glob("*.md"))]
 #: Pages that a command writes whole, and one whose every row is a test of tests/official.
@@ -63,7 +63,7 @@ def options(script: Path) -> set[str]:
 def test_a_command_of_the_benchmarks_can_be_typed() -> None:
     seen = 0
     for page in PAGES:
-        for block in blocks(page, "sh"):
+        for _, block in blocks(page.relative_to(ROOT).as_posix(), "sh"):
             for script, rest in re.findall(r"python (?:BENCHMARKS|benchmarks)/(\w+\.py)([^\n&|)>]*)", block):
                 words = [word for word in shlex.split(rest, comments=True) if word.startswith("--")]
                 assert set(words) <= options(BENCHMARKS / script), f"{page.name}: {script}{rest}"
@@ -80,3 +80,50 @@ def test_pictures_show_the_stored_scores() -> None:
 
     assert record["scores"] == digest(BENCHMARKS / "results" / "main_job.json")
     assert record["pictures"] == {path.name: digest(path) for path in (ROOT / "docs").glob("*.png")}
+
+
+# ----------------------------------------------------------------------------------- the GPU benchmark
+
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.slow
+def test_the_whole_command_runs_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.md"
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--shape", "tiny"]
+    command += ["--batch", "8", "--length", "32", "--rounds", "1", "--steps", "1", "--methods", "vanilla", "pats"]
+    command += ["--cells", "2", "--cell-steps", "1", "--workers", "2", "--evaluated", "5", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert "a smoke test: no figure here is of a GPU" in text
+    assert "| pats |" in text
+    for name in ("vanilla", "tdt", "pats"):
+        assert f"| {name}, bf16 |" in text
+    (columns,) = [line for line in text.splitlines() if line.startswith("| evaluation of 5 rows |")]
+    assert columns.endswith("| rows per second | times fp32 |")
+    assert re.search(r"^\| fp32 \| \d+ \| 1\.00 \|$", text, re.MULTILINE)
+    assert re.search(r"^\| bf16 \| \d+ \| \d+\.\d\d \|$", text, re.MULTILINE)
+    assert "| one process per cell, one at a time |" in text
+    (trainer,) = [line for line in text.splitlines() if line.startswith("| the Trainer, one process per cell")]
+    assert re.search(r"\| \d+ \| \d+\.\d\d \|$|needs accelerate", trainer)
+    for name in ("vanilla", "pats", "pats, bf16"):
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+        assert float(row.rstrip("| ").rpartition("| ")[2]) > 0  # the share of a large product's speed
+    assert "| 2 worker(s) |" in text
+
+
+def test_products_of_a_step_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Forward once, backward twice (to the input and to the weight), of the linear layers and of attention."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 64}
+    monkeypatch.setitem(gpu.cost.SHAPES, "one layer", shape)
+    bench = gpu.cost.Bench(gpu.cost.checkpoint("one layer", tmp_path), gpu.cost.tokens(16, 8), 2, "cpu")
+    layer = 2 * 16 * (4 * 32 * 32 + 2 * 32 * 64)  # 16 tokens
+    attention = 2 * 2 * (2 * 8 * 8 * 32)  # two texts; scores and the mean of values
+    head = 2 * 2 * (32 * 32 + 32 * 2)  # the pooler and two classes
+    products = gpu.cost.counted_step(bench.loop(gpu.plain(bench))).flops
+    assert products == pytest.approx(3 * (layer + attention + head), rel=0.02)

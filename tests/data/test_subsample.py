@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from regft_core.data.examples import Example, read_jsonl, write_jsonl
 from regft_core.data.subsample import draw, write_subsamples
 
-ROOT = Path(__file__).resolve().parents[2]
 label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=80)
 target_lists = st.lists(st.floats(0, 5), min_size=1, max_size=80)
 
@@ -115,12 +112,3 @@ def test_the_written_subsamples(tmp_path: Path) -> None:
     entry = json.loads((out / "20" / "manifest.json").read_text())["seeds"]["5"]
     assert entry["label_counts"] == {"no": 10, "yes": 10}
     assert entry["duplicates_with"] == {"dev": 1, "far": 9}
-
-
-def test_reading_and_drawing_import_no_torch() -> None:
-    program = (
-        "import sys; import regft_core.data.prepare, regft_core.data.subsample; "
-        "print([m for m in ('torch', 'transformers', 'datasets', 'pandas', 'pyarrow') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from regft_core.errors import ConfigError, DataError
+from regft_core.errors import ConfigError, DataError, PlanOutdated
+from regft_core.grid import pool
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner
 from regft_core.grid.pool import prepared_devices
@@ -21,11 +23,11 @@ from regft_core.runs import project as opening
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.project import open_project
-from regft_core.runs.run import look_up, run
+from regft_core.runs.run import STAGES, look_up, run
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
 from tests.grid.conftest import plan, quiet, reproduce, tree
-from tests.runs.conftest import TASK, change, edit_method, job, runs, stored, train, write_method
+from tests.runs.conftest import TASK, change, edit, edit_method, job, runs, stored, train, write_method
 
 CELL = f"{TASK}/24"
 
@@ -202,3 +204,40 @@ def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[t
     left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]
     assert len(left) == len(trained) + 2  # with the two merged searches
     assert not any(run.has_weights for run in left)
+
+
+# -------------------------------------------------------------------------------- edits after the plan
+
+
+def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None:
+    plan(project)
+    change(project, grid={"seeds": [0]})
+    with pytest.raises(PlanOutdated, match=r"work/plan/finetune.json is not the plan"):
+        compute(project, "finetune", say=quiet)
+    assert not (project / "work" / "finetune").exists()
+
+
+def test_rows_that_change_while_a_stage_runs_are_not_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(project, methods=["hype_n"], report={"reference": "hype_n"})
+    plan(project)
+    original, cell = pool.run_job, f"hype_n/{TASK}/24"
+
+    def meanwhile(job: Any, *, device: str) -> str:
+        line = original(job, device=device)
+        if job.seed == 1:
+            edit(project / "work/subsamples" / TASK / "24/seed-1.jsonl", "the", "teh")
+        return line
+
+    monkeypatch.setattr(pool, "run_job", meanwhile)
+    failures = compute(project, "finetune", say=quiet)
+    assert list(failures) == [cell]
+    assert "run `dvc repro` again" in failures[cell]
+    assert not (project / "work" / "finetune" / "hype_n" / TASK).exists()
+
+
+def test_the_plan_has_no_path_and_no_time(project: Path, tmp_path: Path) -> None:
+    here = plan(project)
+    copy = Path(shutil.copytree(project, tmp_path / "elsewhere"))
+    assert plan(copy) == here
+    for stage in STAGES:
+        assert str(tmp_path) not in (copy / "work/plan" / f"{stage}.json").read_text()

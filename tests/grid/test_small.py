@@ -1,4 +1,4 @@
-"""``--scale small``: what is cut, which rows are taken, and what the folder says of itself."""
+"""What is laid out beside a project: presets at small scale, and the sets that a preset lacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from regft_core.disk.reading import read_json
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, DataError
 from regft_core.grid import small
 from regft_core.grid.data import prepare
+from regft_core.grid.fetch import require_named_sets
 from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
@@ -91,9 +92,33 @@ def test_methods_own_files_are_cut_too(name: str, tmp_path: Path) -> None:
     assert max(phase.members for phase in phases) <= small.CAPS["times"]
 
 
-def test_what_a_preset_sets_of_a_method_stands_over_its_file() -> None:
-    assert small._over({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
-    method = {"training": {"epochs": 3, "learning_rate": 0.1}, "phases": {"search": {"repeat": {"times": 5}}}}
-    cut = {"training": {"epochs": 1}, "phases": {"search": {"repeat": {"times": 2}}}}
-    assert small._differing(method, small.capped(method, 1.0)) == cut
-    assert small._differing({"training": {"epochs": 1}}, small.capped({"training": {"epochs": 1}}, 1.0)) == {}
+# --------------------------------------------------------------------------- files that a preset lacks
+
+
+WANTED = (
+    "imdb_contrast (judges sst2): there is no file data/imdb_contrast/test_contrast.tsv; it is IMDb/data/test_contrast",
+    "paws_qqp (judges qqp): there is no file data/paws_qqp/dev_and_test.tsv; qqp_generate_data.py of github.com/",
+)
+
+
+@pytest.mark.parametrize("name", ["mask_tuning_table1", "mask_tuning_table1_roberta", "mask_tuning_table3"])
+def test_every_missing_file_is_named_with_where_it_can_be_had(tmp_path: Path, name: str) -> None:
+    root = project(tmp_path, name)
+    opened = open_project(root, f"pipelines/presets/{name}.yaml")
+    with raises_code(DataError, "file-missing", *WANTED):
+        prepare(opened)
+    assert not (root / "work").exists()
+    (root / "data" / "imdb_contrast").mkdir(parents=True)
+    (root / "data" / "imdb_contrast" / "test_contrast.tsv").write_text("Sentiment\tText\nNegative\tbad\n")
+    with raises_code(DataError, "file-missing", WANTED[1]) as raised:
+        require_named_sets(open_project(root, f"pipelines/presets/{name}.yaml"))
+    assert "imdb_contrast" not in str(raised.value)
+
+
+def test_sets_that_nobody_named_are_left_out(tmp_path: Path) -> None:
+    root = project(tmp_path, "mask_tuning_table2")
+    path = root / "pipelines" / "presets" / "mask_tuning_table2.yaml"
+    for choice in ("all", "none", "[mnli_mm]"):
+        text = path.read_text(encoding="utf-8")
+        (root / "params.yaml").write_text(text.replace("ood: [mnli_mm]", f"ood: {choice}"), encoding="utf-8")
+        require_named_sets(open_project(root))

@@ -184,6 +184,8 @@ def test_what_tf32_erases_is_refused_and_marked_where_a_whole_method_is_checked(
         assert len(compose.check_method(registry, given, TRAINING, None, tf32=on)) == refused
         marks = compose.degradations(registry, given, TRAINING, task("classification"), tf32=on)
         assert len(marks) == marked
+    for listed, refused in ((("hype", {"scale": 0.1}), 0), (("weight_mixup", {}), 1)):  # finite differences
+        assert len(compose.precision_problems(entries([listed]), TRAINING, tf32=True)[0]) == refused
 
 
 # ------------------------------------------------------------------------------ order of edits

@@ -1,7 +1,6 @@
-"""What the papers state is what the presets run, setting by setting, and nothing that runs is undeclared."""
-
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +8,10 @@ import pytest
 
 from regft_core.catalogue import EVALUATIONS
 from regft_core.settings.papers.protocols import read_protocols
+from regft_core.settings.papers.published import published_names
 from regft_core.settings.preset import preset_names
 from tests.papers.declared import Declared, matches
+from tests.papers.page import PAGE, page
 from tests.papers.resolved import check_preset, resolved, unknown_settings
 from tests.presets.miniature import OWN
 from tests.small_project import REPOSITORY, preset
@@ -68,3 +69,17 @@ def test_a_difference_is_told(key: str, value: dict[str, Any] | None, said: str)
 
     paper = replace(paper, config=changed(paper.config) if value is None else paper.config)
     assert any(said in problem for problem in problems(Declared(paper, replace(item, config=changed(item.config)))))
+
+
+# -------------------------------------------------------------------------------------------- the page
+
+
+def test_the_page_is_generated_and_has_every_preset_and_every_table() -> None:
+    text = (REPOSITORY / PAGE).read_text(encoding="utf-8")
+    assert text == page(REPOSITORY), f"run `python -m tests.papers.page > {PAGE}`"
+    assert {name for name in preset_names(REPOSITORY) if f"`{name}`" not in text} == OWN
+    for paper in read_protocols(REPOSITORY):
+        titles = [item.config.item.split("Fig")[0] for item in paper.items if item.config.item.startswith("Table")]
+        numbers = {number for title in titles for number in re.findall(r"\d+", title)}
+        tables = [name for name in published_names(REPOSITORY) if name.startswith(f"{paper.name}_table")]
+        assert {name.rsplit("table", 1)[1] for name in tables} == numbers, paper.name

@@ -31,16 +31,6 @@ def copy(built: Any, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_reads_what_the_grid_names(copy: Path) -> None:
-    (block,) = read(copy, [5, 0])
-    assert list(block.cells) == ["vanilla", "weight_mixup"]
-    assert [run.seed for run in block.cells["vanilla"].runs] == [5, 0]
-    assert {p.seed for p in block.cells["vanilla"].curves} == {0, 5}
-    assert {p.phase for p in block.cells["weight_mixup"].curves} == {"finetune", "search-0"}
-    assert block.gold["dev"].shape == (300,)
-    assert block.positive == {"dev": 1, "contrast": 1}
-
-
 def test_stale_files_are_never_opened(copy: Path) -> None:
     for folder in ("evaluate/old/sst2/300", "evaluate/vanilla/sst2/100", "finetune/old/sst2/300", "datasets/old"):
         (copy / "work" / folder).mkdir(parents=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -46,45 +45,6 @@ def stored(root: Path, method: str, task: str) -> list[dict[str, Any]]:
     """Predictions of the evaluate stage on dev, seed 1."""
     path = root / "work" / "evaluate" / method / task / "16" / "predictions" / "seed-1" / "dev.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.mark.parametrize(("task", "file"), [("reviews", "dev"), ("pairs", "pairs-dev"), ("scores", "scores-dev")])
-def test_predictions_of_a_pooled_encoder_are_those_of_the_evaluation(
-    trained: Path, exported: dict[tuple[str, str], Path], tmp_path: Path, task: str, file: str
-) -> None:
-    served = load_served(exported["pooled", task], "cpu")
-    counted = predict_file(served, trained / "data" / f"{file}.csv", tmp_path / "out.csv")
-    found, expected = lines(tmp_path / "out.csv"), stored(trained, "pooled", task)
-    assert counted.rows == len(found) == len(expected) == 32
-    assert counted.cut == (1 if task == "reviews" else 0)
-    for row, one in zip(found, expected, strict=True):
-        if task == "scores":
-            assert float(row["prediction"]) == pytest.approx(one["prediction"], rel=1e-5)  # six digits
-            assert set(row) == {"row", "prediction"}
-        else:
-            assert row["prediction"] == ("bad", "good")[one["prediction"]]
-            scores = [float(row["probability_bad"]), float(row["probability_good"])]
-            assert scores == pytest.approx(one["scores"], abs=2e-6)
-
-
-@pytest.mark.parametrize("ending", [".tsv", ".jsonl.gz", ".parquet"])
-def test_every_format_gives_the_same(model: ServedModel, data: Path, tmp_path: Path, ending: str) -> None:
-    other = tmp_path / f"other{ending}"
-    rows = [{"id": str(index), "review": text} for index, text in enumerate(TEXTS)]
-    if ".parquet" in ending:
-        import pyarrow
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "plain")
-        content = (tmp_path / "plain").read_bytes()
-    elif ".jsonl" in ending:
-        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    else:
-        content = data.read_bytes().replace(b",", b"\t") if ending == ".tsv" else data.read_bytes()
-    other.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
-    for file, out in ((data, "a.csv"), (other, "b.csv")):
-        predict_file(model, file, tmp_path / out)
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 def test_chunks_change_neither_order_nor_predictions(

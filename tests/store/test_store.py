@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -277,37 +276,3 @@ def test_a_full_disk_is_named_and_harms_nothing(tmp_path: Path, monkeypatch: pyt
         assert store.get(KEY) is None
         run.commit({"score": 1}, {"weights": tensors()})
     assert store.verify() == []
-
-
-def test_a_file_size_limit_while_weights_are_written(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    store = RunStore(tmp_path)
-    with store.open(KEY, IDENTITY) as run:
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-            with raises_code(StoreError, "cannot-write", "weights.safetensors"):
-                run.commit({}, {"weights": {"w": torch.zeros(10_000)}})
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert list(run.path.iterdir()) == []
-    assert store.get(KEY) is None
-
-
-def test_a_run_pruned_while_it_is_looked_at_is_not_taken_for_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = RunStore(tmp_path)
-    commit(store)
-    compare, pruned = StoredRun._compare, []
-
-    def prune_first(*arguments: Any) -> None:
-        if not pruned:
-            pruned.append(True)
-            store.prune(0)
-        compare(*arguments)
-
-    monkeypatch.setattr(StoredRun, "_compare", prune_first)
-    found = store.get(KEY)
-    assert found is not None
-    assert not found.has_weights
-    assert caplog.text == ""

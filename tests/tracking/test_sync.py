@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
-from safetensors.numpy import save_file
 
 from regft_core.errors import DataError, StoreError
-from regft_core.tracking.artifacts import tensor_artifacts
 from regft_core.tracking.registry import register
 from regft_core.tracking.sync import sync
 from regft_core.tracking.trackers.mlflow import Tracker, database_uri
@@ -369,9 +366,3 @@ def test_nothing_is_written_elsewhere_and_the_commit_is_named(grid: Tree, monkey
     commit = subprocess.run([*git, "rev-parse", "HEAD"], cwd=grid.root, capture_output=True, text=True).stdout.strip()
     tags = current(grid.root)["vanilla rte-300"].data.tags
     assert (tags["mlflow.source.git.commit"], tags["mlflow.source.git.dirty"]) == (commit, "false")
-
-
-def test_tensors_are_summarised_masks_as_well(tmp_path: Path) -> None:
-    save_file({"mask": np.array([True, False]), "weight": np.array([1.0, 2.0])}, tmp_path / "state.safetensors")
-    found = tensor_artifacts(tmp_path, ["state"])
-    assert found["tensors/state.json"]["mean"].tolist() == [0.5, 1.5]  # type: ignore[index]

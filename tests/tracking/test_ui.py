@@ -12,19 +12,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 from regft_core.errors import RegftError
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
-from regft_core.tracking.sync import sync
-from regft_core.tracking.trackers.mlflow import database_uri
 from regft_core.tracking.view import runs_page, view_state
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, SEARCHED, Tree
+from tests.tracking.tree import HYPE, Tree
 
 
 @pytest.fixture
@@ -100,22 +96,3 @@ def test_the_page_answers_and_ends_with_the_command(tree: Tree) -> None:
     assert {path.name for path in tree.root.iterdir()} <= {
         *("mlflow.db", "mlflow.db.lock", "mlflow.db-wal", "mlflow.db-shm", "mlartifacts")
     }
-
-
-@pytest.mark.slow
-def test_the_page_compares_two_configurations_by_the_edit(tree: Tree, browser: Any) -> None:
-    for members in (2, 3):
-        tree.cell(SEARCHED, [0, 1], members=members)
-        sync(tree.root, [SEARCHED], [0, 1])
-    mlflow = MlflowClient(tracking_uri=database_uri(tree.root))
-    runs = [json.dumps(run.info.run_id) for run in mlflow.search_runs(["1"], "tags.`regft.kind` = 'cell'")]
-    with served(tree.root) as (port, _):
-        page = browser.new_page()
-        page.goto(f'http://127.0.0.1:{port}/#/compare-runs?runs=[{",".join(runs)}]&experiments=["1"]')
-        setting = page.get_by_text("phases.search.training.epochs", exact=True)
-        setting.wait_for()
-        page.get_by_role("switch").first.click()  # show the differing parameters only
-        setting.wait_for(state="detached")
-        edited = page.get_by_role("row").filter(has_text="phases.").all_inner_texts()
-        assert [row.split() for row in edited] == [["phases.search.repeat.times", "3", "2"]]
-        page.close()

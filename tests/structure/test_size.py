@@ -40,7 +40,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "stages": (1850, 27),
     "tests": (1650, 17),
     "tests/adversary": (600, 2),
-    (150, 1),
+    "tests/benchmarks": (250, 2),
     "tests/data": (1950, 14),
     "tests/disk": (200, 1),
     "tests/documents": (450, 4),

@@ -27,7 +27,7 @@ from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
 from regft_core.models.aliases import ALIASES
-from regft_core.models.devices import cores
+from regft_core.models.devices import cores, visible_devices
 from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.runs.project import open_project
@@ -47,14 +47,17 @@ CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
-AROUND = 40.0
+AROUND = 20.0
+#: Seconds of solved runs up to which they run in this process: a worker takes about 8 seconds of a core to start, and
+#: encodes all rows again.
+SERIAL = 200.0
 #: Seconds of solved models, in those of the model of words: each entry's own, folds of the rows and strengths included.
 SOLVED = {"tfidf_logistic": 1.0, "linear_head": 3.0, "stacking": 11.0}
 #: Seconds of the model of words for a row of two labels, on a core of an AMD EPYC (Zen 3); up to 500 rows of 110 labels
 #: and 1,500 of 15 took at most what ``Draft._solving`` makes of it.
 SOLVING = 2e-3
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
-EACH = 1.0
+EACH = 0.5
 
 
 @dataclass
@@ -88,8 +91,16 @@ class Draft:
 
     @cached_property
     def execution(self) -> dict[str, Any]:
-        """The section of the user's ``params.yaml``; else a worker for each core."""
-        return dict(of_the_machine(self.root).get("execution") or {"executor": "processes", "workers": cores()})
+        """The section of the user's ``params.yaml``; worker processes on a CPU are as many as its cores."""
+        section = {"executor": "processes"} | (of_the_machine(self.root).get("execution") or {})
+        if section["executor"] == "processes" and ("workers" not in section or self._on_cpu):
+            section["workers"] = max(1, cores() // section.get("threads", 1))
+        return section
+
+    @cached_property
+    def _on_cpu(self) -> bool:
+        section = of_the_machine(self.root).get("execution") or {}
+        return visible_devices(section.get("device", "auto")) == ["cpu"]
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
@@ -127,19 +138,34 @@ class Draft:
             folder = Path(name).resolve()  # links are relative
             self.write(folder, Setup(self.encoders[0], 3, every, self.preset.trainings(every)))
             project = open_project(folder, check_composition=False)
+            if self._on_cpu:  # what has to be measured is measured here
+                execution = project.params.execution.model_copy(update={"executor": "serial"})
+                project = replace(project, params=project.params.model_copy(update={"execution": execution}))
             task, sections = project.tasks[self.task], project.sections[self.task]
             for name, method in project.methods.items():
                 if problems := composition_errors(project.builder, method, task, sections, project.tasks):
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
-            workers = ExecutionConfig.model_validate(self.execution).workers
+            trained = {
+                name for name, method in project.methods.items() if any(p.training.epochs for p in method.phases)
+            }
+            execution = ExecutionConfig.model_validate(self.execution)
+            can_be_serial = self._on_cpu and execution.executor == "processes"
+
+            def runs(setup: Setup) -> list[float]:
+                prices = price(setup.encoder, setup.folds, setup.trainings)
+                return [prices[name] for name in setup.methods if name in prices]
+
+            def all_runs(setup: Setup) -> float:
+                return sum(runs(setup)) * setup.folds * setup.repeats * setup.size
+
+            def is_serial(setup: Setup) -> bool:
+                return can_be_serial and trained.isdisjoint(setup.methods) and all_runs(setup) <= SERIAL
 
             def seconds(setup: Setup) -> float:
-                prices = price(setup.encoder, setup.folds, setup.trainings)
-                runs = [prices[name] for name in setup.methods if name in prices]
                 # The final model, trained on all rows with settings that are known then, is counted as one more run.
-                each = setup.folds * setup.repeats * setup.size
-                return AROUND + sum(runs) * each / workers + max(runs, default=0.0)
+                workers = 1 if is_serial(setup) else execution.workers
+                return AROUND + all_runs(setup) / workers + max(runs(setup), default=0.0)
 
             several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
             bounds = [
@@ -151,7 +177,7 @@ class Draft:
             setup, more = choose(
                 self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
             )
-            return setup, seconds(setup), more
+            return replace(setup, serial=is_serial(setup)), seconds(setup), more
 
     @property
     def _may_forecast(self) -> bool:
@@ -254,11 +280,16 @@ class Draft:
             ]
         sections += [
             _yaml({"method_settings": fixed}) if fixed else "",
-            _yaml({"execution": self.execution, "store": {"path": ".regft"}}),
+            _yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
             _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95}}),
         ]
         return "".join(sections)
+
+    def _executed(self, setup: Setup) -> dict[str, Any]:
+        if not setup.serial:
+            return self.execution
+        return {name: value for name, value in self.execution.items() if name != "workers"} | {"executor": "serial"}
 
     def described(self, setup: Setup, seconds: float, more: str) -> list[str]:
         """Return lines on the choice: the task, the encoder, the folds, the methods."""

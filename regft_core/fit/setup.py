@@ -96,7 +96,8 @@ def encoders_here(root: Path, name: str | None) -> tuple[list[str], list[Problem
 class Setup:
     """A set-up: ``trainings`` of every tuned method are tried inside each of ``folds`` times ``repeats`` runs.
 
-    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring.
+    With ``forecast`` also with parts of the rows, so that the report tells what more rows would bring. ``serial``: in
+    this process, where workers would take longer to start than they save.
     """
 
     encoder: str
@@ -105,6 +106,7 @@ class Setup:
     trainings: int = 1
     repeats: int = 1
     forecast: bool = False
+    serial: bool = False
 
     @property
     def size(self) -> float:

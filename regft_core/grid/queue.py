@@ -171,15 +171,18 @@ def is_machine_fault(error: Exception) -> bool:
 
 @contextmanager
 def torch_threads(threads: int | None) -> Iterator[None]:
-    """Give torch ``threads`` threads inside the block; None changes (and imports) nothing."""
+    """Give torch and BLAS ``threads`` threads inside the block; None changes (and imports) nothing."""
     if threads is None:
         yield
         return
+    import scipy.linalg  # noqa: F401  a BLAS that is loaded later has as many threads as there are cores
     import torch
+    from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        yield
+        with threadpool_limits(threads, "blas"):
+            yield
     finally:
         torch.set_num_threads(before)

@@ -5,21 +5,76 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import runpy
+import shlex
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from regft_core import output
+from regft_core.grid.processes import Terminated
 from regft_core.runs.code import package_root
+
+#: Of the commands that DVC need not start a Python for.
+STAGES = "regft_core.stages."
 
 
 def repro(folder: Path, more: dict[str, str] | None = None) -> int:
-    """`dvc repro` in a folder; its exit code."""
+    """`dvc repro` in a folder, its stages in this process; its exit code."""
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
     os.environ |= environment() | (more or {})
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    with output.unguarded(), contextlib.chdir(folder):
+    with output.unguarded(), contextlib.chdir(folder), _stages_here():
         return int(dvc(["repro"]))
+
+
+@contextlib.contextmanager
+def _stages_here() -> Iterator[None]:
+    """Run DVC's commands `python -m regft_core.stages.NAME` in this process, which imports everything once.
+
+    Five Pythons would import torch, pandas and MLflow again, and encode the same texts again. Other commands start as
+    DVC starts them.
+    """
+    from dvc.stage import run as dvc_run
+    from dvc.stage.exceptions import StageCmdFailedError
+
+    start = dvc_run._run
+
+    def run(executable: str | None, command: str, **options: Any) -> None:
+        words = shlex.split(command)
+        here = words[:2] == ["python", "-m"] and words[2:] and words[2].startswith(STAGES)
+        if not here or not os.path.samefile(options["cwd"], os.curdir):
+            start(executable, command, **options)
+        elif code := _run_module(words[2], words[3:]):
+            raise StageCmdFailedError(command, code)
+
+    dvc_run._run = run
+    try:
+        yield
+    finally:
+        dvc_run._run = start
+
+
+def _run_module(module: str, arguments: list[str]) -> int:
+    """Run ``python -m MODULE ARGUMENTS`` in this process; return its exit code. Raises Terminated."""
+    before = sys.argv, sys.stdout, sys.stderr
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Terminated:
+        raise
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.argv, sys.stdout, sys.stderr = before
+    return 0
 
 
 def environment() -> dict[str, str]:

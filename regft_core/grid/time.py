@@ -2,7 +2,7 @@
 
 Training, fits and the scores on every set are counted; the report and evaluations beyond the scores are not. A training
 that several cells share is counted for each. No key depends on a measurement. A worker process measures, so that the
-one that plans keeps its threads and memory and opens no GPU context.
+one that plans keeps its threads and memory and opens no GPU context; with the executor `serial` this process does.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from regft_core.data.splits import of_seed
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import write_json
+from regft_core.disk.paths import cache_folder
 from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError, RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, is_remote, run_all, visible_devices
@@ -36,11 +38,10 @@ from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
 from regft_core.settings.project import Project
-from regft_core.settings.store_path import store_path
 
 #: A grid of fewer seconds on an assumed core is not worth measuring.
 SHORTEST = 60.0
-#: Times that were measured, in the run store.
+#: Times that were measured, in the cache folder of this host: they are the same for every project.
 FILE = "times.json"
 #: Tokens of a batch that is timed on a CPU, where time is linear in rows from some hundred tokens on.
 _TOKENS = 512
@@ -180,22 +181,24 @@ def assumed(project: Project, task: str, speed: float) -> float | None:
 
 
 def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
-    """Return seconds per token of a training step of a cell, from ``times.json`` of the run store if measured before.
+    """Return seconds per token of a training step of a cell, from ``times.json`` of this host if measured before.
 
     Raises RunFailed when the measurement failed.
     """
-    execution, file = project.params.execution, store_path(project.root, project.params) / FILE
+    execution, file = project.params.execution, cache_folder() / FILE
     method = project.method(cell.method, cell.task)
     encoder, length = method.encoder(project.model(cell.task)), 16
     while length < sizes(cell.task, encoder)["train"].tokens:
         length *= 2
     training = project.shared(cell.task).model_copy(update={"precision": method.training.precision})
     request: dict[str, Any] = {
-        "encoder": encoder.model_dump(mode="json", include={"name", "revision", "pooling"}),
+        # The ways of pooling cost the same, but for a masked-LM head.
+        "encoder": encoder.model_dump(mode="json", include={"name", "revision"})
+        | {"pooling": "mask" if encoder.pooling == "mask" else "mean"},
         "training": training.model_dump(mode="json", include={"batch_size", "precision", "optimizer"}),
         "length": min(length, encoder.max_length),
     }
-    machine = [platform.node(), cores(), execution.device, execution.threads]
+    machine = [platform.node(), cores(), execution.device, execution.threads, version("torch")]
     key = sha256_json([request, resolve_model(encoder, project.root).content_sha256, machine, _TOKENS])[:16]
     times: dict[str, float] = {}
     with suppress(StoreError):  # nothing was measured so far
@@ -203,12 +206,15 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
     if key not in times:
         request["root"] = str(project.root.resolve())
         devices = prepared_devices(project)[:1]
+        executor = "serial" if execution.executor == "serial" and devices == ["cpu"] else "processes"
         try:
-            [times[key]] = run_all([request], measure, executor="processes", devices=devices, threads=execution.threads)
+            [times[key]] = run_all([request], measure, executor=executor, devices=devices, threads=execution.threads)
         except JobsFailed as error:
             message = f"the time of a step could not be measured: {error.failures[0].message}"
             raise RunFailed("not-measured", f"{message}\n    -> correct what it names, or go on without") from error
-        write_json(file, times)
+        with suppress(StoreError, OSError):  # it is measured again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, times)
     return times[key]
 
 

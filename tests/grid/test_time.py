@@ -32,6 +32,13 @@ BATCH = 8 * 10 * STEP
 EVALUATION = 30 * 10 * STEP * FORWARD
 
 
+@pytest.fixture(autouse=True)
+def times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where measured times are kept."""
+    monkeypatch.setattr(time, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / time.FILE
+
+
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Requests to the process that measures; it answers with ``STEP``."""
@@ -60,7 +67,9 @@ def test_costs_become_seconds_by_stage_and_cell(project: Path) -> None:
     assert found.line().startswith("time: about ")
 
 
-def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, requests: list[dict[str, Any]]) -> None:
+def test_a_step_is_measured_once_for_all_methods_and_kept(
+    project: Path, times: Path, requests: list[dict[str, Any]]
+) -> None:
     opened = open_project(project)
     found = estimate(opened)
     assert found.measured
@@ -70,7 +79,7 @@ def test_a_step_is_measured_once_for_all_methods_and_kept(project: Path, request
     change(project, training={"batch_size": 4})
     estimate(open_project(project))
     assert len(requests) == 2
-    (project / ".regft" / "times.json").write_text("{")
+    times.write_text("{")
     estimate(open_project(project))
     assert len(requests) == 3
 
@@ -135,12 +144,12 @@ def test_a_grid_that_is_done_asks_for_nothing(done: Path, monkeypatch: pytest.Mo
     assert set(found.cells) == set(cells(opened))
 
 
-def test_a_real_measurement_of_a_tiny_encoder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_measurement_of_a_tiny_encoder(project: Path, times: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(time, "SHORTEST", 0.0)
         found = estimate(open_project(project))
     assert found.measured, found.line()
-    (seconds,) = read_json(project / ".regft" / "times.json").values()
+    (seconds,) = read_json(times).values()
     assert seconds > 0
     assert found.runs[Cell("vanilla", "cue_sentence", 24)] > 0
     assert "assumed speed, 1 run at a time" in " ".join(stage(project, "plan").stdout.split())  # it is too short

@@ -158,12 +158,14 @@ class Fitted:
         folder: the project, under DVC: its params.yaml can be edited, ``regft run`` there runs what changed.
         decision: of that method: its expected score with an interval (``expected``, ``low``, ``high``), the probability
             that it is the best, and what taking it is expected to lose, all in the metric's unit.
+        not_run: methods that the minutes were over for; a call with more minutes goes on with them.
     """
 
     method: str
     path: Path
     folder: Path
     decision: dict[str, Any]
+    not_run: tuple[str, ...] = ()
 
     @property
     def expected(self) -> float:
@@ -230,7 +232,7 @@ def fit(
         ood: files or data frames of the same columns with other texts. Of methods within the tolerance one that is
             better there by more than it is taken.
         unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
-        minutes: time for everything on this machine, by its own estimate.
+        minutes: time for everything on this machine, by its own estimate. Nothing runs longer than 1.2 times as long.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
         project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is
@@ -258,7 +260,7 @@ def fit(
     wanted = Wanted(Path.cwd(), asked, str(folder), minutes, model, seed)
     with _printed_to(beside / f"{folder.name}.log") if quiet else contextlib.nullcontext():
         taken = fit_rows(wanted, _run)
-    return Fitted(taken.method, taken.path, folder, taken.decision)
+    return Fitted(taken.method, taken.path, folder, taken.decision, taken.not_run)
 
 
 def _run(folder: Path) -> None:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from regft_core import metrics
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
-from regft_core.fit.folder import RECORD, make_folder_once, refusal
+from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
 from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
-from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset
+from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset, takes_steps
+from regft_core.grid.compute import compute_only
+from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
+from regft_core.names import plural
 from regft_core.runs.code import package_root
+from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.export import export
 from regft_core.settings.files import RESULTS
@@ -23,6 +32,12 @@ from regft_core.settings.grid import Cell
 
 #: Where projects are made without a folder.
 FOLDER = "fits"
+#: Nothing runs longer than so many times ``minutes``.
+LIMIT = 1.2
+
+
+class OutOfTime(BaseException):
+    """The time of a call is over; no ``except Exception`` takes it for a run's failure."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +101,12 @@ def _draft(wanted: Wanted) -> Draft:
 
 @dataclass(frozen=True)
 class Taken:
-    """The method that was decided for, what is expected of it, and its exported model."""
+    """The method that was decided for, what is expected of it, its exported model, and methods without time to run."""
 
     method: str
     decision: dict[str, Any]
     path: Path
+    not_run: tuple[str, ...] = ()
 
 
 def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], None] = print) -> Taken:
@@ -99,14 +115,85 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     Args:
         run: does what is stale in a folder; raises or exits where it fails.
 
-    Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated.
+    Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated, and
+    one that was out of time when it is repeated with more minutes.
     """
+    place, limit = wanted.place, time.monotonic() + 60 * LIMIT * wanted.minutes
     say("\n".join(make(wanted)))
-    run(wanted.place)
-    task = read_json(wanted.place / RECORD)["task"]
-    method, decision = decided(wanted.place, task)
-    say(f"taken: {method}")
-    return Taken(method, decision, export(refit(wanted.place, method, task, "full", say=say)))
+    record = read_json(place / RECORD)
+    with staying(), _limited(wanted, limit):
+        _compare(place, record["task"], limit - record.get("reserve", 0), say)
+        run(place)
+        method, decision = decided(place, record["task"])
+        say(f"taken: {method}")
+        path = export(refit(place, method, record["task"], "full", say=say))
+    return Taken(method, decision, path, tuple(read_json(place / RECORD).get("not_run", ())))
+
+
+def _compare(folder: Path, task: str, end: float, say: Callable[[str], None]) -> None:
+    """Run the methods in their order, the solved ones together, until ``end`` of ``time.monotonic``.
+
+    A method that has not all its runs by then is left out of ``params.yaml``, and so are those after it. Its finished
+    runs stay in the run store. Raises OutOfTime where the solved methods have not.
+    """
+    methods = open_project(folder).methods
+    stepping = [name for name, method in methods.items() if takes_steps(method)]
+    groups = [[name for name in methods if name not in stepping], *([name] for name in stepping)]
+    done, began = list[str](), time.monotonic()
+    try:
+        with _until(end):
+            for group in filter(None, groups):
+                cells = [f"{name}/{task}" for name in group]
+                compute_only(folder, "evaluate", cells, lambda line: say(line) if "FAILED" in line else None)
+                done += group
+                for name in group:
+                    say(f"{name}: {_score(folder, name, task)} ({time.monotonic() - began:.0f} s)")
+    except OutOfTime:
+        if not done:
+            raise
+        late = [name for name in methods if name not in done]
+        say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on with it")
+        leave_out(folder, late)
+
+
+def _score(folder: Path, method: str, task: str) -> str:
+    work, cell = Work(folder), Cell(method, task, "full")
+    if not work.result_file(cell).is_file():
+        return "failed"
+    result = work.evaluation(cell)
+    scores = [run.sets["dev"].metrics[result.primary] for run in result.runs if "dev" in run.sets]
+    mean = metrics.find(result.primary).factor * sum(scores) / max(1, len(scores))
+    return f"{result.primary} {mean:.1f}, mean of {plural(len(scores), 'run')}"
+
+
+@contextmanager
+def _limited(wanted: Wanted, limit: float) -> Iterator[None]:
+    try:
+        with _until(limit):
+            yield
+    except OutOfTime:
+        message = f"{wanted.place}: not done within {LIMIT:g} times {wanted.minutes:g} minutes; what finished is kept"
+        raise RunFailed("out-of-time", f"{message}\n    -> call it again with more --minutes: it goes on") from None
+
+
+@contextmanager
+def _until(moment: float) -> Iterator[None]:
+    """Raise OutOfTime inside the block at a ``moment`` of ``time.monotonic``; in a thread beside the main one never."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: Any) -> NoReturn:
+        raise OutOfTime
+
+    outer, left = signal.signal(signal.SIGALRM, ring), signal.getitimer(signal.ITIMER_REAL)[0]
+    began = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(moment - began, 1e-3))
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, outer)
+        signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3) if left else 0.0)
 
 
 def fit_method(wanted: Wanted, method: str) -> Path:

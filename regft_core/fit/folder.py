@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import io
+import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from ruamel.yaml import YAML
+
 from regft_core.disk.canonical import sha256_file
-from regft_core.disk.files import atomic_directory, write_json
+from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.project import Draft
@@ -48,13 +53,34 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
         hint = "run `dvc repro` there, or give another folder with --out"
         raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
     setup, seconds, more = draft.chosen()
+    reserve = math.ceil(draft.final_seconds(setup))
     # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory
     # is made on the level of its target.
     with nullcontext(folder) if is_made else atomic_directory(folder) as place:
         draft.write(place, setup)
         wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
-        write_json(place / RECORD, {"from": inputs, "task": draft.task, "wrote": wrote})
+        record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": reserve, "not_run": []}
+        write_json(place / RECORD, record)
     return draft.described(setup, seconds, more)
+
+
+def leave_out(folder: Path, methods: Sequence[str]) -> None:
+    """Take methods out of ``params.yaml``, and note in the record that they were not run."""
+    file, yaml, text = folder / "params.yaml", YAML(), io.StringIO()
+    yaml.preserve_quotes, yaml.width = True, 4096
+    record = read_json(folder / RECORD)
+    edited = _sha256(file) != record["wrote"][file.name]
+    params = yaml.load(file.read_text(encoding="utf-8"))
+    params["methods"] = [name for name in params["methods"] if name not in methods]
+    for section in (params.get("tuning", {}).get("methods", {}), params.get("method_settings", {})):
+        for name in methods:
+            section.pop(name, None)
+    if "tuning" in params and not any(params["tuning"]["methods"].values()):
+        del params["tuning"]
+    yaml.dump(params, text)
+    write_text(file, text.getvalue())
+    record["wrote"] |= {} if edited else {file.name: _sha256(file)}
+    write_json(folder / RECORD, record | {"not_run": list(methods)})
 
 
 def _sha256(path: Path) -> str | None:

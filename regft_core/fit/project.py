@@ -22,7 +22,7 @@ from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.language import unread
 from regft_core.fit.rows import Asked, OwnRows
-from regft_core.fit.setup import LEAST_OF_LABEL, PARTS, OwnPreset, Setup, choose
+from regft_core.fit.setup import LEAST_OF_LABEL, PARTS, OwnPreset, Setup, choose, reading, solved, takes_steps
 from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
@@ -33,7 +33,6 @@ from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.execution import ExecutionConfig
-from regft_core.schema.method import Method
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import OVERRIDE, TASKS, ships, task_file
@@ -47,12 +46,10 @@ CUT, LONGEST = 0.05, 512
 #: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
-AROUND = 20.0
+AROUND = 25.0
 #: Seconds of solved runs up to which they run in this process: a worker takes about 8 seconds of a core to start, and
 #: encodes all rows again.
 SERIAL = 200.0
-#: Seconds of solved models, in those of the model of words: each entry's own, folds of the rows and strengths included.
-SOLVED = {"tfidf_logistic": 1.0, "linear_head": 3.0, "stacking": 11.0}
 #: Seconds of the model of words for a row of two labels, on a core of an AMD EPYC (Zen 3); up to 500 rows of 110 labels
 #: and 1,500 of 15 took at most what ``Draft._solving`` makes of it.
 SOLVING = 2e-3
@@ -83,6 +80,7 @@ class Draft:
     elsewhere: Sequence[Elsewhere] = ()
     texts: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    _longest: dict[Setup, float] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -146,9 +144,7 @@ class Draft:
                 if problems := composition_errors(project.builder, method, task, sections, project.tasks):
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
-            trained = {
-                name for name, method in project.methods.items() if any(p.training.epochs for p in method.phases)
-            }
+            trained = {name for name, method in project.methods.items() if takes_steps(method)}
             execution = ExecutionConfig.model_validate(self.execution)
             can_be_serial = self._on_cpu and execution.executor == "processes"
 
@@ -177,7 +173,13 @@ class Draft:
             setup, more = choose(
                 self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
             )
-            return replace(setup, serial=is_serial(setup)), seconds(setup), more
+            took, setup = seconds(setup), replace(setup, serial=is_serial(setup))
+            self._longest[setup] = max(runs(setup), default=0.0)
+            return setup, took, more
+
+    def final_seconds(self, setup: Setup) -> float:
+        """Return the seconds that follow the comparison of a chosen set-up: report, final model, export."""
+        return AROUND + self._longest[setup]
 
     @property
     def _may_forecast(self) -> bool:
@@ -199,7 +201,7 @@ class Draft:
             if len(values) == 1:  # no choice, but the method's settings
                 method, values = priced.tuned(name, self.task, values[0])[0], []
             trials[name] = len(values)
-            method = _reading(method, trained + self.texts)
+            method = reading(method, trained + self.texts)
             cost = run_cost(priced, method, self.task, values, trained, project.builder.registry)
             if cost is not None and name not in self.refused:
                 rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
@@ -208,11 +210,11 @@ class Draft:
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
         sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
         runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
-        solved = {name: self._solving * _solved(method) for name, method in priced.methods.items()}
+        solving = {name: self._solving * solved(method) for name, method in priced.methods.items()}
         return {  # trials share the solved head that they start from
             cell.method: seconds
             + EACH * (1 + rounds * trials[cell.method])
-            + solved[cell.method] * (1 + rounds * (trials[cell.method] > 0))
+            + solving[cell.method] * (1 + rounds * (trials[cell.method] > 0))
             for cell, seconds in runs.items()
         }
 
@@ -324,22 +326,6 @@ class Draft:
         lines += [f"no time for: {', '.join(late)}"] if late else []
         lines += [f"more minutes would buy: {more}"] if more else []
         return [*lines, f"time: about {max(1, round(seconds / 60))} of {self.minutes:g} minutes"]
-
-
-def _reading(method: Method, texts: int) -> Method:
-    """Return a method whose phases without labels read so many ``texts``, where they read all that there are."""
-    phases = [
-        replace(phase, data=phase.data.model_copy(update={"size": texts}))
-        if phase.data.size == "full" and not phase.data.labels
-        else phase
-        for phase in method.phases
-    ]
-    return replace(method, phases=tuple(phases))
-
-
-def _solved(method: Method) -> float:
-    """Seconds of a method's solved models, in those of the model of words."""
-    return sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)
 
 
 def _seen_from(folder: Path, root: Path, encoder: str) -> str:

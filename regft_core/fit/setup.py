@@ -25,6 +25,7 @@ from regft_core.models.source import encoder_problems
 from regft_core.names import plural
 from regft_core.schema import Name, NameList, StrictModel
 from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.method import Method
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.document import load_yaml
 from regft_core.settings.validate import validate
@@ -37,6 +38,10 @@ FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
 #: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
 PARTS, LEAST_OF_LABEL = (4, 2), 10
+
+
+#: Seconds of solved models, in those of the model of words: each entry's own, folds of the rows and strengths included.
+SOLVED = {"tfidf_logistic": 1.0, "linear_head": 3.0, "stacking": 11.0}
 
 
 class OwnTuning(StrictModel):
@@ -183,3 +188,24 @@ def _with(method: str) -> Callable[[Setup], Setup]:
 
 def _tried(preset: OwnPreset, count: int, setup: Setup) -> Setup:
     return replace(setup, trainings=count) if count <= preset.trainings(setup.methods) else setup
+
+
+def reading(method: Method, texts: int) -> Method:
+    """Return a method whose phases without labels read so many ``texts``, where they read all that there are."""
+    phases = [
+        replace(phase, data=phase.data.model_copy(update={"size": texts}))
+        if phase.data.size == "full" and not phase.data.labels
+        else phase
+        for phase in method.phases
+    ]
+    return replace(method, phases=tuple(phases))
+
+
+def takes_steps(method: Method) -> bool:
+    """Whether a method takes optimiser steps; others are solved, in seconds."""
+    return any(phase.training.epochs for phase in method.phases)
+
+
+def solved(method: Method) -> float:
+    """Seconds of a method's solved models, in those of the model of words."""
+    return sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)

@@ -42,8 +42,9 @@ from regft_core.serve.answers import (
 )
 from regft_core.serve.model import ServedModel
 
-#: Rows that are in memory at a time; batches of similar length are made of them.
-CHUNK_ROWS = 2_000
+#: Rows, and characters of their texts, that are in memory at a time; batches of similar length are made of them. A core
+#: answers so many in some seconds, and what is answered is kept. Not by a clock: the bits depend on who shares a batch.
+CHUNK_ROWS, CHUNK_CHARACTERS = 2_000, 100_000
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)
 
@@ -119,7 +120,7 @@ def predict_file(
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
             answering = Answering(model, columns, keep, writer, counted)
             progress = Progress(table, counted.rows)
-            while chunk := list(islice(table.rows, CHUNK_ROWS)):
+            while chunk := _chunk(table.rows, columns):
                 answering.answer(chunk)
                 partial.keep(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
@@ -127,6 +128,18 @@ def predict_file(
             answering.end(data)
     counted.seconds = time.monotonic() - started
     return counted
+
+
+def _chunk(rows: Iterator[Row], columns: Columns) -> list[Row]:
+    """Return the next rows that are answered together; none at the end."""
+    chunk, characters = list[Row](), 0
+    for row in islice(rows, CHUNK_ROWS):
+        chunk.append(row)
+        texts = (row.values.get(name) for name in (columns.text, columns.text_pair) if name)
+        characters += sum(len(text) for text in texts if isinstance(text, str))
+        if characters >= CHUNK_CHARACTERS:
+            break
+    return chunk
 
 
 def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) -> list[str]:
@@ -146,7 +159,8 @@ def _key(
 
     files = [data, *(path for path in sorted(model.directory.rglob("*")) if path.is_file())]
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    machine = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__, CHUNK_ROWS]
+    machine: list[Any] = [model.precision, model.device, torch.get_num_threads(), torch.__version__, __version__]
+    machine += [CHUNK_ROWS, CHUNK_CHARACTERS]
     return sha256_json([states, machine, how.told, asdict(columns), list(keep), list(names)])
 
 

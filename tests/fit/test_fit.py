@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import yaml
 
 from regft_core.api import Project
 from regft_core.disk.files import write_json
+from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, RunFailed
+from regft_core.fit import fitting
 from regft_core.fit.fitting import Wanted, decided
 from regft_core.fit.fitting import make as make_folder
 from regft_core.fit.rows import Asked
@@ -123,6 +126,43 @@ def test_enough_rows_of_each_label_get_a_forecast(root: Path, monkeypatch: pytes
     make(root, root / "fits" / "hundred", arguments(file="hundred.csv"))
     params = yaml.safe_load((root / "fits" / "hundred" / "params.yaml").read_text())
     assert params["grid"]["sizes"] == ["full", 40, 20]
+
+
+def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_it_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    folder, done = root / "fits" / "late", list[str]()
+    shutil.copy(root / "reviews.csv", root / "late.csv")
+
+    def computed(_: Path, __: str, only: list[str], ___: Any) -> None:
+        if only == ["lp_ft_share/late"]:
+            time.sleep(60)
+        done.extend(only)
+
+    for name, answer in {
+        "compute_only": computed,
+        "decided": lambda *_: ("linear_probe", {}),
+        "refit": lambda *_, **__: None,
+        "export": lambda _: folder,
+    }.items():
+        monkeypatch.setattr(fitting, name, answer)
+    until, moments = fitting._until, iter([60.0, 0.5, 0.5, 60.0])  # of the call, of its comparison
+    monkeypatch.setattr(fitting, "_until", lambda _: until(time.monotonic() + next(moments)))
+    asked = Asked(Path("late.csv"), "review", "verdict")
+    taken = fitting.fit_rows(Wanted(root, asked, str(folder), 600.0, "tiny"), lambda _: None)
+    assert done == ["majority/late", "tfidf_logistic/late", "linear_probe/late"]
+    assert taken.not_run == ("lp_ft_share", "vanilla_no_dropout")
+    assert list(open_project(folder).methods) == ["majority", "tfidf_logistic", "linear_probe"]
+    again = Namespace(**{**vars(arguments()), "file": "late.csv"})
+    make(root, folder, again)  # the same call: the same result
+    assert len(open_project(folder).methods) == 3
+    make(root, folder, Namespace(**{**vars(again), "minutes": 700.0}))
+    assert list(open_project(folder).methods)[3:] == ["lp_ft_share", "vanilla_no_dropout"]
+    assert read_json(folder / "fit.json")["not_run"] == []
+    monkeypatch.setattr(fitting, "compute_only", lambda *_: None)
+    with raises_code(RunFailed, "out-of-time", "more --minutes"):
+        fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))
 
 
 def make(root: Path, folder: Path, given: Namespace) -> None:

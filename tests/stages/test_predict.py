@@ -55,6 +55,9 @@ def test_chunks_change_neither_order_nor_predictions(
     monkeypatch.setattr(serving, "CHUNK_ROWS", 7)
     monkeypatch.setattr("regft_core.evaluate.predict.evaluation_tokens", lambda device: 40)
     predict_file(model, data, tmp_path / "chunks.jsonl")
+    monkeypatch.setattr(serving, "CHUNK_CHARACTERS", 1)
+    predict_file(model, data, tmp_path / "rows.jsonl")
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 50
     whole, chunks = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("whole", "chunks"))
     assert [row["row"] for row in chunks] == list(range(1, 51))
     for one, other in zip(whole, chunks, strict=True):

@@ -1,14 +1,18 @@
-"""Runs beside each other: fresh interpreters (spawn), ``workers_per_device`` for each device, each bound to one."""
+"""Runs beside each other: fresh interpreters (spawn), ``workers_per_device`` for each device, each bound to one.
+
+A worker takes seconds to import what runs need, and remembers the vectors of a frozen encoder. Within ``staying``
+workers wait for the next call.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
@@ -20,7 +24,7 @@ from regft_core.models.devices import free_memory, take_device
 def run(queue: JobQueue, workers: Workers) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
     devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue)]
-    pools = [_Worker(device, workers.threads) for device in devices]
+    pools = [_worker(device, workers.threads) for device in devices]
     with termination_raises():
         try:
             while True:
@@ -29,6 +33,9 @@ def run(queue: JobQueue, workers: Workers) -> None:
                         worker.start(index, workers.function, queue.jobs[index])
                 busy = [worker.future for worker in pools if worker.future is not None]
                 if not busy:
+                    if _waiting is not None:
+                        _waiting.extend(pools)
+                        pools = []
                     return
                 done, _ = wait(busy, return_when=FIRST_COMPLETED)
                 for worker in pools:
@@ -37,6 +44,32 @@ def run(queue: JobQueue, workers: Workers) -> None:
         finally:
             for worker in pools:
                 worker.kill()
+
+
+#: Workers without a job, while they stay; None where each call ends its own.
+_waiting: list[_Worker] | None = None
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """Keep workers from one call to the next inside the block, at whose end they are killed."""
+    global _waiting
+    _waiting = []
+    try:
+        yield
+    finally:
+        waiting, _waiting = _waiting, None
+        for worker in waiting:
+            worker.kill()
+
+
+def _worker(device: str, threads: int | None) -> _Worker:
+    for worker in _waiting or ():
+        if (worker.device, worker.threads) == (device, threads):
+            assert _waiting is not None
+            _waiting.remove(worker)
+            return worker
+    return _Worker(device, threads)
 
 
 class _Worker:

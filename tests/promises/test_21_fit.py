@@ -56,7 +56,7 @@ before = len([*store.rglob("result.json")])
 options = {options}
 more = dict(zip((name.lstrip("-") for name in options[::2]), options[1::2]))
 rows = pd.read_csv("rows.csv")
-fitted = fit(rows, text="text", label="label", model="tiny", minutes=1.3, project="python/rows", quiet=True, **more)
+fitted = fit(rows, text="text", label="label", model="tiny", minutes=10, project="python/rows", quiet=True, **more)
 new = pd.read_csv("new.csv")
 found = {{"predictions": fitted.predict(new).tolist(), "trained": len([*store.rglob("result.json")]) - before}}
 if fitted.model.classes_.tolist() != ["value"]:
@@ -79,7 +79,7 @@ def test_a_file_of_rows_becomes_a_model_that_predicts(tmp_path: Path, shape: str
     (tmp_path / "params.yaml").write_text("execution: {executor: serial, device: cpu}\n")
     shutil.copytree(tiny_model_dir(tmp_path / "scratch", "bert"), tmp_path / "tiny")
     write_csv(tmp_path / "rows.csv", [columns, *map(row, range(48))])
-    call = ("fit", "rows.csv", "--text", "text", "--label", "label", "--model", "tiny", "--minutes", "1.3", *options)
+    call = ("fit", "rows.csv", "--text", "text", "--label", "label", "--model", "tiny", "--minutes", "10", *options)
     printed = done(tmp_path, *call)
     command = next(line for line in reversed(printed.splitlines()) if "regft predict " in line).split()
     out = command[command.index("--out") + 1]

@@ -1,9 +1,9 @@
 """Which encoder, folds, methods and trials fit the minutes: the rule of ``regft fit``.
 
 The strongest encoder that is on this disk and leaves time for the first tuned method of ``pipelines/own_data.yaml`` and
-those before it, with five folds, else three. Then, each if it still fits: the next method, a second training for every
-tuned method, the other methods one by one, a third training, runs with a quarter and half of the rows for a forecast,
-a second repeat of the folds where rows are few. Without time for that start, the methods before the tuned one, else
+those before it, with five folds, else three. Then, each if it still fits: a second repeat of the folds where rows are
+few, the next method, a second training for every tuned method, the other methods one by one, a third training, runs
+with a quarter and half of the rows for a forecast. Without time for that start, the methods before the tuned one, else
 those that are always listed.
 """
 
@@ -166,9 +166,9 @@ def choose(
     steps = [*steps[:1], *trainings[:1], *steps[1:], *trainings[1:]]  # the second training after the second method
     if may_forecast:
         steps.append(("a forecast for more rows", lambda setup: replace(setup, forecast=True)))
+    # More folds and repeats come first: they make every number more precise.
     if rows <= FEW_ROWS:
-        steps.append((f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)))
-    # More folds come first: they make every number more precise.
+        steps.insert(0, (f"{MOST_REPEATS} repeats of the folds", lambda setup: replace(setup, repeats=MOST_REPEATS)))
     dearer = [(f"{folds[0]} folds", replace(setup, folds=folds[0]))] if setup.folds < folds[0] else []
     for what, grown in steps:
         larger = grown(setup)

@@ -47,7 +47,7 @@ def chosen(budget: float, rows: int = 200, most: int | None = 50, may_forecast: 
         (43, "small", 3, ["probe", "share"], 1, 1),
         (65, "small", 5, ["probe", "share"], 1, 1),
         (115, "small", 5, ["probe", "share", "plain"], 1, 1),
-        (225, "small", 5, ["probe", "share", "plain"], 2, 1),
+        (225, "small", 5, ["probe", "share", "plain"], 1, 2),
         (430, "large", 3, ["probe", "share"], 1, 1),
         (650, "large", 5, ["probe", "share"], 1, 1),
         (20_000, "large", 5, ["probe", "share", "plain", "slow"], 2, 2),
@@ -57,18 +57,20 @@ def test_the_rule(budget: float, encoder: str, folds: int, methods: list[str], t
     assert chosen(budget) == Setup(encoder, folds, tuple(methods), trainings, repeats)
 
 
-def test_a_forecast_comes_before_a_second_repeat() -> None:
-    full = ("small", 5, ("probe", "share", "plain"), 2)
-    assert chosen(225, rows=401, may_forecast=True) == Setup(*full)
-    assert chosen(395, may_forecast=True) == Setup(*full, forecast=True)
-    assert chosen(1e8, may_forecast=True) == Setup("large", 5, ("probe", "share", "plain", "slow"), 2, 2, True)
+def test_a_second_repeat_comes_first_and_a_forecast_last() -> None:
+    methods = ("probe", "share", "plain")
+    assert chosen(225, rows=401, may_forecast=True) == Setup("small", 5, methods, 2)
+    assert chosen(395, rows=401, may_forecast=True) == Setup("small", 5, methods, 2, forecast=True)
+    assert chosen(225, may_forecast=True) == Setup("small", 5, methods, 1, 2)
+    assert chosen(395, may_forecast=True) == Setup("small", 5, methods, 1, 2, True)
+    assert chosen(1e8, may_forecast=True) == Setup("large", 5, (*methods, "slow"), 2, 2, True)
 
 
 @pytest.mark.parametrize(
     ("budget", "more"),
     [
         (4, "5 folds from --minutes 1"),
-        (115, "2 trainings of each tuned method from --minutes 4"),
+        (115, "2 repeats of the folds from --minutes 2"),
         (20_000, ""),
     ],
 )
@@ -100,7 +102,7 @@ def test_solved_methods_come_before_the_first_that_is_tuned() -> None:
     preset = PRESET.model_copy(update={"methods": ["solved", *PRESET.methods]})
 
     def chosen_of(budget: float) -> Setup:
-        return choose(preset, preset.methods, ("large", "small"), 200, 50, seconds, budget / 60, False)[0]
+        return choose(preset, preset.methods, ("large", "small"), 401, 50, seconds, budget / 60, False)[0]
 
     assert chosen_of(6).methods == ("probe",)
     assert chosen_of(12) == Setup("small", 5, ("probe", "solved"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset, takes
 from regft_core.grid.compute import compute_only
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.refit import refit
+from regft_core.models.products import SWITCH
 from regft_core.names import plural
 from regft_core.runs.code import package_root
 from regft_core.runs.project import open_project
@@ -121,7 +123,7 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     place, limit = wanted.place, time.monotonic() + 60 * LIMIT * wanted.minutes
     say("\n".join(make(wanted)))
     record = read_json(place / RECORD)
-    with staying(), _limited(wanted, limit):
+    with staying(), _limited(wanted, limit), _own_products():
         _compare(place, record["task"], limit - record.get("reserve", 0), say)
         run(place)
         method, decision = decided(place, record["task"])
@@ -164,6 +166,18 @@ def _score(folder: Path, method: str, task: str) -> str:
     scores = [run.sets["dev"].metrics[result.primary] for run in result.runs if "dev" in run.sets]
     mean = metrics.find(result.primary).factor * sum(scores) / max(1, len(scores))
     return f"{result.primary} {mean:.1f}, mean of {plural(len(scores), 'run')}"
+
+
+@contextmanager
+def _own_products() -> Iterator[None]:
+    """Multiply as the command does, whichever process calls: the same bits (``models/products.py``)."""
+    before = os.environ.get(SWITCH)
+    os.environ.setdefault(SWITCH, "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SWITCH]
 
 
 @contextmanager

@@ -25,10 +25,15 @@ def repro(folder: Path, more: dict[str, str] | None = None) -> int:
     """`dvc repro` in a folder, its stages in this process; its exit code."""
     from dvc.cli import main as dvc  # in this process: another Python would take as long as all that DVC then does
 
-    os.environ |= environment() | (more or {})
     logging.getLogger("dvc").propagate = False  # DVC prints its lines itself; the root's handler would repeat them
-    with output.unguarded(), contextlib.chdir(folder), _stages_here():
-        return int(dvc(["repro"]))
+    before = dict(os.environ)  # a caller's own process, say a notebook, keeps its variables
+    os.environ |= environment() | (more or {})
+    try:
+        with output.unguarded(), contextlib.chdir(folder), _stages_here():
+            return int(dvc(["repro"]))
+    finally:
+        os.environ.clear()
+        os.environ |= before
 
 
 @contextlib.contextmanager

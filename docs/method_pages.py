@@ -17,8 +17,7 @@ import yaml
 from latex2mathml.converter import convert
 
 from regft_core.grid.method_table import Line, all_methods, catalogue
-from regft_core.settings.papers.protocols import read_protocols
-from regft_core.settings.papers.published import read_published
+from regft_core.settings.papers.published import published_names, read_published
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "method_notes.yaml").read_text(encoding="utf-8"))
@@ -171,12 +170,13 @@ def _measured(name: str) -> Iterator[str]:
 @cache
 def published_tables() -> list[tuple[str, Any]]:
     """Return (title, table) of every published table."""
-    return [
-        (f"{paper.config.title}: {item.config.item}, {item.config.shows}", read_published(ROOT, item.name).config)
-        for paper in read_protocols(ROOT)
-        for item in paper.items
-        if (ROOT / f"published/{item.name}.yaml").is_file()
-    ]
+    tables = {name: read_published(ROOT, name).config for name in published_names(ROOT)}
+    return [(f"{table.paper}: {_item(table.table)}, {table.what}", table) for table in tables.values()]
+
+
+def _item(table: str) -> str:
+    """Return the number of a table as a title has it."""
+    return f"table {table}" if table.isdigit() else table
 
 
 def published_claims() -> list[tuple[str, str]]:

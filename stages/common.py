@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from regft_core.fit.rows import Asked
     from regft_core.runs.run import Stage
 
+#: A line of text that is longer is broken between its words.
+COLUMNS = 80
 #: Name and options of an argument, as ``argparse`` takes them.
 Argument = tuple[str, dict[str, Any]]
 
@@ -197,7 +199,7 @@ def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) 
         prog=f"regft {name}",
         description=inspect.getdoc(module),
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, width=min(shutil.get_terminal_size().columns, 80) - 2
+            prog, width=min(shutil.get_terminal_size().columns, COLUMNS) - 2
         ),
     )
     for argument_name, options in arguments:

@@ -18,9 +18,8 @@ from pathlib import Path
 from pydantic_core import to_jsonable_python
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.method_table import as_text, catalogue
+from regft_core.grid.method_table import as_text, catalogue, copy_method
 from regft_core.names import suggestion
-from regft_core.settings.copy_method import copy_method
 
 from .common import argument, flag, refuse_contradictions, run
 

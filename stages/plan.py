@@ -30,10 +30,7 @@ from regft_core.settings.provenance import settings_lines
 from regft_core.settings.trial_values import budget_lines
 
 from .check import warn
-from .common import PRESET, argument, flag, project_or_preset, run
-
-#: A sentence that is longer is broken between its words.
-COLUMNS = 80
+from .common import COLUMNS, PRESET, argument, flag, project_or_preset, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:

@@ -22,18 +22,18 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from textwrap import fill
 
 from regft_core.grid.fetch import needs_text, require_named_sets
 from regft_core.grid.keys import grid_rows
 from regft_core.grid.repro import repro
-from regft_core.grid.small import lay_out_small
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.runs.project import open_project
-from regft_core.settings.papers.protocols import read_protocols
-from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_names
+from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
 from regft_core.settings.project import Project
+from regft_core.settings.small import lay_out_small
 
-from .common import CHANGES, argument, flag, open_preset, run
+from .common import CHANGES, COLUMNS, argument, flag, open_preset, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
@@ -61,22 +61,12 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 def listed(root: Path) -> str:
-    """Every preset with what it makes and its encoder: by paper, then the project's own."""
-    titles = {
-        name: (paper.config.title, f"{item.config.item}: {item.config.shows}")
-        for paper in read_protocols(root)
-        for item in paper.items
-        for name in item.config.presets
-    }
-    known = [*titles, *(name for name in preset_names(root) if name not in titles)]
-    lines: list[str] = []
-    title = ""
-    for name in known:
-        of, shows = titles.get(name, ("others", ""))
-        lines += [of] if of != title else []
-        title = of
-        encoder = str(preset_data(root, name).get("model", {}).get("name", "")).rpartition("/")[2]
-        lines.append(f"  {name:<27} {shows} ({encoder})")
+    """Every preset with the first line of its file, which says what it makes."""
+    lines = []
+    for name in preset_names(root):
+        head = (root / preset_file(root, name)).read_text(encoding="utf-8").partition("\n")[0]
+        text = f"  {name}: {head.lstrip('# ')}" if head.startswith("#") else f"  {name}"
+        lines.append(fill(text, COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join([*lines, "what one needs: regft preset NAME --plan"])
 
 

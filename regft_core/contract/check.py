@@ -93,8 +93,8 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
 
     job = _job(trial, trial.method, task)
     with _quiet():
-        record = run(job, until="finetune")["finetune"]
-        context = Context(replace(job, keys=record["phases"]))
+        run(job, until="finetune")
+        context = Context(job)
     listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
     phase = context.phase(listed[-1])
     inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)

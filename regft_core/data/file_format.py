@@ -137,3 +137,9 @@ def column_problems(
             hint += "" if near or table.header != "line 1" else "; write the names on the first line"
         problems.append((key, message, hint))
     return problems
+
+
+def below_data(split: str) -> Path:
+    """The path of a file below ``data/``, which may be written in front or not."""
+    parts = Path(split).parts
+    return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)

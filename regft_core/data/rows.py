@@ -11,7 +11,7 @@ from typing import Any
 from regft_core.data import builtin
 from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.fetched import Fetched, stored
-from regft_core.data.file_format import Row, Table, column_problems, suffix_of
+from regft_core.data.file_format import Row, Table, below_data, column_problems, suffix_of
 from regft_core.data.hub import fetch_split
 from regft_core.data.package import fetch_package
 from regft_core.data.table import open_table
@@ -85,7 +85,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
     if file.is_absolute() or ".." in file.parts:
         hint = "copy or link the file into data/ and name it from there"
         raise DataError("outside-data", f"{where}: the path leaves data/\n    -> {hint}")
-    path = root / "data" / (file.relative_to("data") if file.parts[:1] == ("data",) else file)
+    path = root / "data" / below_data(split)
     with open_table(path, source, where, "key") as table:
         sparse = suffix_of(path) == ".jsonl"  # whose rows need not all have every key
         if not sparse:

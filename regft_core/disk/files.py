@@ -113,24 +113,32 @@ def fsync_tree(directory: Path) -> None:
 # ------------------------------------------------------------------------------------------ files
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
-    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
-    target = Path(path)
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary name whose file, complete and flushed, takes the place of ``target``, or nothing does.
+
+    Creates the directory; raises ``StoreError`` (disk full, read-only).
+    """
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_stale(target.parent)
         temporary = temporary_name(target)
         try:
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            yield temporary
             os.replace(temporary, target)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
         fsync(target.parent)
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
+    with replacing(Path(path)) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_text(path: Path | str, text: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regft_core.disk.canonical import canonical_json
-from regft_core.disk.files import explained, fsync, sweep_stale, temporary_name
+from regft_core.disk.files import explained, fsync, replacing
 from regft_core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -33,18 +31,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 def write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors and texts atomically, with a hash of all of them, for ``read_checked``; raises alike."""
     plain = _plain(tensors)
-    temporary = temporary_name(path)
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sweep_stale(path.parent)
-        try:
-            _save(temporary, plain, {**metadata, "sha256": _digest(plain, metadata)})
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        fsync(path.parent)
+    with replacing(path) as temporary:
+        _save(temporary, plain, {**metadata, "sha256": _digest(plain, metadata)})
 
 
 def read_checked(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -204,7 +204,7 @@ class Draft:
             method = reading(method, trained + self.texts)
             cost = run_cost(priced, method, self.task, values, trained, project.builder.registry)
             if cost is not None and name not in self.refused:
-                rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, sum(cost), cost[0]))
+                rows.append(PlanRow(Cell(name, self.task, "full"), folds, 0, trained, None, cost))
         tokens = [min(length, model.max_length) for length in self.tokens[encoder]]
         mean = sum(tokens) / count
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}

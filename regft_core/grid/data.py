@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regft_core.data.checks import warnings_of
+from regft_core.data.file_format import below_data
 from regft_core.data.leaks import leak_warning
 from regft_core.data.lengths import table, warnings
 from regft_core.data.prepare import prepare_dataset
@@ -111,7 +112,7 @@ def _dataset(project: Project, task: str) -> None:
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task))
+    making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task).values())
     document = project.documents[task_file(task)]
 
     def place(split: str) -> str:
@@ -206,13 +207,12 @@ def task_inputs(project: Project, task: str) -> dict[str, Any]:
     """A task's definition, its OOD sets, the content of its files, and the code that reads them."""
     config = prepared_task(project, task)
     judges = {name: _definition(project.tasks[name]) for name in config.ood if name in project.tasks}
-    rows = rows_of_each_set(project)
-    files = {file: source_file(project.root, file) for file in sorted(task_files(project, task))}
+    files = source_files(project, task)
     return {
-        **({} if rows is None else {"rows": rows}),
+        "rows": rows_of_each_set(project),
         "task": _definition(config),
         "judges": judges,
-        "files": {file: sha256_file(path) if path.is_file() else None for file, path in files.items()},
+        "files": {name: sha256_file(path) if path.is_file() else None for name, path in files.items()},
         "code": code_of(rows_scope(project, task, "dataset")).sha256,
     }
 
@@ -222,8 +222,8 @@ def rows_of_each_set(project: Project) -> int | None:
     return project.params.small_scale.rows if project.params.small_scale is not None else None
 
 
-def task_files(project: Project, task: str) -> set[str]:
-    """The files below ``data/``, as the task names them, that its rows and those of its sets come from."""
+def source_files(project: Project, task: str) -> dict[str, Path]:
+    """The files that a task's rows and those of its sets come from, by the name that the task gives."""
     config = prepared_task(project, task)
     splits: list[tuple[Any, str | None]] = [
         (config.source, config.splits.train),
@@ -234,23 +234,13 @@ def task_files(project: Project, task: str) -> set[str]:
         other = project.tasks.get(name)
         source = ood.source or (other.source if other is not None else None)
         splits.append((source, ood.split or (other.splits.judging if other is not None else None)))
-    return {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
+    files = {split for source, split in splits if isinstance(source, FilesSource) and split is not None}
+    return {split: project.root / "data" / below_data(split) for split in sorted(files)}
 
 
 def _definition(task: TaskConfig) -> dict[str, Any]:
     # How the task is trained on is in the keys of the runs that train on it; submissions are no stage.
     return task.model_dump(mode="json", exclude={"description", "training", "model", "submission"})
-
-
-def source_file(root: Path, split: str) -> Path:
-    """The file of a split, which a task names from the project or from ``data/``."""
-    relative = Path(split)
-    return root / (relative if relative.parts[:1] == ("data",) else Path("data") / relative)
-
-
-def source_files(project: Project, task: str) -> list[Path]:
-    """The files that a task's rows and those of its sets come from."""
-    return [source_file(project.root, split) for split in sorted(task_files(project, task))]
 
 
 def subsample_inputs(project: Project, task: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from regft_core.data.prepare import resolve_ood
 from regft_core.data.rows import fetch
 from regft_core.errors import DataError, RegftError, RunFailed
 from regft_core.evaluate.analyses import tasks_read
-from regft_core.models.hub import hub_encoder
+from regft_core.models.fetch import hub_encoder
 from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.schema.method import other_tasks

@@ -17,12 +17,11 @@ from regft_core.disk.canonical import sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError
-from regft_core.evaluate.analyses import enabled
 from regft_core.grid.jobs import jobs_of
 from regft_core.hooks import compose
 from regft_core.hooks.registry import discover
-from regft_core.models.source import encoder_present, resolve_model
-from regft_core.runs.analyses import evaluations_inputs, other_rows_inputs
+from regft_core.models.source import encoder_present
+from regft_core.runs.analyses import evaluation_inputs, fitting
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_settings
@@ -32,15 +31,15 @@ from regft_core.runs.outputs import manifest_head
 from regft_core.runs.run import STAGES, Stage
 from regft_core.runs.store import NotStored
 from regft_core.runs.trials import choice_of, score_identity, trials_that_choose
-from regft_core.runs.work import described_task, is_current, keys_of
+from regft_core.runs.work import is_current, keys_of
 from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import Cached, PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
-from regft_core.settings.method_sources import settings
 from regft_core.settings.papers.contamination import read_contamination
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
+from regft_core.settings.provenance import settings
 
 FOLDER = Path("work") / "plan"
 #: In the output of a stage: cell -> why it is not there.
@@ -112,8 +111,11 @@ def cell_keys(project: Project, cell: Cell) -> dict[Stage, Keys]:
     keys["finetune"] = {"runs": runs, "with": settings}
     # With folds each seed is evaluated on rows of its own.
     sets = [evaluation_settings(context) for context in (contexts if "part" in first.task else [first])]
-    findings = project.once(("evaluations",), lambda: evaluations(project))
-    beside = {evaluation.other_method(options) for evaluation, options in enabled(project.params).values()}
+    on = fitting(first)
+    findings = project.once(
+        ("evaluations", cell.task, first.encoder), lambda: [evaluation_inputs(first, *evaluation) for evaluation in on]
+    )
+    beside = {evaluation.other_method(options) for evaluation, options in on}
     others = {
         method: [run_key(Context(replace(context.job, method=method), project=project)) for context in contexts]
         for method in sorted(filter(None, beside))
@@ -133,7 +135,6 @@ def run_key(context: Context) -> str:
 def _described(context: Context) -> str:
     """Hash of what a manifest says of the method beside its runs, documentation left out: costs and marks too."""
     head, shared, registry = manifest_head(context), context.shared, context.registry
-    head |= {"method": {name: value for name, value in head["method"].items() if name not in WORDS}}
     costs = {
         "shared": shared.model_dump(mode="json", include={"epochs", "max_steps", "batch_size", "accumulation"}),
         "phases": [[p.name, p.ratio(registry), p.fit_ratio(registry)] for p in context.method.phases],
@@ -166,21 +167,6 @@ def _choices(context: Context) -> list[Context]:
     return [Context(context.job.with_values(trial), project=context.project) for trial in values]
 
 
-def evaluations(project: Project) -> dict[str, Any]:
-    """The evaluations that are switched on: their code, and the rows of other tasks that they read."""
-    sources, tasks = [resolve_model(model, project.root) for model in project.encoders()], project.params.grid.tasks
-    on = enabled(project.params)
-    others = {name: evaluation.other_tasks(options) for name, (evaluation, options) in on.items()}
-    read = [*tasks, *(task for tasks_read in others.values() for task in tasks_read)]
-    kinds, primary = ({getattr(project.tasks[task], of) for task in read} for of in ("kind", "primary"))
-    inputs = evaluations_inputs(project, sources, kinds, sorted(primary))
-    for name, tasks_read in others.items():
-        if tasks_read:
-            rows = {task: other_rows_inputs(described_task(project.root, task)) for task in tasks_read}
-            inputs[name]["tasks"] = rows
-    return inputs
-
-
 def report_inputs(project: Project) -> dict[str, Any]:
     """Inputs of the report beside results: the grid, the documentation of methods, papers, and its code."""
     params = project.params
@@ -194,7 +180,6 @@ def report_inputs(project: Project) -> dict[str, Any]:
             name: {setting.path: setting.source for setting in settings(m, discover())}
             for name, m in project.methods.items()
         },
-        "evaluations": evaluations(project),
         "contamination": read_contamination(project.root).model_dump(mode="json"),
         "published": {
             name: read_published(project.root, name).config.model_dump(mode="json") for name in params.report.published

@@ -18,9 +18,6 @@ from regft_core.runs.hashed_code import scope_of
 from regft_core.runs.work import described_task
 from regft_core.settings.project import Project
 
-#: Raise it when the content of the file changes.
-FORMAT = 3
-
 
 def lengths_file(root: Path, task: str) -> Path:
     """Where the token lengths of a task are."""
@@ -32,7 +29,6 @@ def lengths_inputs(project: Project, task: str) -> dict[str, Any]:
     model = project.model(task)
     source = resolve_model(model, project.root)
     return {
-        "format": FORMAT,
         "encoder": source.name,
         "tokenizer": source.tokenizer_sha256,
         "max_length": model.max_length,

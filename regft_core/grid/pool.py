@@ -1,18 +1,25 @@
-"""Jobs to processes: the executor of ``params.yaml``, the environment of its workers, what they find there."""
+"""Jobs to processes: the executor of ``params.yaml``, the environment of its workers, and one job there."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from regft_core import metrics
 from regft_core.grid.executors import is_remote, run_all, visible_devices
 from regft_core.grid.jobs import Jobs
-from regft_core.grid.run_job import run_job
-from regft_core.models.devices import refuse_slow_bf16
+from regft_core.models.devices import refuse_slow_bf16, take_device
+from regft_core.runs.job import Job
+from regft_core.runs.project import open_project
+from regft_core.runs.run import run
+from regft_core.runs.trials import try_values
 from regft_core.settings.project import Project
+from regft_core.settings.provenance import described
 from regft_core.settings.store_path import project_root, store_path
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
@@ -36,6 +43,7 @@ def run_on_executor(project: Project, work: Jobs, on_result: Callable[[int, str]
         on_result: called with the index and the line of each job as it ends.
         progress: folder of the progress board.
     """
+    opened.cache_clear()
     execution, settings = project.params.execution, dict(project.params.execution.settings())
     if is_remote(execution.executor):  # where other machines find the project and the runs: executors/__init__.py
         root, ray = project.root, execution.ray
@@ -81,3 +89,44 @@ def prepared_devices(project: Project) -> list[str]:
         log.warning(f"{THREADS}={outside} does not count: workers have execution.threads, which is {threads}")
     os.environ[THREADS] = threads
     return devices
+
+
+#: How a run collapsed, in words.
+COLLAPSED = {"constant": "the same answer to every row", "majority": "no better than a constant answer"}
+
+
+@cache
+def opened(root: str) -> Project:
+    """Return the project of a process's jobs, read once: an edit of its settings counts from the next stage on."""
+    return open_project(Path(root))
+
+
+def run_job(job: Job, *, device: str) -> str:
+    """Do one job; returns the line to print for it. All else is in the run store."""
+    project = opened(job.root)
+    take_device(device)  # in whatever process: steps are recorded on the current GPU
+    name = job.name
+    if job.trial is not None:
+        record = try_values(job, project, device=device)
+        name += f" ({described(record['values'])})"
+    else:
+        records = run(job, project, device=device, until=job.until)
+        record = records.get("evaluate") or records.get("finetune") or records["search"]
+        if tuned := records["search"].get("tuned"):
+            name += f" (chosen: {described(tuned['values'])})"
+    return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
+
+
+def describe(record: Mapping[str, Any], primary: str) -> str:
+    """Return what became of a trial or a run, for its line on the terminal: the score as tables show it."""
+    if record["status"] != "ok":
+        return f"FAILED: {record['error']}"
+    factor = metrics.find(primary).factor
+    if "sets" in record:
+        judged = record["sets"].get("dev")  # a model of all rows has none
+        score = f"{primary} {factor * judged['metrics'][primary]:.1f}" if judged else "done"
+        return score + (f"  COLLAPSED ({COLLAPSED[record['collapsed']]})" if record["collapsed"] else "")
+    if "score" in record:
+        return f"{primary} {factor * record['score']:.1f} ({record['steps']} steps)"
+    done = f"{record['steps']} steps" if record["steps"] else "solved"
+    return f"{done} in {record['seconds']:.0f} s"

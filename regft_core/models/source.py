@@ -32,7 +32,7 @@ from regft_core.models.checkpoint_files import (
     tokenizer_files,
     weight_files,
 )
-from regft_core.models.hub import hub_encoder, present_encoder
+from regft_core.models.fetch import hub_encoder, present_encoder
 from regft_core.schema.encoder import EncoderConfig
 
 #: Name of a file -> what it was when it was looked at.
@@ -118,11 +118,9 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
         message = f"model.name: '{name}' is no alias and no directory, and a hub id needs a revision"
         hint = f"give an alias ({', '.join(ALIASES)}), a directory, or add revision: (40 hex digits) under model"
         raise ModelError("model-missing", f"{message}\n    -> {hint}")
-    refuse_adapters(path)
-    refuse_paths(path)
-    config = read_model_json(path / "config.json", name)
-    check_config(config, path, name)
-    check_length(config, path, encoder)
+    for key, check in _checks(path, encoder):
+        if key != "pooling":  # `regft fit` opens an encoder before it chooses one
+            check()
     files = _read_files(path, name)
     tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
     content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
@@ -146,29 +144,34 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
     and checks the bytes of an alias as well.
     """
+    problems: list[tuple[str, str, str]] = []
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
-        refuse_adapters(path)
-        refuse_paths(path)
-        config = read_model_json(path / "config.json", encoder.name)
-        check_config(config, path, encoder.name)
+        for key, check in _checks(path, encoder):
+            try:
+                check()
+            except ModelError as error:
+                problems.append((key, error.code, error.text.removeprefix(f"model.{key}: ")))
     except ModelError as error:
         return [("name", error.code, error.text.removeprefix("model.name: "))]
     except ValueError as error:
         return [("name", "bad-path", str(error))]
-    checks: dict[Callable[[], object], str] = {
-        lambda: check_length(config, path, encoder): "max_length",
-        lambda: check_pooling(config, path, encoder): "pooling",
-        lambda: weight_files(path, encoder.name): "name",
-        lambda: tokenizer_files(path, encoder.name): "name",
-    }
-    problems: list[tuple[str, str, str]] = []
-    for check, key in checks.items():
-        try:
-            check()
-        except ModelError as error:
-            problems.append((key, error.code, error.text.removeprefix(f"model.{key}: ")))
     return problems
+
+
+def _checks(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield checks of an encoder's folder, each with the key below ``model`` that may be at fault; ModelError before.
+
+    Where its configuration is wrong, nothing else can be checked.
+    """
+    refuse_adapters(path)
+    refuse_paths(path)
+    config = read_model_json(path / "config.json", encoder.name)
+    check_config(config, path, encoder.name)
+    yield "max_length", lambda: check_length(config, path, encoder)
+    yield "pooling", lambda: check_pooling(config, path, encoder)
+    yield "name", lambda: weight_files(path, encoder.name)
+    yield "name", lambda: tokenizer_files(path, encoder.name)
 
 
 def _alias_path(name: str, root: Path) -> Path:

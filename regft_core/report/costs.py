@@ -10,6 +10,7 @@ import numpy as np
 
 from regft_core.report.read_grid import CellData
 from regft_core.runs import records
+from regft_core.settings.document import dotted, leaves
 
 
 @dataclass(frozen=True)
@@ -112,19 +113,11 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
     )
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings by dotted path."""
-    if not isinstance(value, Mapping):
-        return {prefix: list(value) if isinstance(value, tuple) else value}
-    items = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
-    return {name: leaf for path, inner in items for name, leaf in flat(inner, path).items()}
-
-
 def overrides(own: Mapping[str, Any], shared: Mapping[str, Any] | None) -> dict[str, tuple[Any, Any]]:
     """Values of the training protocol that differ, as ``name -> (shared, own)``; nested names are dotted."""
     if shared is None:
         return {}
-    a, b = flat(shared), flat(own)
+    a, b = ({dotted(path): value for path, value in leaves(one)} for one in (shared, own))
     # ``epoch_scores`` is switched off where there is nothing to score: no setting of the training.
     names = sorted((a.keys() | b.keys()) - {"epoch_scores"})
     return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}

@@ -123,8 +123,7 @@ class BlockData:
     @property
     def modes(self) -> list[str]:
         """How the block's encoders read pairs: jointly, separately."""
-        models = [cell.finetune.model for cell in self.cells.values()]
-        return list(dict.fromkeys(model.pairs or "jointly" for model in models if model))
+        return list(dict.fromkeys(cell.finetune.model["pairs"] for cell in self.cells.values()))
 
     @property
     def name(self) -> str:
@@ -190,8 +189,7 @@ def _block(inputs: Inputs, task: str, size: str, cells: list[Cell]) -> BlockData
 
 def _contaminated(root: Path, task: str, described: PreparedTask, cells: Any) -> Iterator[str]:
     sets, table = [name for name in described.sets if name != "dev"], read_contamination(root)
-    models = (cell.finetune.model for cell in cells if cell.finetune.reads_encoder)
-    for encoder in dict.fromkeys(model.name for model in models if model):
+    for encoder in dict.fromkeys(cell.finetune.model["name"] for cell in cells if cell.finetune.reads_encoder):
         yield from sentences(encoder, task, table.of(encoder, [task, *sets]), sets)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from regft_core.data import lengths
 from regft_core.data.leaks import leak_warning
-from regft_core.disk.canonical import canonical_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.report import evaluations
@@ -18,10 +16,10 @@ from regft_core.report.formatting import listed
 from regft_core.report.model import Block
 from regft_core.report.read_grid import BlockData, Inputs
 from regft_core.report.sentences import looked_at
+from regft_core.runs.environment import describe_environment
 
 #: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6
-UNKNOWN = "unknown (the records do not say)"
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
@@ -99,10 +97,6 @@ def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
     manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
     packages = sorted({name for m in manifests for name in m.versions})
     shared: dict[str, set[str]] = {}
-    for block in blocks:
-        own = [model for cell in block.cells.values() if (model := cell.finetune.model)]
-        models = {f"{model.name} ({model.content_sha256[:12]})" for model in own}
-        shared[f"Cells of {block.task} were trained from different models"] = models
     for name in packages:
         versions = {str(m.versions.get(name, "none")) for m in manifests}
         shared[f"Cells were trained with different versions of {name}"] = versions
@@ -171,8 +165,7 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
     for block in blocks:
         encoders: dict[str, list[str]] = {}
         for cell in block.cells.values():
-            if (model := cell.finetune.model) is not None:
-                encoders.setdefault(model.content_sha256[:12], []).append(cell.method)
+            encoders.setdefault(cell.finetune.model["sha256"][:12], []).append(cell.method)
         if len(encoders) > 1:
             lines = [f"{digest}: {listed(methods)}" for digest, methods in encoders.items()]
             what = f"the methods of {block.name} started from {plural(len(encoders), 'different encoder')}"
@@ -199,21 +192,11 @@ def _places(block: BlockData) -> dict[str, list[str]]:
         seeds: dict[str, list[int]] = {}
         records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
         for run in cell.runs:
-            for place in sorted({_described(record.environment) for record in records if record.seed == run.seed}):
+            for place in sorted(
+                {describe_environment(record.environment) for record in records if record.seed == run.seed}
+            ):
                 seeds.setdefault(place, []).append(run.seed)
         for place, at in seeds.items():
             who = cell.method if len(at) == len(cell.runs) else f"{cell.method} ({_seeds(at)})"
             places.setdefault(place, []).append(who)
     return places
-
-
-def _described(environment: Mapping[str, Any] | None) -> str:
-    """One line for people: device and name first, everything else as ``key value``."""
-    if not environment:
-        return UNKNOWN
-    rest = [
-        f"{key} {canonical_json(value) if isinstance(value, dict | list) else value}"
-        for key, value in sorted(environment.items())
-        if key not in ("device", "name")
-    ]
-    return ", ".join([" ".join(str(environment[key]) for key in ("device", "name") if environment.get(key)), *rest])

@@ -10,7 +10,7 @@ import hashlib
 import io
 import logging
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,11 @@ from regft_core.errors import CodeChanged, DataError, InputChanged, OutOfMemory,
 from regft_core.evaluate.analyses import Evaluation, enabled
 from regft_core.evaluate.analysis_result import Findings, Unfit
 from regft_core.lazy import np
-from regft_core.models.source import ModelSource
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
+from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase import produce
 from regft_core.runs.rows import rows_of
@@ -39,7 +39,6 @@ from regft_core.runs.trials import beside
 from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema import StrictModel
 from regft_core.schema.method import FINETUNE
-from regft_core.settings.project import Project
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,47 +46,45 @@ if TYPE_CHECKING:
     from regft_core.evaluate.evaluated import EvaluatedSet, OtherRows
 
 
-def finding_scope(
-    evaluation: Evaluation, source: ModelSource, kinds: Iterable[str], metrics: Iterable[str] = ()
-) -> Scope:
-    """The code of one evaluation: its file and, as it declares, what makes models and scores.
+def _scope(context: Context, evaluation: Evaluation, options: StrictModel) -> Scope:
+    """The code of an evaluation: its file and, as it declares, what makes models and scores.
 
-    What methods say of tokens is in the key of the run. ``kinds``: of the tasks that it sees. ``metrics``: those that
-    the tasks are evaluated with.
+    What methods say of tokens is in the key of the run.
     """
-    model = scope_of("evaluate", source=source).entries if evaluation.needs_model else ()
+    tasks = [context.project.tasks[task] for task in evaluation.other_tasks(options)]
+    kinds = {context.task["kind"], *(task.kind for task in tasks)}
+    metrics = {context.task["primary"], *(task.primary for task in tasks)} if evaluation.scores else ()
+    model = scope_of("evaluate", source=context.source).entries if evaluation.needs_model else ()
     modules = {EVALUATIONS.entry(evaluation.name), *model}
-    return scope_of("evaluation", modules, kinds=kinds, metrics=metrics if evaluation.scores else ())
+    return scope_of("evaluation", modules, kinds=kinds, metrics=sorted(metrics))
 
 
-def evaluations_inputs(
-    project: Project, sources: Sequence[ModelSource], kinds: Iterable[str], metrics: Iterable[str]
-) -> dict[str, Any]:
-    """Return the inputs of the stages that make and show findings; see :func:`finding_scope`."""
+def evaluation_inputs(
+    context: Context, evaluation: Evaluation, options: StrictModel,
+    described: Callable[[str], Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what decides the findings of one evaluation beside the runs that it sees: the same for every seed.
 
-    def code(evaluation: Evaluation) -> list[str]:
-        scopes = (finding_scope(evaluation, source, kinds, metrics) for source in sources)
-        return sorted({code_of(scope).sha256 for scope in scopes})
-
+    ``described``: returns ``task.json`` of another task, by default as it is now.
+    """
+    described = described or partial(described_task, context.root)
+    seen = ("content", "primary", "positive_label")
+    rows = {task: {key: described(task)[key] for key in seen} for task in evaluation.other_tasks(options)}
     return {
-        name: {
-            "options": options.model_dump(mode="json"),
-            "code": code(evaluation),
-            "description": evaluation.description,
-        }
-        for name, (evaluation, options) in enabled(project.params).items()
+        "evaluation": evaluation.name,
+        "options": options.model_dump(mode="json"),
+        "code": code_of(_scope(context, evaluation, options)).sha256,
+        "other_rows": rows,
     }
 
 
-def other_rows_inputs(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an evaluation depends on of another task's rows, from its ``task.json``."""
-    return {key: described[key] for key in ("content", "primary", "positive_label")}
+def fitting(context: Context) -> list[tuple[Evaluation, StrictModel]]:
+    """The evaluations that are switched on and fit the task of a run, with their options."""
+    return [one for one in enabled(context.params).values() if one[0].fits(context.task["kind"])]
 
 
 log = logging.getLogger(__name__)
 
-#: Raised when the meaning of stored findings changes in a way that no fingerprint shows.
-FORMAT = 2
 #: What an evaluation sees of ``task.json``; anything else would be missing from its key.
 _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
@@ -109,10 +106,9 @@ def evaluations_of(
     """
     judged = _Judged(context, model, finetuned, logits)
     findings = {}
-    for name, (evaluation, options) in enabled(context.params).items():
-        if evaluation.fits(judged.task["kind"]):
-            ensure = partial(judged.ensure, evaluation, options)
-            findings[name] = context.store.read_intact(ensure, lambda stored: stored.result)
+    for evaluation, options in fitting(context):
+        ensure = partial(judged.ensure, evaluation, options)
+        findings[evaluation.name] = context.store.read_intact(ensure, lambda stored: stored.result)
     return findings
 
 
@@ -143,23 +139,19 @@ class _Judged:
             }
             return described | self.find(evaluation, options), {}
 
-        identity, scope = self.identity(evaluation, options), self._scope(evaluation, options)
+        identity, scope = self.identity(evaluation, options), _scope(self.context, evaluation, options)
         return scored_once(self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
 
     def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""
         identity = {
-            "format": FORMAT,
+            "format": RUN_FORMAT,
             "phase": "evaluation",
-            "evaluation": evaluation.name,
             "run": self.finetuned,
             "task": self.task,
             "sets": self._contents,
-            "options": options.model_dump(mode="json"),
-            "code": code_of(self._scope(evaluation, options)).sha256,
+            **evaluation_inputs(self.context, evaluation, options, self._other),
         }
-        if tasks := evaluation.other_tasks(options):
-            identity["other_rows"] = {task: other_rows_inputs(self._other(task)) for task in tasks}
         if method := evaluation.other_method(options):
             identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
         return identity
@@ -175,13 +167,6 @@ class _Judged:
         if model.answered_by is not None:
             raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
         return model
-
-    def _scope(self, evaluation: Evaluation, options: StrictModel) -> Scope:
-        """The code of an evaluation: its file, and what encoder, kinds of task, metric and methods name."""
-        tasks = self.context.project.tasks
-        others = {tasks[task].kind for task in evaluation.other_tasks(options)}
-        metrics = {self.task["primary"], *(tasks[task].primary for task in evaluation.other_tasks(options))}
-        return finding_scope(evaluation, self.context.source, {self.task["kind"], *others}, sorted(metrics))
 
     @cached_property
     def _judging(self) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -39,7 +38,7 @@ from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.tuning import TuningConfig
-from regft_core.settings.cost import optimiser_steps
+from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path
 
@@ -83,10 +82,6 @@ class Context:
         counted = self.job.refit or any(phase.data.steps == "full" for phase in self.method.phases)
         rows = (self.job.refit, self.job.size, self.task["counts"]["train"]) if counted else None
         return self.job.method, self.job.task, values, self._without_dev, rows
-
-    def take_keys(self, keys: Mapping[str, str]) -> None:
-        """Take the keys of phases (by name) that a stage before has written down."""
-        self.job = replace(self.job, keys=dict(keys))
 
     # -------------------------------------------------------------------------------- paths
 
@@ -136,8 +131,8 @@ class Context:
     def reading_of(self, phase: Phase) -> dict[str, Any]:
         """Return how a phase's texts reach its encoder, for a key."""
         encoder, tokenizer = self.encoder_of(phase), self.source_of(phase).tokenizer_sha256
-        how = {name: getattr(encoder, name) for name in ("max_length", "pooling", "pairs")}
-        return {"tokenizer": tokenizer, **how, **encoder.reading}
+        names = ("max_length", "pooling", "pairs", "prompt", "windows", "stride")
+        return {"tokenizer": tokenizer, **{name: getattr(encoder, name) for name in names}}
 
     def tokenizer_of(self, phase: Phase) -> Any:
         """The tokenizer of a phase's encoder."""

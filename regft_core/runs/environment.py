@@ -61,5 +61,9 @@ def other_environments(here: Mapping[str, Any] | None, parts: Iterable[Mapping[s
 
 
 def describe_environment(recorded: Mapping[str, Any] | None) -> str:
-    """An environment in words."""
-    return ", ".join(f"{name} {value}" for name, value in sorted((recorded or {}).items())) or "unknown"
+    """An environment in words: device and name first, everything else as ``key value``."""
+    if not recorded:
+        return "unknown (the records do not say)"
+    first = [" ".join(str(recorded[key]) for key in ("device", "name") if recorded.get(key))]
+    rest = [f"{key} {value}" for key, value in sorted(recorded.items()) if key not in ("device", "name")]
+    return ", ".join([*filter(None, first), *rest])

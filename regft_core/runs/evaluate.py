@@ -15,10 +15,11 @@ from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
+from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.outputs import reads_text
 from regft_core.runs.rows import rows_of
-from regft_core.runs.train import known_keys
+from regft_core.schema.method import FINETUNE
 
 
 def _scope(context: Context) -> Scope:
@@ -28,7 +29,7 @@ def _scope(context: Context) -> Scope:
 
 def evaluation_identity(context: Context, finetuned: str) -> dict[str, Any]:
     """Everything that determines the evaluation of the run with the key ``finetuned``."""
-    return {"format": 3, "phase": "evaluate", "run": finetuned, **evaluation_settings(context)}
+    return {"format": RUN_FORMAT, "phase": "evaluate", "run": finetuned, **evaluation_settings(context)}
 
 
 def evaluation_settings(context: Context) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def evaluation_settings(context: Context) -> dict[str, Any]:
         "sets": {name: content_sha256(context.dataset / file) for name, file in set_files(context.task).items()},
         # The run's key has these too; here they are what the evaluation really reads the sets with.
         "model": context.reading_of(context.method.finetune),
-        **({"rows_alone": True} if context.rows_alone else {}),
+        "rows_alone": context.rows_alone,
         "code": code_of(_scope(context)).sha256,
     }
 
@@ -66,7 +67,7 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
     gives its record with ``status: failed`` and no sets.
     """
-    context.take_keys(known_keys(trained))
+    context.keys.require({**trained["phases"], FINETUNE: trained["key"]})
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared}
     record["cost"] = _cost(trained)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 
@@ -12,7 +12,6 @@ class Job:
     """One run to do, as plain values that can be sent to another process.
 
     Attributes:
-        keys: phase -> key of its result, as the stages before wrote them down.
         values: tuned settings of the run, dotted; None where nothing is tuned.
         trial: number of the trial that this is; None for a run of the grid.
         fold: of the run's training rows, the fold that the trial is scored on; None where a share is set aside.
@@ -28,7 +27,6 @@ class Job:
     task: str
     size: str
     seed: int
-    keys: Mapping[str, str] = field(default_factory=dict)
     progress: str | None = None
     values: Mapping[str, Any] | None = None
     trial: int | None = None

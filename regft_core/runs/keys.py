@@ -1,11 +1,11 @@
 """The keys of a job's phases: the hash of everything that determines the result of each.
 
-A key is computed in the process that trains, from the code that this process has loaded; what an
-earlier stage has produced is taken by the key that this stage wrote down.
+A key is computed in the process that trains, from the code that this process has loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
@@ -23,8 +23,8 @@ from regft_core.schema.method import FINETUNE, Phase
 if TYPE_CHECKING:
     from regft_core.runs.context import Context
 
-#: Raised when the meaning of stored runs changes in a way that no fingerprint shows.
-RUN_FORMAT = 4
+#: Raised when the meaning of anything in the store changes in a way that no fingerprint shows.
+RUN_FORMAT = 5
 
 
 class Keys:
@@ -36,7 +36,9 @@ class Keys:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[str, str] = {}
+        #: Phases that a stage before has trained.
+        self.recorded: set[str] = set()
 
     # --------------------------------------------------------------------- what phases have from each other
 
@@ -98,14 +100,6 @@ class Keys:
         context, data, seed = self._context, self._context.data(phase), self._context.seed(phase)
         _, held_out = rows = member_rows(phase, member, data, seed)
         prompt, texts = context.prompt(phase), context.unlabelled(phase)
-        optional = {
-            "groups": None if data.groups is None else sha256_json(data.groups),  # folds of a solved head keep them
-            "unlabelled": texts and texts.sha256,
-            "prompt": prompt and {"template": prompt.template, "words": prompt.words},
-            "rows_alone": (context.rows_alone and self.fits_to_checkpoint(phase)) or None,
-            **self._judging_rows(phase, member),
-            "decision": self.decision_metric(phase) or None,
-        }
         return {
             "format": RUN_FORMAT,
             **self.shared_identity(phase),
@@ -125,7 +119,12 @@ class Keys:
             # How many members there are, and how they are merged, is nothing to a member.
             "member": member,
             "streams": member_streams(phase, member),
-            **{name: value for name, value in optional.items() if value is not None},
+            "groups": None if data.groups is None else sha256_json(data.groups),  # folds of a solved head keep them
+            "unlabelled": texts and texts.sha256,
+            "prompt": prompt and {"template": prompt.template, "words": prompt.words},
+            "rows_alone": context.rows_alone and self.fits_to_checkpoint(phase),
+            **self._judging_rows(phase, member),
+            "decision": self.decision_metric(phase),
         }
 
     def shared_identity(self, phase: Phase) -> dict[str, Any]:
@@ -183,8 +182,7 @@ class Keys:
         if phase.repeat.merge == "greedy":
             task = self._context.data(phase).task
             identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
-            if phase.repeat.variant != "paper":
-                identity["variant"] = phase.repeat.variant
+            identity["variant"] = phase.repeat.variant
         return identity
 
     # ---------------------------------------------------------------------------------------------------- code
@@ -224,21 +222,27 @@ class Keys:
     # ---------------------------------------------------------------------------------------------------- keys
 
     def of(self, name: str) -> str:
-        """The key of a phase's result: as an earlier stage wrote it down, or computed."""
-        written_down = self._context.job.keys
-        if name in written_down:
-            return written_down[name]
-        asked = name, canonical_json(written_down)
-        if asked not in self._known:
-            self._known[asked] = sha256_json(self.identity(name))
-        return self._known[asked]
+        """The key of a phase's result, as it was when this was first asked."""
+        if name not in self._known:
+            self._known[name] = sha256_json(self.identity(name))
+        return self._known[name]
 
-    def require_current(self, name: str) -> None:
-        """Raise PlanOutdated unless the key that an earlier stage wrote down for a phase is the one of what is here."""
-        written_down = self._context.job.keys.get(name)
-        if written_down is not None and written_down != sha256_json(self.identity(name)):
-            raise PlanOutdated(
-                "out-of-date",
-                f"the encoder, configuration, code, data or packages of phase '{name}' of {self._context.job.name} "
-                "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
-            )
+    def take(self, recorded: Mapping[str, str]) -> None:
+        """Take the keys (by phase) that a stage before has recorded for those of what is here."""
+        self._known |= recorded
+        self.recorded |= recorded.keys()
+
+    def require(self, recorded: Mapping[str, str]) -> None:
+        """Take recorded keys; raise PlanOutdated unless they are those of what is here."""
+        for name, key in recorded.items():
+            if key != self.of(name):
+                raise self.outdated(f"phase '{name}'")
+        self.take(recorded)
+
+    def outdated(self, what: str) -> PlanOutdated:
+        """Return the error about a phase, or a member of it, that has another key now."""
+        return PlanOutdated(
+            "out-of-date",
+            f"the encoder, configuration, code, data or packages of {what} of {self._context.job.name} "
+            "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+        )

@@ -26,7 +26,6 @@ from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
 from regft_core.runs.memory import vector_memory
 from regft_core.runs.run_folder import OpenRun, StoredRun
-from regft_core.schema.method import FINETUNE
 
 if TYPE_CHECKING:
     from regft_core.runs.context import Context
@@ -118,7 +117,6 @@ def made_once(
     what: str,
     make: Callable[[OpenRun, dict[str, Any]], StoredRun],
     *,
-    current: str | None = FINETUNE,
     serves: Callable[[StoredRun], bool] = lambda _: True,
 ) -> StoredRun:
     """Return the run with this identity from the store; else ``make`` makes and commits it.
@@ -126,12 +124,10 @@ def made_once(
     Args:
         scope: the code that makes it; ``what`` names the run in messages.
         make: hears the environment as torch has it now.
-        current: phase whose key an earlier stage may have written down, which must be that of what is here.
         serves: whether a finished run has what is asked of it.
 
     Raises:
         CodeChanged, InputChanged: code or encoder are edited meanwhile.
-        PlanOutdated: an earlier stage has produced ``current`` from something else than what is here.
     """
     key = sha256_json(identity)
     stored = context.store.get(key)
@@ -140,8 +136,6 @@ def made_once(
     code = LoadedCode(scope)
     if identity["code"] != code.sha256:
         raise CodeChanged("code-edited", f"the code of {what} was edited a moment ago; run `dvc repro` again")
-    if current is not None:
-        context.keys.require_current(current)
     here = set_up(context.device, context.params.execution)
     try:
         with context.store.open(key, identity, guard=_unchanged(context, code), environment=here) as working:

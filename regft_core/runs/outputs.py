@@ -38,34 +38,9 @@ def cell_of(job: Job) -> Cell:
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
-    """Return the settings of a cell, which are the same for all of its runs."""
-    settings = _settings(context)
-    return {
-        "cell": _cell(context),
-        "phases": [phase.name for phase in context.method.phases],
-        "trains_encoder": trains_encoder(context),
-        "reads_encoder": reads_encoder(context),
-        "reads_text": reads_text(context),
-        "method": context.method.config.model_dump(mode="json", exclude_none=True, exclude={"sources"}),
-        "regularisers": {name: phase["regularisers"] for name, phase in settings["phases"].items()},
-        "model": {
-            "name": context.source.name,
-            "revision": context.source.revision,
-            "content_sha256": context.source.content_sha256,
-            "max_length": context.encoder.max_length,
-            "pooling": context.encoder.pooling,
-            "pairs": context.encoder.pairs,
-            **context.encoder.reading,
-            "config": facts(context.source.config()),
-        },
-        "training": settings["phases"]["finetune"]["training"],
-        "settings": settings,
-    }
+    """Return what a manifest says of a cell, which is the same for all of its runs.
 
-
-def _settings(context: Context) -> dict[str, Any]:
-    """Every setting that acts on training, by its path, as MLflow compares runs; nothing of the machine.
-
+    ``settings``: everything that acts on training, by its path, as MLflow compares runs; nothing of the machine.
     Another metric or evaluation set does not change the training.
     """
     judging = {"description", "metrics", "primary", "ood", "submission"}
@@ -82,10 +57,17 @@ def _settings(context: Context) -> dict[str, Any]:
         for phase in context.method.phases
     }
     return {
-        "model": _model(context, context.method.finetune),
-        "phases": phases,
-        "subsample": context.params.subsample.model_dump(mode="json"),
-        "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
+        "phases": list(phases),
+        "trains_encoder": trains_encoder(context),
+        "reads_encoder": reads_encoder(context),
+        "reads_text": reads_text(context),
+        "encoder": facts(context.source.config()),
+        "settings": {
+            "model": _model(context, context.method.finetune),
+            "phases": phases,
+            "subsample": context.params.subsample.model_dump(mode="json"),
+            "task": context.task_config.model_dump(mode="json", exclude_defaults=True, exclude=judging),
+        },
     }
 
 
@@ -94,16 +76,15 @@ def _model(context: Context, phase: Phase) -> dict[str, Any]:
     return {**encoder, "revision": source.revision, "sha256": source.content_sha256}
 
 
-def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> Path:
+def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
     """Write ``work/search`` or ``work/finetune`` of a cell from the records of its runs, sealed with its keys."""
     target = Work(context.root).folder(stage, cell_of(context.job))
     if stage == "search":  # the runs alone: no setting of fine-tuning makes it another
-        write_manifest(target, SearchManifest, {"cell": _cell(context)}, records, keys)
-        return target
+        write_manifest(target, SearchManifest, {}, records, keys)
+        return
     config = run_config(context.project, cell_of(context.job))
     settings = manifest_head(context) | {"config": config, "versions": versions()}
     write_manifest(target, Manifest, settings, records, keys)
-    return target
 
 
 def write_manifest(target: Path, model: type[Record], settings: Plain, records: Sequence[Plain], keys: Any) -> None:
@@ -122,11 +103,6 @@ def write_manifest(target: Path, model: type[Record], settings: Plain, records: 
         fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
         fill_in(folder / "method_metrics.csv", _csv(LOGGED_COLUMNS, logged))
         seal(folder, keys)
-
-
-def _cell(context: Context) -> dict[str, Any]:
-    job = context.job
-    return {"method": job.method, "task": job.task, "size": parse_size(job.size)}
 
 
 def trains_encoder(context: Context) -> bool:
@@ -153,15 +129,13 @@ def reads_text(context: Context) -> bool:
     return all(entry.declares.reads_text for entry in context.acting(context.phase("finetune")))
 
 
-def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> Path:
+def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> None:
     """Write ``work/evaluate`` of a cell from the evaluations of its runs, sealed with its keys.
 
     ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
     """
     target = Work(context.root).folder("evaluate", cell_of(context.job))
-    settings = {key: context.task[key] for key in ("primary", "metrics", "kind", "labels")}
-    write_result(target, settings | {"cell": _cell(context)}, records, keys)
-    return target
+    write_result(target, {"primary": context.task["primary"]}, records, keys)
 
 
 def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
@@ -176,7 +150,7 @@ def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: 
     with atomic_directory(target) as folder:
         _fill_in(folder / "result.json", Evaluation, {**settings, "runs": _slim(records)})
         for name, content in _findings(records).items():
-            _fill_in(folder / "evaluations" / f"{name}.json", Finding, {"cell": settings["cell"], **content})
+            _fill_in(folder / "evaluations" / f"{name}.json", Finding, content)
         for record in records:
             for name, text in record["predictions"].items():
                 fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
@@ -208,6 +182,6 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
         for name, finding in record["evaluations"].items():
             shared = {key: finding[key] for key in _SHARED}
             of_run = {key: value for key, value in finding.items() if key not in _SHARED}
-            content = files.setdefault(name, {"evaluation": name, **shared, "runs": []})
+            content = files.setdefault(name, {**shared, "runs": []})
             content["runs"].append({"seed": record["seed"], "key": record["key"], **of_run})
     return files

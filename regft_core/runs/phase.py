@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from regft_core.errors import InputChanged, ModelError, RunFailed
+from regft_core.disk.canonical import sha256_json
+from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
@@ -48,20 +49,20 @@ WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     """Return the result of ``phase`` from the store; trained first where that does not have it (or only a part).
 
-    What is trained is stored under a key that an earlier stage may have written down; what was pruned or damaged since
-    must come out the same.
+    What was pruned or damaged since it was trained must come out the same.
     """
-    stored = context.store.get(context.keys.of(phase.name))
+    key = context.keys.of(phase.name)
+    stored = context.store.get(key)
     if stored is not None and _serves(stored, need):
         return stored
-    if need != "result" and phase.name in (context.job.keys or {}):
+    if need != "result" and phase.name in context.keys.recorded:
         log.warning(
             "%s: phase '%s' is trained again, for %s lacks its weights",
             context.job.name,
             phase.name,
             context.store.path,
         )
-    return _Making(context, phase, need).run()
+    return _Making(context, phase, need, key).run()
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:
@@ -75,23 +76,24 @@ def _serves(stored: StoredRun, need: Need) -> bool:
 
 @dataclass(frozen=True)
 class _Making:
-    """A phase (one member of it) that is made, unless the store has it; its key must be ``key``, if there is one."""
+    """A phase (one member of it) that is made under its ``key``, unless the store has it."""
 
     context: Context
     phase: Phase
     need: Need
+    key: str
     member: int | None = None
-    key: str | None = None
 
     @property
     def label(self) -> str:
         return member_label(self.phase.run_name, self.member)
 
     def run(self) -> StoredRun:
-        """Return it; raises InputChanged where it has another key: what it is made of was edited meanwhile."""
+        """Return it; raises PlanOutdated where it would have another key: what it is made of was edited meanwhile."""
         context, phase = self.context, self.phase
-        if self.member is None:
-            context.keys.require_current(phase.name)  # else what the store has under the present key would pass for it
+        identity = context.keys.identity(phase.name, self.member)
+        if sha256_json(identity) != self.key:  # else what the store has under the present key would pass for it
+            raise context.keys.outdated(f"phase '{self.label}'")
         merged = phase.repeat is not None and self.member is None
         scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
 
@@ -111,11 +113,8 @@ class _Making:
             same = here["deterministic"] or record["status"] != "ok"
             return working.commit(record, tensors, files, require_same_tensors=same)
 
-        identity, serves = context.keys.identity(phase.name, self.member), partial(_serves, need=self.need)
-        run = made_once(context, identity, scope, f"phase '{phase.name}'", commit, current=None, serves=serves)
-        if self.key is not None and run.key != self.key:
-            raise InputChanged(f"what {self.label} of {context.job.name} is trained with")
-        return run
+        serves = partial(_serves, need=self.need)
+        return made_once(context, identity, scope, f"phase '{phase.name}'", commit, serves=serves)
 
     def _trained(self, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
         """Return the record, and what is stored with it; raises ModelError with file and line of a setting at fault."""
@@ -155,7 +154,7 @@ class _Making:
         assert phase.repeat is not None
         greedy, members = phase.repeat.merge == "greedy", list[StoredRun]()
         need: Need = "weights" if weights or greedy else "state"
-        making = [_Making(context, phase, need, *member) for member in enumerate(working.identity["members"])]
+        making = [_Making(context, phase, need, key, member) for member, key in enumerate(working.identity["members"])]
         for member in making:
             members.append(replace(member, need="result").run())
             if members[-1].result["status"] != "ok":

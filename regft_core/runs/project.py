@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from regft_core import __version__, shipped
-from regft_core.catalogue import OWN, use_project
-from regft_core.disk.paths import FileState, file_state, folder_state, settled
+from regft_core import __version__
+from regft_core.catalogue import use_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import installed
-from regft_core.settings.files import CONTAMINATION, FOLDERS
 from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
@@ -28,7 +23,7 @@ REPORTED_PACKAGES = (
 def open_project(
     root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
 ) -> Project:
-    """Load and validate the whole project, without torch; once, while none of its files changes.
+    """Load and validate the whole project, without torch.
 
     Args:
         root: project root.
@@ -40,31 +35,7 @@ def open_project(
         ConfigError: all problems of all files, together.
     """
     use_project(root)
-    if params_text is not None:
-        return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
-    folders = tuple(str(folder) for kind in OWN.values() for folder in kind.folders)
-    asked = os.path.abspath(root), str(root), params_file, check_composition, folders
-    before = _files(root, params_file)
-    if asked in _opened and _opened[asked][0] == before:
-        return _opened[asked][1]
-    project = load_project(root, params_file=params_file, check_composition=check_composition)
-    if all(map(settled, before)) and _files(root, params_file) == before:
-        _opened[asked] = before, project
-    return project
-
-
-#: What was asked -> the files that it was read from, as they were, and the project.
-_opened: dict[tuple[Any, ...], tuple[list[FileState], Project]] = {}
-
-
-def _files(root: Path, params_file: str) -> list[FileState]:
-    """States of everything that a project is read from: its YAML files, what lies in data/, its own code."""
-    paths = [str(root / params_file), str(root / CONTAMINATION), os.environ.get("DVC_ROOT", "") or "."]
-    folders = [place / folder for place in (root, shipped.FOLDER) for folder in FOLDERS]
-    for folder in (*folders, *(root / name for name in ("data", *OWN))):
-        with suppress(OSError):
-            paths += sorted(entry.path for entry in os.scandir(folder))
-    return [state for path in paths if (state := file_state(path) or folder_state(path)) is not None]
+    return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
 
 
 def check_listed(project: Project, **given: str | int) -> None:

@@ -1,6 +1,6 @@
 """The records in ``work/``, as they are written and as they are read.
 
-A field with a default may be missing: the stage has nothing to say there, or the file is older than the field.
+A field with a default is missing where the stage has nothing to say there.
 Files are read leniently (a field that nobody here knows is ignored) and written strictly (it is an error), so
 whatever is written can be read.
 """
@@ -166,67 +166,49 @@ class RunRecord(Record):
 # ----------------------------------------------------------------------------------- files
 
 
-class CellName(Record):
-    """The cell that a file is of."""
-
-    method: str
-    task: str
-    size: int | str
-
-
-class ModelUsed(Record):
-    """The encoder that the runs started from."""
-
-    name: str
-    revision: str | None = None
-    content_sha256: str
-    max_length: int | None = None
-    pooling: str | None = None
-    #: How it reads pairs: ``jointly``, ``separately``.
-    pairs: str | None = None
-    #: The instruction before a text, and the windows over a long one (``data/reading.py``).
-    prompt: str | None = None
-    windows: int = 1
-    stride: int = 0
-    #: What its config.json says of its origin and shape (``config/papers/encoders.py``).
-    config: dict[str, Any] = {}
-
-
 class SearchManifest(Record):
     """``work/search/<method>/<task>/<size>/manifest.json``."""
 
-    cell: CellName
     runs: list[RunRecord]
 
 
 class Manifest(SearchManifest):
     """``work/finetune/<method>/<task>/<size>/manifest.json``: the settings of a cell, too."""
 
+    #: In their order.
     phases: list[str]
     trains_encoder: bool = True
     reads_encoder: bool = True
     #: False for a constant answer, which is a line of reference.
     reads_text: bool = True
-    method: dict[str, Any]
-    #: phase -> regulariser -> options, defaults included
-    regularisers: dict[str, dict[str, dict[str, Any]]]
-    model: ModelUsed | None = None
-    training: dict[str, Any]
+    #: What the encoder's config.json says of its origin and shape (``settings/papers/encoders.py``).
+    encoder: dict[str, Any] = {}
     #: Every setting that acts, by its path.
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any]
     #: What ``regft run --config`` reads, as YAML: the order of phases counts.
     config: str = ""
     versions: dict[str, str | None]
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The encoder that the runs are evaluated with: the section ``model``, ``revision`` and ``sha256``."""
+        return dict(self.settings["model"])
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The protocol of the last phase."""
+        return dict(self.settings["phases"]["finetune"]["training"])
+
+    @property
+    def regularisers(self) -> dict[str, dict[str, Any]]:
+        """Phase -> regulariser -> options, defaults included."""
+        return {name: self.settings["phases"][name]["regularisers"] for name in self.phases}
 
 
 class Evaluation(Record):
     """``work/evaluate/<method>/<task>/<size>/result.json``."""
 
-    cell: CellName
     primary: str
-    metrics: list[str]
-    kind: str
-    labels: list[str] | None
     runs: list[RunRecord]
 
 
@@ -249,8 +231,6 @@ class FindingRecord(Record):
 class Finding(Record):
     """``work/evaluate/<method>/<task>/<size>/evaluations/<name>.json``."""
 
-    cell: CellName
-    evaluation: str
     description: str
     options: dict[str, Any]
     runs: list[FindingRecord]

@@ -12,7 +12,8 @@ from regft_core.runs.job import Job
 from regft_core.runs.phase import merged_record, produce
 from regft_core.runs.rows import run_rows
 from regft_core.schema.method import Phase
-from regft_core.settings.cost import epoch_steps, sized_cost
+from regft_core.settings.cost import sized_cost
+from regft_core.settings.passes import epoch_steps
 
 
 def search(context: Context) -> dict[str, Any]:
@@ -26,7 +27,6 @@ def search(context: Context) -> dict[str, Any]:
         phase = context.phase(earlier.name)
         stored = produce(context, phase)
         keys[phase.name] = stored.key
-        context.take_keys(keys)
         done[phase.name] = _named(stored.result, phase)
         if stored.result["status"] != "ok":
             error = f"phase '{phase.name}' failed: {stored.result['error']}"
@@ -80,7 +80,7 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    context.take_keys(known_keys(searched))
+    context.keys.require(searched["phases"])
     job = context.job
     record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
     if "tuned" in searched:
@@ -122,7 +122,7 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
 def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
     """Return the declared passes of all phases relative to plain fine-tuning under the shared protocol.
 
-    A forward counts 1 and a backward 2 (``settings/cost.py``). None where nothing tells the size of an encoder.
+    A forward counts 1 and a backward 2 (``settings/passes.py``). None where nothing tells the size of an encoder.
 
     Args:
         steps: phase -> steps that it took, all members together.
@@ -136,14 +136,6 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
         costs.append(cost)
     rows = context.data(context.phase("finetune")).summary.length
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))
-
-
-def known_keys(record: dict[str, Any] | None) -> dict[str, str]:
-    """Phase -> key, as the record of an earlier stage has them."""
-    if record is None:
-        return {}
-    last = {"finetune": record["key"]} if record.get("key") else {}
-    return {**record["phases"], **last}
 
 
 def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,22 +107,8 @@ class PhaseInputs:
         outputs = len(kind.output_names(self.labels))
         if self.training.class_weights == "balanced":
             weights = kind.balanced([self.encoded.labels[row] for row in self.train_rows], outputs)
-        return Setting(
-            kind=self.kind,
-            num_labels=outputs,
-            seed=self.seed,
-            training=self.training,
-            phase=self.phase.name,
-            final=self.final,
-            keyword_segment=self.keyword_segment,
-            max_length=self.max_length,
-            reading=self.reading,
-            value_range=self.value_range,
-            prompt=self.prompt,
-            class_weights=weights,
-            metric=self.metric,
-            positive=self.positive,
-        )
+        same = {field.name: getattr(self, field.name) for field in fields(Setting) if hasattr(self, field.name)}
+        return Setting(**same | {"num_labels": outputs, "phase": self.phase.name, "class_weights": weights})
 
     def target_scale(self) -> Scale | None:
         """The scale of the training rows' targets; None where labels are no values, or are not read.
@@ -160,7 +146,7 @@ class TrainedPhase:
     steps_per_epoch: int = 1
 
 
-def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
+def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> None:
     """Ask for deterministic kernels on a GPU; the CPU's are deterministic as they are."""
     if device.startswith("cuda"):
         torch.use_deterministic_algorithms(wanted)
@@ -170,7 +156,6 @@ def make_deterministic(device: str, wanted: bool, tf32: bool = False) -> bool:
         # TF32 rounds away noise of 1e-5 in every matrix product, so it must be asked for.
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
-    return wanted or not device.startswith("cuda")
 
 
 def build(inputs: PhaseInputs) -> tuple[Trainee, Stack]:

@@ -20,9 +20,10 @@ from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.job import Job
+from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, known_keys, search
+from regft_core.runs.train import finetune, search
 from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.project import Project
 
@@ -98,10 +99,6 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
     return [trial for seed in seeds for trial in trials_of_run(project, job.method, job.task, job.size, seed)]
 
 
-#: Raised when the meaning of stored scores changes in a way that no fingerprint shows.
-SCORE_FORMAT = 1
-
-
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
     """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
 
@@ -145,7 +142,6 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     record |= {"final_loss": trained.get("final_loss")}
     if trained["status"] != "ok":
         return record
-    context.take_keys(known_keys(trained))
     return record | _judge(context, trained["key"])
 
 
@@ -168,7 +164,7 @@ def _judge(context: Context, key: str) -> Record:
 def score_identity(context: Context, key: str) -> Record:
     """Everything that determines the score of a trial whose run has this ``key``."""
     return {
-        "format": SCORE_FORMAT,
+        "format": RUN_FORMAT,
         "phase": "trial score",
         "run": key,
         "rows": sha256_text(to_jsonl(context.held_out)) if _by_split(context) else context.dev_sha256,
@@ -195,6 +191,6 @@ def beside(context: Context, method: str) -> Context:
     """
     if method == context.job.method:
         return context
-    job = replace(context.job, method=method, keys={}, values=None)
+    job = replace(context.job, method=method, values=None)
     tuned = choice_of(job, context.project, device=context.device)
     return Context(job if tuned is None else job.with_values(tuned["values"]), context.device, context.project)

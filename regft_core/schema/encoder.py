@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from regft_core.schema import ConsistentModel, Inconsistency
 
@@ -18,8 +18,6 @@ Pairs = Literal["jointly", "separately"]
 TaskModel = dict[Literal["name", "revision", "max_length"], Any]
 MethodModel = dict[Literal["pooling", "pairs"], Any]
 PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
-#: Keys of how a text becomes rows, with their defaults.
-_READING: dict[str, Any] = {"prompt": None, "windows": 1, "stride": 0}
 
 
 class EncoderConfig(ConsistentModel):
@@ -45,17 +43,6 @@ class EncoderConfig(ConsistentModel):
         1, ge=1, le=64, description="rows of a text beyond max_length, at most; their pooled vectors are averaged"
     )
     stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without later keys where they have their defaults, so that no key of an older project changes."""
-        values: dict[str, Any] = dump(self)
-        return {name: value for name, value in values.items() if name not in _READING or value != _READING[name]}
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How texts become rows beyond ``max_length``, as it stands in keys: without what has its default."""
-        return {name: value for name, value in self.model_dump().items() if name in _READING}
 
     def rows_per_example(self, paired: bool) -> int:
         """Rows of tokens that one example is: 2 for pairs whose texts are encoded separately."""

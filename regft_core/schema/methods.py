@@ -58,12 +58,6 @@ class RepeatConfig(ConsistentModel):
         if self.merge == "greedy" and "split" in self.vary:
             yield ("vary",), "merge: greedy compares members on one validation share; take split out of vary"
 
-    def settled(self) -> dict[str, Any]:
-        """The values as they stand in keys: a variant that is the default one is left out of them."""
-        return self.model_dump(
-            mode="json", exclude={"variant"} if self.variant == "paper" or self.merge == "mean" else None
-        )
-
 
 class PhaseConfig(StrictModel):
     """One phase of a method: its data, its start, its regularisers and what it changes in the protocol."""

@@ -33,10 +33,11 @@ class SubsampleConfig(StrictModel):
 
 
 class SmallScale(StrictModel):
-    """Changes of a preset by ``--scale small``: the mark of every result (``grid/small.py`` writes it)."""
+    """Changes of a preset by ``--scale small``: the mark of every result (``settings/small.py`` writes it)."""
 
     preset: Name
     rows: int = Field(ge=2, description="of each set that is read, at most")
+    depth: float = Field(gt=0, description="layers of the encoder over those of the preset's")
     changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
@@ -133,13 +133,6 @@ class ColumnsConfig(StrictModel):
     def of_labels(self) -> tuple[str, ...]:
         """The columns that hold a row's label, or its labels."""
         return (self.label,) if self.labels is None else self.labels
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without later keys where they are not given, so that no key of an older task changes."""
-        values: dict[str, Any] = dump(self)
-        absent = [name for name in ("labels", "label_delimiter", "group") if values.get(name, ...) is None]
-        return {name: value for name, value in values.items() if name not in absent}
 
 
 class FoldsConfig(StrictModel):

@@ -84,13 +84,10 @@ class TrainingConfig(StrictModel):
         return self.model_copy(update={name: type(self).model_fields[name].get_default() for name in ONLY_STEPS_READ})
 
     def settled(self) -> dict[str, Any]:
-        """The values as they stand in keys: a later addition at its default is left out of them."""
+        """The values as they stand in keys: without those that count for nothing."""
         values = self.model_dump(mode="json")
         if self.checkpoint != "best_on_split":
             del values["checkpoint_share"]
-        for name in ("warmup_steps", "checkpoint", "class_weights", "epoch_scores"):
-            if values[name] == type(self).model_fields[name].default:
-                del values[name]
         return values
 
 

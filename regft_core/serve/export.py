@@ -149,7 +149,9 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
         why = record.error if record is not None else f"it was not trained yet; run `{command}` first"
         raise RunFailed("no-model", f"seed {job.seed} of {job.method} on {job.task}-{job.size} has no model: {why}")
     values = record.tuned.values if record.tuned else job.values
-    return Context(replace(job, keys=record.keys, values=values), project=context.project), record
+    context = Context(replace(job, values=values), project=context.project)
+    context.keys.take(record.keys)
+    return context, record
 
 
 def _refitted(job: Job, project: Project) -> RunRecord | None:

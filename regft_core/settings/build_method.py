@@ -20,8 +20,9 @@ from regft_core.settings.difference import settings_of
 from regft_core.settings.document import Document, KeyPath, leaves
 from regft_core.settings.files import METHODS, find, missing, read
 from regft_core.settings.layers import lay
-from regft_core.settings.matched_compute import incomparable, method_factor
+from regft_core.settings.passes import incomparable, method_factor
 from regft_core.settings.phases import SharedFor, build_phases
+from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate
 
 #: Keys of a method's file that speak of this file alone, not of arms that start from it.
@@ -94,7 +95,8 @@ class MethodBuilder:
         Raises ConfigError when the file cannot be read.
         """
         if name not in self._files:
-            self._files[name] = read(self.root, METHODS, name)
+            file = read(self.root, METHODS, name)
+            self._files[name] = file and in_small(file, self.settings)
         if self._files[name] is None and (derivation := self.derivation(name)) is not None:
             arm, change = derivation
             place = self.document(arm, task)

@@ -7,9 +7,8 @@ steps counts by its passes over the rows, an epoch of plain fine-tuning being on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,31 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.names import duration
 from regft_core.schema.method import Method, Phase, Registry
+from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
-from regft_core.settings.papers.public_sizes import published_rows
+from regft_core.settings.passes import optimiser_steps, phase_cost
 from regft_core.settings.project import Project
 
-#: Training of one epoch; a forward pass over its rows costs a third of it.
-ONE_PASS = {"epochs": 1, "max_steps": None}
+#: Hub id and configuration of a public set -> labelled training rows as its own page says: nothing that is computed or
+#: stored rests on them.
+TRAINING_ROWS: dict[tuple[str, str | None], int] = {
+    ("nyu-mll/glue", "cola"): 8_551,
+    ("nyu-mll/glue", "mnli"): 392_702,
+    ("nyu-mll/glue", "mrpc"): 3_668,
+    ("nyu-mll/glue", "qnli"): 104_743,
+    ("nyu-mll/glue", "qqp"): 363_846,
+    ("nyu-mll/glue", "rte"): 2_490,
+    ("nyu-mll/glue", "sst2"): 67_349,
+    ("nyu-mll/glue", "stsb"): 5_749,
+    ("stanfordnlp/snli", "plain_text"): 549_367,
+    ("clue/clue", "afqmc"): 34_334,
+    ("clue/clue", "cmnli"): 391_783,
+    ("clue/clue", "csl"): 20_000,
+    ("clue/clue", "iflytek"): 12_133,
+    ("clue/clue", "ocnli"): 50_437,
+    ("clue/clue", "tnews"): 53_360,
+}
 #: Seeds of a cell whose runs exist.
 Cached = Callable[[Cell], set[int]]
 
@@ -39,7 +56,6 @@ class PlanRow:
         rows: training rows of a run; None for ``full`` of a set of unknown size before it was prepared.
         steps: optimiser steps of one run's fine-tuning; None when ``rows`` matters and is unknown.
         cost: plain-step equivalents of one run, search and trials included; None when unknown.
-        search: the part of ``cost`` that the stage search does: trials, and phases before fine-tuning.
         published: whether ``rows`` is the published size of a public set that is not prepared yet.
     """
 
@@ -49,7 +65,6 @@ class PlanRow:
     rows: int | None
     steps: int | None
     cost: float | None
-    search: float | None
     published: bool = False
 
     @property
@@ -78,10 +93,16 @@ def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count, registry)
-        search, total = (None, None) if cost is None else (cost[0], sum(cost))
         published = prepared is None and count is not None
-        rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, total, search, published))
+        rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, cost, published))
     return rows
+
+
+def published_rows(task: TaskConfig) -> int | None:
+    """Training rows that the set of ``task`` is published with; None where that is not known."""
+    if task.source.kind != "hub":
+        return None
+    return TRAINING_ROWS.get((task.source.id, task.source.config))
 
 
 def run_cost(
@@ -91,8 +112,8 @@ def run_cost(
     trials: Sequence[Mapping[str, Any]],
     rows: int | None,
     registry: Registry,
-) -> tuple[float, float] | None:
-    """Plain-step equivalents of one run: of its trials and earlier phases, and of its last phase.
+) -> float | None:
+    """Plain-step equivalents of one run, with its trials.
 
     Phases that trials share count once. None when that needs an unknown number of ``rows``.
     """
@@ -106,7 +127,7 @@ def run_cost(
     if len(known) < len(costs):
         return None
     if not trials or tuning is None:
-        return sum(known[:-1]), known[-1]
+        return sum(known)
     tried: dict[str, float] = {}
     for values in trials:
         variant, training = project.tuned(method.name, task, values)
@@ -116,23 +137,7 @@ def run_cost(
                 count = planned_rows(project, task, phase, rows)
                 tried[path] = sized_cost(project, variant, task, phase, count, registry, training) or 0.0
     redone = tuning.selection == "split"  # else the chosen trial is the run
-    return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known[:-1]), redone * known[-1]
-
-
-def optimiser_steps(training: TrainingConfig, rows: int | None) -> int | None:
-    """Optimiser steps of one run on ``rows`` examples; None when that needs an unknown ``rows``."""
-    if training.epochs == 0:
-        return 0
-    if training.max_steps is not None:
-        return training.max_steps
-    if rows is None:
-        return None
-    return training.epochs * epoch_steps(training, rows)
-
-
-def epoch_steps(training: TrainingConfig, rows: int) -> int:
-    """Optimiser steps of one epoch over ``rows`` examples."""
-    return math.ceil(math.ceil(rows / training.batch_size) / training.accumulation)
+    return sum(tried.values()) * tuning.share * tuning.rounds + redone * sum(known)
 
 
 def training_rows(root: Path, cell: Cell) -> int | None:
@@ -160,30 +165,6 @@ def planned_rows(project: Project, task: str, phase: Phase, rows: int | None) ->
     return None if rows is None or data.steps == "full" else int(rows * data.split)
 
 
-def phase_cost(
-    phase: Phase,
-    count: int | None,
-    registry: Registry,
-    shared: TrainingConfig,
-    size: float | None = 1.0,
-    steps: int | None = None,
-) -> float | None:
-    """Plain-step equivalents of all members of a phase, on ``count`` rows each; None when that needs an unknown.
-
-    A plain step is one over a batch of the ``shared`` protocol: one of a phase with smaller batches is a part of it.
-
-    Args:
-        size: of the phase's encoder in that of the task (``Project.relative_size``).
-        steps: that all members took; by default those that they will take.
-    """
-    own, fit = phase.training, phase.fit_ratio(registry)
-    each = optimiser_steps(own, count) if steps is None else steps / phase.members
-    if each is None or size is None or (fit and count is None):
-        return None
-    plain = each * phase.ratio(registry) + (fit * epoch_steps(own, count) if count is not None else 0.0)
-    return plain * size * own.accumulation * phase.members * own.batch_size / shared.batch_size
-
-
 def sized_cost(
     project: Project,
     method: Method,
@@ -194,14 +175,11 @@ def sized_cost(
     shared: TrainingConfig,
     steps: int | None = None,
 ) -> float | None:
-    """``phase_cost`` in steps with the task's encoder, with the answers of earlier phases that it learns."""
-    plain = replace(phase, regularisers=(), repeat=None, training=phase.training.model_copy(update=ONE_PASS))
-    size, teachers = project.relative_size(phase, method, task), map(method.phase, phase.teachers(registry))
-    sizes = [project.relative_size(teacher, method, task) for teacher in teachers]
-    costs = [phase_cost(phase, count, registry, shared, size, steps)]
-    costs += [phase_cost(plain, count, registry, shared, size and size / 3) for size in sizes]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    """``phase_cost`` with the encoders of the phase, and of those whose answers it learns, in sizes of the task's."""
+    size, *teachers = (
+        project.relative_size(other, method, task) for other in (phase, *map(method.phase, phase.teachers(registry)))
+    )
+    return phase_cost(phase, count, registry, shared, size, teachers, steps)
 
 
 def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:

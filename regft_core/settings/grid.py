@@ -35,11 +35,6 @@ class Cell:
         parse_size(self.size)
 
     @property
-    def name(self) -> str:
-        """``method-task-size``, for messages."""
-        return f"{self.method}-{self.task}-{self.size}"
-
-    @property
     def directory(self) -> str:
         """``method/task/size``, the cell's place below ``work/<stage>/``."""
         return f"{self.method}/{self.task}/{self.size}"

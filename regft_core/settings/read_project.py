@@ -38,6 +38,7 @@ from regft_core.settings.layers import on_task, shared_sections
 from regft_core.settings.papers.contamination import read_contamination, sentences
 from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
+from regft_core.settings.small import in_small
 from regft_core.settings.validate import validate
 
 
@@ -79,7 +80,8 @@ def load_project(
 
     def shared_on(task: str | None) -> Document:
         if task not in shared:
-            shared[task] = on_task(document, str(task), reader.document(str(task)))
+            file = reader.document(str(task))
+            shared[task] = on_task(document, str(task), file and in_small(file, params))
         return shared[task]
 
     builder = MethodBuilder(root, registry, document, params, shared_on)

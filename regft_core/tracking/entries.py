@@ -16,14 +16,17 @@ import pandas as pd
 from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown
+from regft_core.runs.environment import describe_environment
 from regft_core.runs.records import MARK, Finding, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
 from regft_core.settings.run_config import of_seed, yaml_text
-from regft_core.tracking.artifacts import HANDED, KEPT, WEIGHTS, soup_table, tensor_artifacts, trials_table
 from regft_core.tracking.numbers import (
+    HANDED,
+    KEPT,
     LONGEST,
+    WEIGHTS,
     Curve,
     Dataset,
     Point,
@@ -33,6 +36,9 @@ from regft_core.tracking.numbers import (
     parameters,
     read_curves,
     scores_of,
+    soup_table,
+    tensor_artifacts,
+    trials_table,
 )
 
 if TYPE_CHECKING:
@@ -217,7 +223,7 @@ def _run(
         "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
         "variant": run.variant or "",
         "degraded": "; ".join(run.degraded),
-        "environment": ", ".join(f"{key} {value}" for key, value in sorted((run.environment or {}).items())),
+        "environment": describe_environment(run.environment) if run.environment else "",
         "collapsed": (evaluation and evaluation.collapsed) or "",
     }
     judged_on = evaluated_sets(work, cell, evaluation.sets if evaluation else ())

@@ -1,18 +1,24 @@
-"""Numbers of cells and runs for MLflow: parameters, curves, scores, and the digests of their rows."""
+"""Numbers, tables and figures of cells and runs for MLflow: parameters, curves, scores, digests of rows, tensors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from regft_core.disk.canonical import sha256_text
 from regft_core.report.formatting import as_shown
-from regft_core.runs.records import RunRecord
+from regft_core.runs.records import RunRecord, Tuned
 from regft_core.runs.work import Work
+from regft_core.settings.document import dotted, leaves
 from regft_core.settings.grid import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Characters of a parameter that MLflow takes, and of a dataset's digest.
 LONGEST, DIGEST = 6000, 32
@@ -35,21 +41,13 @@ class Point(NamedTuple):
 
 def parameters(cell: Cell, settings: Mapping[str, Any]) -> dict[str, str]:
     """Every setting of a cell by its path (``phases.search.repeat.times``); what is not set is left out."""
-    flat = {"method": cell.method, "task": cell.task, "size": cell.size, **_flat(settings, "")}
+    flat = {"method": cell.method, "task": cell.task, "size": cell.size}
+    flat |= {dotted(path): value for path, value in leaves(settings) if value is not None}
     texts = {name: value if isinstance(value, str) and value else json.dumps(value) for name, value in flat.items()}
     return {
         name: text if len(text) <= LONGEST else f"{text[: LONGEST - 80]}... sha256 {sha256_text(text)}"
         for name, text in texts.items()
     }
-
-
-def _flat(value: Any, prefix: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {} if value is None else {prefix: value}
-    if prefix and not value:
-        return {prefix: {}}  # a regulariser without options is there all the same
-    items = ((f"{prefix}.{key}" if prefix else str(key), inner) for key, inner in value.items())
-    return {name: leaf for path, inner in items for name, leaf in _flat(inner, path).items()}
 
 
 def read_curves(work: Work, cell: Cell, runs: Sequence[RunRecord]) -> dict[int, dict[str, Curve]]:
@@ -116,3 +114,77 @@ def evaluated_sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[Dat
             rows = task.sets[name].n if name in task.sets else task.counts.get(name)
             context = "training" if name == "train" else "evaluation"
             yield f"{cell.task} {name}", digest[:DIGEST], context, f"work/datasets/{cell.task}", rows
+
+
+#: Files of a stored run: what a phase hands on (attention), what it keeps beside the model (sensitivities, gates,
+#: prefixes), and its weights.
+HANDED, KEPT, WEIGHTS = "state", "kept", "weights"
+_QUANTILES = {"q05": 0.05, "median": 0.5, "q95": 0.95}
+#: Quantiles and the histogram are of at most as many values of each tensor, evenly spaced.
+_SAMPLED = 100_000
+
+
+def tensor_artifacts(stored: Path, names: Sequence[str]) -> dict[str, pd.DataFrame | Figure]:
+    """Summarise the tensors of a stored run, file by file: a row for each tensor, and a figure of all values."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    artifacts: dict[str, pd.DataFrame | Figure] = {}
+    for name in names:
+        try:
+            loaded = {key: value for key, value in load_file(stored / f"{name}.safetensors").items() if value.size}
+        except (OSError, SafetensorError, TypeError):  # pruned, or of a type that numpy lacks (bf16)
+            continue
+        tensors = {key: value.view("uint8") if value.dtype == bool else value for key, value in loaded.items()}  # masks
+        artifacts[f"tensors/{name}.json"] = _summary(tensors)
+        artifacts[f"tensors/{name}.png"] = _figure(name, tensors)
+    return artifacts
+
+
+def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
+    import numpy as np
+
+    rows = [
+        {
+            "tensor": name,
+            "shape": "x".join(map(str, values.shape)) or "1",
+            "mean": float(np.mean(values, dtype=np.float64)),
+            "std": float(np.std(values, dtype=np.float64)),
+            "min": float(values.min()),
+            **dict(zip(_QUANTILES, map(float, np.quantile(_sample(values), [*_QUANTILES.values()])))),
+            "max": float(values.max()),
+        }
+        for name, values in sorted(tensors.items())
+    ]
+    return pd.DataFrame(rows)
+
+
+def _figure(name: str, tensors: Mapping[str, Any]) -> Figure:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    histogram, by_tensor = figure.subplots(1, 2)
+    histogram.hist(np.concatenate([_sample(values) for values in tensors.values()]), bins=50)
+    histogram.set(title=f"{name}: all values", xlabel="value", ylabel="count", yscale="log")
+    by_tensor.plot([float(np.mean(values, dtype=np.float64)) for _, values in sorted(tensors.items())], ".")
+    by_tensor.set(title="mean of each tensor", xlabel="tensor, in the order of the table", ylabel="mean")
+    return figure
+
+
+def _sample(values: Any) -> Any:
+    return values.ravel()[:: -(-values.size // _SAMPLED)]
+
+
+def soup_table(soup: Mapping[str, Any]) -> pd.DataFrame:
+    """List the members of a greedy soup: their own scores, and the place at which each was added (0: left out)."""
+    members = range(len(soup["scores"]))
+    places = [soup["chosen"].index(member) + 1 if member in soup["chosen"] else 0 for member in members]
+    return pd.DataFrame({"member": members, "score": soup["scores"], "added": places})
+
+
+def trials_table(tuned: Tuned) -> pd.DataFrame:
+    """List the trials of a tuned run with their values and scores."""
+    columns = {"trial", "score", "seconds", "steps", "error"}
+    rows = [{**trial.values, **trial.model_dump(include=columns)} for trial in tuned.trials]
+    return pd.DataFrame(rows).assign(chosen=[trial.trial == tuned.chosen for trial in tuned.trials])

@@ -289,6 +289,7 @@ def behind(kind: str, world: str, method: str, root: Path, first: str) -> dict[s
     make_rows(root, kind)
     searched = search(Context(job(root, method))) | {"phases": {"first": first}}
     context = Context(job(root, method))
+    context.keys.take({"first": first})
     with suppress(InputChanged):  # weights that are the encoder's own are stored once, in the encoder
         evaluate(context, finetune(context, searched))
     return {"stored": contents(root, method)}

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from regft_core.errors import ConfigError, DataError, PlanOutdated
 from regft_core.grid import pool
 from regft_core.grid.compute import compute, compute_only
 from regft_core.grid.jobs import Planner
-from regft_core.grid.pool import prepared_devices
+from regft_core.grid.pool import prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
 from regft_core.runs.context import Context
@@ -71,14 +70,15 @@ def test_a_stage_whose_runs_are_stored_imports_no_torch(done: Path, tmp_path: Pa
 
 def test_one_configuration_holds_for_a_whole_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is edited while the run trains; the next run has the edit."""
-    looks = []
-    real = opening._files
-    monkeypatch.setattr(opening, "_files", lambda *given: looks.append(given) or real(*given))
-    time.sleep(0.2)  # so young a configuration is read again each time
-    open_project(project)
-    looks.clear()
+    reads = []
+    real = opening.load_project
+    monkeypatch.setattr(
+        opening, "load_project", lambda *given, **options: reads.append(given) or real(*given, **options)
+    )
     run(job(project, "weight_mixup"))
-    assert len(looks) == 1
+    assert len(reads) == 1
+    assert [run_job(job(project, "weight_mixup", seed), device="cpu") for seed in (0, 1)]
+    assert len(reads) == 2
     change(project, training={"learning_rate": 2e-3})
     assert open_project(project).params.training.learning_rate == 2e-3
 

@@ -162,7 +162,7 @@ def test_gpu_hours_are_six_operations_per_weight_and_token_at_the_assumed_speed(
     assert weights is not None
     # Plain steps of one run, with batches of 8 rows of 32 tokens, such that 3 runs take 5 hours.
     steps = 5 * 3600 * GPU_SPEED["fp32"] / (3 * 32 * 6 * weights) / 8
-    rows = [PlanRow(known, 3, 0, 10, 1, steps, 0.0), PlanRow(unknown, 2, 0, *[None] * 4)]
+    rows = [PlanRow(known, 3, 0, 10, 1, steps), PlanRow(unknown, 2, 0, *[None] * 3)]
     assert gpu_line(opened, rows).startswith(
         "GPU hours: not known for 2 runs of unknown length; for the others about 5 ("
     )

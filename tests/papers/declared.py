@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from regft_core.schema import ConsistentModel, Inconsistency
-from regft_core.settings.papers.protocols import Item, Paper
+from tests.papers.protocols import Item, Paper
 
 #: Where a value is from: of these keys a value has exactly one. lost: the paper states it, the text at hand lost it.
 ORIGINS = ("stated", "lost", "not_stated", "differs")

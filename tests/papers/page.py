@@ -15,10 +15,10 @@ from regft_core.names import plural
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.cost import plan_rows
-from regft_core.settings.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 from tests.papers.declared import Declared
+from tests.papers.protocols import PROTOCOLS, Item, Paper, read_protocols
 from tests.papers.resolved import origins
 from tests.small_project import REPOSITORY, preset
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.settings.papers.protocols import read_protocols
 from regft_core.settings.papers.published import published_names
 from regft_core.settings.preset import preset_names
 from tests.papers.declared import Declared, matches
 from tests.papers.page import PAGE, page
+from tests.papers.protocols import read_protocols
 from tests.papers.resolved import check_preset, resolved, unknown_settings
 from tests.presets.miniature import OWN
 from tests.small_project import REPOSITORY, preset

@@ -11,11 +11,11 @@ import yaml
 from regft_core.grid.compute import compute
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
-from regft_core.grid.small import capped, lay_out_small
 from regft_core.report import Inputs, Report, write_report
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES
 from regft_core.settings.grid import cells
+from regft_core.settings.small import capped, lay_out_small
 from tests.presets.generated import fetch_generated
 from tests.small_project import REPOSITORY
 from tests.tiny import MASKED_LM_ARCHITECTURES, tiny_model_dir

@@ -11,8 +11,7 @@ import yaml
 
 from regft_core.hooks.registry import discover
 from regft_core.runs.records import MARK
-from regft_core.settings.cost import optimiser_steps, phase_cost, planned_rows
-from regft_core.settings.papers.public_sizes import TRAINING_ROWS
+from regft_core.settings.cost import TRAINING_ROWS, optimiser_steps, phase_cost, planned_rows
 from regft_core.settings.papers.published import published_names, read_published
 from regft_core.settings.project import Project
 from tests.presets.miniature import OWN, PRESETS, build, failures, names, run

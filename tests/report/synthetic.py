@@ -275,18 +275,28 @@ def _cell(
         for set_name, rows in found.rows.items():
             text = "".join(json.dumps(row) + "\n" for row in rows)
             _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
-    cell = {"method": name, "task": described["task"], "size": str(size)}
-    result = {"cell": cell, "runs": results, **{k: described[k] for k in ("primary", "metrics", "kind", "labels")}}
-    _json(root / "work" / "evaluate" / place / "result.json", result)
+    _json(root / "work" / "evaluate" / place / "result.json", {"runs": results, "primary": described["primary"]})
     for phase in ("search", "finetune") if arm.search else ("finetune",):
         manifest = {
-            "cell": cell,
-            "phase": phase,
             "phases": [phase.name for phase in meta.phases],
-            "regularisers": {p.name: {n: o.model_dump() for n, o in p.regularisers} for p in meta.phases},
-            "method": meta.config.model_dump(mode="json", exclude_none=True),
-            "model": {"name": "minilm", "revision": None, "content_sha256": arm.encoder, "max_length": 128},
-            "training": meta.training.model_dump(mode="json"),
+            "settings": {
+                "model": {
+                    "name": "minilm",
+                    "revision": None,
+                    "max_length": 128,
+                    "pairs": "jointly",
+                    "sha256": arm.encoder,
+                },
+                "phases": {
+                    p.name: {
+                        "start": p.start,
+                        "data": p.data.model_dump(mode="json"),
+                        "regularisers": {name: options.model_dump() for name, options in p.regularisers},
+                        "training": meta.training.model_dump(mode="json"),
+                    }
+                    for p in meta.phases
+                },
+            },
             "versions": {"python": "3.12.0", "regft": "0.1.0", "torch": "2.13.0"},
             "runs": trained,
         }

@@ -47,8 +47,6 @@ def write(root: Path, method: str, seeds: Any, size: Any = 300, **changes: Any) 
         }
         runs.append(run | changes.get(f"seed_{seed}", {}))
     content: Mapping[str, Any] = {
-        "cell": {"method": method, "task": "sst2", "size": size},
-        "evaluation": "toy",
         "description": f"how large {HOSTILE} is",
         "options": {"bins": 5},
         "runs": runs,

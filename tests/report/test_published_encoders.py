@@ -41,19 +41,25 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ran(tmp_path_factory.mktemp("encoders"), arms, seeds=3)
 
 
-def report(root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None) -> Any:
-    """A report of runs whose manifests say ``model``; those of ``first`` have ``phases``."""
+def report(root: Path, model: dict[str, Any], phases: dict[str, Any] | None = None, **encoder: Any) -> Any:
+    """A report of runs whose manifests say ``model`` and ``encoder``; those of ``first`` have ``phases``."""
     for path in (root / "work" / "finetune").rglob("manifest.json"):
         manifest = json.loads(path.read_text())
-        manifest["model"] = {"content_sha256": "a" * 64, "revision": None, **model}
-        if manifest["cell"]["method"] == "first":
-            manifest["method"]["phases"] = phases
+        manifest["settings"]["model"] |= {"sha256": "a" * 64, "revision": None, **model}
+        manifest["encoder"] = encoder
+        if "first" in path.parts:
+            changed, last = (
+                phases or {"finetune": {}},
+                manifest["settings"]["phases"]["finetune"] | {"start": "checkpoint"},
+            )
+            manifest["phases"] = list(changed)
+            manifest["settings"]["phases"] = {name: {**last, **phase} for name, phase in changed.items()}
         path.write_text(json.dumps(manifest))
     return beside(root, TABLE, ["vanilla", "good", *(["first"] if phases else [])], 3)
 
 
 def test_a_folder_that_is_the_encoder(root: Path) -> None:
-    found = report(root, {"name": "/models/r", "config": CONFIG})
+    found = report(root, {"name": "/models/r"}, **CONFIG)
     assert cell(found, "Good", "sst2").difference is not None
     # RTE starts from another checkpoint in the paper.
     said = ("another encoder: roberta-large here, roberta-large, tuned on mnli in the paper",)
@@ -68,7 +74,7 @@ def test_a_checkpoint_of_another_task_fits_the_columns_that_start_from_it(root: 
 
 
 def test_a_phase_on_the_other_task_is_such_a_checkpoint(root: Path) -> None:
-    phases = {"intermediate": {"data": {"task": "mnli"}}, "finetune": {}}
+    phases = {"intermediate": {"data": {"task": "mnli", "labels": True}}, "finetune": {"start": "intermediate"}}
     found = report(root, {"name": LARGE, "revision": "722cf37"}, phases)
     rte = next(block for block in found.blocks if block.task == "rte")
     own = cell(found, "Plain", "rte")

@@ -113,8 +113,8 @@ def edit_method(root: Path, name: str, old: str, new: str) -> None:
 DIVERGES: dict[str, Any] = {"hype": {"scale": 3.0e38, "hidden_dropout": "keep"}}
 
 
-def job(root: Path, method: str, seed: int = 0, **keys: str) -> Job:
-    return Job(str(root), method, TASK, SIZE, seed, keys)
+def job(root: Path, method: str, seed: int = 0) -> Job:
+    return Job(str(root), method, TASK, SIZE, seed)
 
 
 def run_stages(root: Path, method: str) -> dict[str, list[dict[str, Any]]]:

@@ -39,7 +39,7 @@ PLACES = [
 def everything(root: Path, method: str) -> dict[str, Any]:
     """All stages of one run of a method; its scores."""
     record = train(root, method)
-    return evaluate(Context(job(root, method, 0, finetune=record["key"], **record["phases"])), record)
+    return evaluate(Context(job(root, method)), record)
 
 
 def outcome(root: Path) -> dict[str, Any]:

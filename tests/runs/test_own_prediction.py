@@ -28,7 +28,7 @@ def ran(root: Path, method: str, task: str = "cue_sentence") -> tuple[dict[str, 
     job = Job(str(root), method, task, "24", 0)
     trained = finetune(Context(job), search(Context(job)))
     assert trained["status"] == "ok", trained["error"]
-    return trained, evaluate(Context(Job(str(root), method, task, "24", 0, {"finetune": trained["key"]})), trained)
+    return trained, evaluate(Context(job), trained)
 
 
 def rows(record: dict[str, Any], name: str = "dev") -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ POSTTRAINING = {
 
 def start_of(root: Path, method: str, seed: int = 0) -> dict[str, torch.Tensor]:
     """The weights that fine-tuning begins with, search being done."""
-    keys = search(Context(job(root, method, seed)))["phases"]
-    context = Context(job(root, method, seed, **keys))
+    context = Context(job(root, method, seed))
+    search(context)
     trainee, _ = training_run.build(phase_inputs(context, context.phase("finetune"), None))
     return dict(trainee.named_raw())
 

@@ -22,7 +22,7 @@ from tests.runs.conftest import (
 
 
 def evaluated(root: Path, method: str, record: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    return evaluate(Context(job(root, method, seed, finetune=record["key"], **record["phases"])), record)
+    return evaluate(Context(job(root, method, seed)), record)
 
 
 # ----------------------------------------------------------------------------------- pruning
@@ -66,5 +66,5 @@ def test_a_run_whose_phases_are_from_different_environments_says_so(project: Pat
         searched = search(Context(job(project, "weight_mixup")))
     assert searched["marks"] == []
     with torch_threads(2):
-        record = finetune(Context(job(project, "weight_mixup", 0, **searched["phases"])), searched)
+        record = finetune(Context(job(project, "weight_mixup")), searched)
     assert any("trained elsewhere" in mark and "threads 1" in mark for mark in record["degraded"])

@@ -137,7 +137,7 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
         assert trial["score"] == sum(scores) / 2
     # Share 0 is the head's phase itself, share 1 what was trained.
     for number, phase in ((0, "head"), (2, "train")):
-        context = Context(replace(jobs[2 * number], keys={}), project=open_project(project))
+        context = Context(jobs[2 * number], project=open_project(project))
         mixed, whole = (stored_weights(context, one) for one in ("finetune", phase))
         assert all(torch.equal(mixed[name], whole[name]) for name in mixed), phase
     best = max(trial["score"] for trial in run["tuned"]["trials"])

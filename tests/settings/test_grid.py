@@ -18,13 +18,13 @@ from regft_core.settings.read_project import load_project
 
 def test_cells_are_every_combination_in_the_order_of_the_file(build: Any, registry: dict[str, Any]) -> None:
     project = load_project(build({}), registry)
-    assert [cell.name for cell in cells(project)] == [
-        "vanilla-opinions-100",
-        "vanilla-opinions-full",
-        "noise-opinions-100",
-        "noise-opinions-full",
-        "mask-opinions-100",
-        "mask-opinions-full",
+    assert [cell.directory for cell in cells(project)] == [
+        "vanilla/opinions/100",
+        "vanilla/opinions/full",
+        "noise/opinions/100",
+        "noise/opinions/full",
+        "mask/opinions/100",
+        "mask/opinions/full",
     ]
     assert cells(project)[0].directory == "vanilla/opinions/100"
 

@@ -10,7 +10,8 @@ from regft_core.hooks.declare import Declares
 from regft_core.hooks.description import Description
 from regft_core.schema.method import Cost
 from regft_core.schema.training import TrainingConfig
-from regft_core.settings.cost import optimiser_steps, plan_rows, table
+from regft_core.settings.cost import plan_rows, table
+from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.read_project import load_project
 from tests.settings.conftest import PARAMS, Plain
 
@@ -38,11 +39,10 @@ def test_optimiser_steps(training: dict[str, Any], rows: int | None, steps: int 
 
 def test_a_fresh_project_is_all_to_train(build: Any, registry: dict[str, Any]) -> None:
     rows = plan_rows(load_project(build({}), registry), registry)
-    assert (rows[0].cell.name, rows[0].cached, rows[0].to_train) == ("vanilla-opinions-100", 0, 6)
+    assert (rows[0].cell.directory, rows[0].cached, rows[0].to_train) == ("vanilla/opinions/100", 0, 6)
     assert [row.steps for row in rows] == [14, None, 14, None, 14, None]
     # The fake noise declares two forwards and two backwards per step; mask has a phase of two epochs before.
     assert [row.cost for row in rows] == [14, None, 28, None, 28, None]
-    assert [row.search for row in rows] == [0, None, 0, None, 14, None]
     text = table(rows, lambda cell: None)
     assert "36 of 36 runs to train, about 420 plain steps and 18 runs of unknown length" in text
 
@@ -63,10 +63,10 @@ def test_cached_runs_are_not_to_train(build: Any, registry: dict[str, Any]) -> N
     root = build({})
     write(root / "work/datasets/opinions/task.json", {"counts": {"train": 33}})
     project = load_project(root, registry)
-    rows = {row.cell.name: row for row in plan_rows(project, registry, lambda cell: {0, 1, 77})}
-    noise = rows["noise-opinions-100"]
+    rows = {row.cell.directory: row for row in plan_rows(project, registry, lambda cell: {0, 1, 77})}
+    noise = rows["noise/opinions/100"]
     assert (noise.seeds, noise.cached, noise.to_train) == (6, 2, 4)
-    assert rows["vanilla-opinions-full"].steps == 6
+    assert rows["vanilla/opinions/full"].steps == 6
     line = next(one for one in table([noise], lambda cell: 600.0).splitlines() if one.startswith("noise"))
     assert line.split()[-2:] == ["10", "min"]
 
@@ -103,7 +103,7 @@ def test_a_cost_is_that_of_all_phases_members_and_fits(
     method = f"phases:\n  search: {{{search}}}\n  finetune: {{}}\n"
     params = PARAMS.replace("epochs: 2", training)
     project = load_project(build({"params.yaml": params, "pipelines/methods/mask.yaml": method}), known)
-    rows = {row.cell.name: row for row in plan_rows(project, known)}
-    assert rows["mask-opinions-100"].cost == pytest.approx(cost)
+    rows = {row.cell.directory: row for row in plan_rows(project, known)}
+    assert rows["mask/opinions/100"].cost == pytest.approx(cost)
     # Of a set that is not prepared nobody knows how many rows there are, also where steps are counted.
-    assert rows["mask-opinions-full"].cost is None
+    assert rows["mask/opinions/full"].cost is None

@@ -9,8 +9,8 @@ import yaml
 
 from regft_core import shipped
 from regft_core.errors import ConfigError
+from regft_core.grid.method_table import copy_method
 from regft_core.runs.project import open_project
-from regft_core.settings.copy_method import copy_method
 from tests.errors import raises_code
 from tests.small_project import build
 

@@ -12,7 +12,7 @@ import yaml
 from regft_core.grid.method_table import CITED, COMMITS, Line, all_methods, as_text, catalogue, pinned
 from regft_core.hooks.registry import discover
 from regft_core.schema.sources import KINDS, source_problem
-from regft_core.settings.method_sources import Setting, settings
+from regft_core.settings.provenance import Setting, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

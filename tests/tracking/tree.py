@@ -69,17 +69,7 @@ class Tree:
         phases_of = ["search", "finetune"] if searches else ["finetune"]
         regularisers = {phase: options.get(cell.method, {}) for phase in phases_of}
         shared = {
-            "cell": {"method": cell.method, "task": cell.task, "size": str(cell.size)},
             "phases": phases_of,
-            "regularisers": regularisers,
-            "method": {"description": cell.method, "control_for": []},
-            "model": {"name": "minilm", "revision": None, "content_sha256": sha("model"), "max_length": 128},
-            "training": {
-                "epochs": 3,
-                "batch_size": 16,
-                "learning_rate": learning_rate,
-                "dropout": {"hidden": 0.0, "attention": "keep"},
-            },
             "versions": {"python": "3.11"},
         }
         shared["settings"] = {
@@ -164,9 +154,7 @@ class Tree:
                     f"work/evaluate/{place}/predictions/seed-{seed}/{name}.jsonl",
                     "".join(json.dumps(r) + "\n" for r in rows),
                 )
-        described = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "primary": "accuracy"}
-        named = {"method": cell.method, "task": cell.task, "size": cell.size}
-        self.write(f"work/evaluate/{place}/result.json", described | {"cell": named, "runs": runs})
+        self.write(f"work/evaluate/{place}/result.json", {"primary": "accuracy", "runs": runs})
 
     def report(self, text: str, metrics: dict[str, Any] | None = None) -> None:
         self.write("reports/report.html", f"<html><body>{text}</body></html>")

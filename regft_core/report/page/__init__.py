@@ -25,7 +25,7 @@ from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.model import Block, Comparison, Row, by_size, smaller
 from regft_core.report.published import words
 from regft_core.report.read_grid import Inputs
-from regft_core.settings.method_sources import settings
+from regft_core.settings.provenance import settings
 from regft_core.statistics import verdict
 
 #: With more methods than this, tables and figures of all of them are folded.
@@ -109,7 +109,7 @@ def render(
             if source.given or source.value is not None
         ],
         data_facts=facts.data_facts(report.blocks),
-        models=[model.plain() for model in facts.distinct(cell.finetune.model for cell in cells)],
+        models=facts.distinct(cell.finetune.model for cell in cells),
         versions=facts.distinct(cell.finetune.versions for cell in cells),
         training=shared,
         on_tasks={task: changed for task, changed in on_tasks.items() if changed},

@@ -220,8 +220,8 @@ class Paper:
             return f"{arm} was not run here"
         arm = self._started_from(encoder, index, arm)
         mine = self._encoder(index, arm)
-        if mine is not None and not mine.same(encoder):
-            start = Encoder(mine.name, by=mine.by)
+        if not mine.same(encoder):
+            start = Encoder(mine.name)
             if not start.same(Encoder(encoder.name)) and any(start.same(Encoder(e.name)) for e in self._starts):
                 return f"{mine.title} was run here, not {encoder.title}"
             otherwise.append(f"another encoder: {mine.title} here, {encoder.title} in the paper")
@@ -234,23 +234,21 @@ class Paper:
             return f"another metric: {name} of {task} was not evaluated by {metric} here"
         return Place(index, arm, name, metric, tuple(otherwise))
 
-    def _encoder(self, block: int, arm: str) -> Encoder | None:
+    def _encoder(self, block: int, arm: str) -> Encoder:
         manifest = self._blocks[block].cells[arm].finetune
-        model = manifest.model
-        if model is None:
-            return None
-        local = model.revision is None and model.name not in ALIASES and bool(model.config)
-        start = in_directory(model.name, model.config) if local else named(model.name)
-        return start.after(*between_phases(manifest.method, self._blocks[block].task))
+        name, config = manifest.model["name"], manifest.encoder
+        local = manifest.model["revision"] is None and name not in ALIASES and bool(config)
+        start = in_directory(name, config) if local else named(name)
+        phases = {phase: manifest.settings["phases"][phase] for phase in manifest.phases}
+        return start.after(*between_phases(phases, self._blocks[block].task))
 
     def _started_from(self, encoder: Encoder, block: int, arm: str) -> str:
         """``arm``, or the method that is the same after a phase on the tasks that ``encoder`` was trained on."""
         cells = self._blocks[block].cells
 
         def fits(name: str) -> bool:
-            mine, last = self._encoder(block, name), [cells[method].finetune for method in (name, arm)]
-            first, second = (manifest.regularisers.get(manifest.phases[-1]) for manifest in last)
-            return mine is not None and mine.same(encoder) and first == second
+            first, second = (cells[method].finetune.regularisers["finetune"] for method in (name, arm))
+            return self._encoder(block, name).same(encoder) and first == second
 
         return arm if fits(arm) else next(filter(fits, cells), arm)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.file_format import NAMED, WrongFile, column_problems, is_known
+from regft_core.data.file_format import NAMED, WrongFile, below_data, column_problems, is_known
 from regft_core.data.hub import shadow_problem
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
@@ -126,12 +126,6 @@ def same_rows(root: Path, one: Source, split: str, other: Source, other_split: s
     if isinstance(one, PackageSource) and isinstance(other, PackageSource):
         return (one.name.lower(), one.reader) == (other.name.lower(), other.reader)
     return isinstance(one, BuiltinSource) and isinstance(other, BuiltinSource) and one.generator == other.generator
-
-
-def below_data(split: str) -> Path:
-    """The path of a file below ``data/``, which may be written in front or not."""
-    parts = Path(split).parts
-    return Path(*parts[1:]) if parts[:1] == ("data",) else Path(*parts)
 
 
 def locate(root: Path, source: FilesSource, split: str) -> Path:

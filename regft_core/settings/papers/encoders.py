@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from regft_core.models.aliases import ALIASES
 
@@ -22,9 +22,6 @@ class Shape(NamedTuple):
     width: int
     vocabulary: int
 
-
-#: How the identity is known: from a name, from what config.json says of its origin, from the shape alone.
-Known = Literal["name", "config", "shape", "nothing"]
 
 _BERT = {"base": (12, 768), "large": (24, 1024)}
 #: Hub id -> shape.
@@ -49,20 +46,8 @@ KNOWN: dict[str, Shape] = {
     "sentence-transformers/all-MiniLM-L6-v2": Shape("bert", 6, 384, 30522),
     "sentence-transformers/all-mpnet-base-v2": Shape("mpnet", 12, 768, 30527),
 }
-#: Hub id of a checkpoint that was fine-tuned -> (what it started from, the task).
-TUNED: dict[str, tuple[str, str]] = {
-    f"{start}-mnli": (start, "mnli")
-    for start in (
-        "FacebookAI/roberta-large",
-        "facebook/bart-large",
-        *(f"microsoft/deberta-{size}" for size in ("base", "large", "xlarge", "v2-xlarge", "v2-xxlarge")),
-    )
-}
-_ALIASES = {
-    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
-    "mpnet": "sentence-transformers/all-mpnet-base-v2",
-}
-assert _ALIASES.keys() == ALIASES.keys()
+#: At the end of a checkpoint's name: the task that it was fine-tuned on.
+_TUNED = ("mnli",)
 #: A snapshot in the hub's cache: ``models--FacebookAI--roberta-large/snapshots/<commit>``.
 _SNAPSHOT = re.compile(r"(?:^|[/\\])models--([^/\\]+?)--([^/\\]+)[/\\]snapshots[/\\]")
 #: Layers, width and vocabulary, under the names that the families give them.
@@ -86,11 +71,10 @@ UNNAMED = "a task that its configuration does not name"
 class Encoder:
     """One encoder; equal ``name`` and ``trained_on`` mean the same start."""
 
-    #: Hub id as ``KNOWN`` has it, else as given.
+    #: Hub id as ``KNOWN`` has it, else as given; of a directory that nothing tells its path.
     name: str
     #: Labelled tasks between pretraining and the run, in order.
     trained_on: tuple[str, ...] = ()
-    by: Known = "name"
 
     @property
     def title(self) -> str:
@@ -99,24 +83,22 @@ class Encoder:
 
     def after(self, *tasks: str) -> Encoder:
         """The encoder once it was trained on ``tasks``, too."""
-        return Encoder(self.name, (*self.trained_on, *tasks), self.by)
+        return Encoder(self.name, (*self.trained_on, *tasks))
 
     def same(self, other: Encoder) -> bool:
         """Whether both are one encoder; an unknown name without an organisation is that of any organisation."""
-        if self.trained_on != other.trained_on or "nothing" in (self.by, other.by):
-            return False
         one, two = self.name.casefold(), other.name.casefold()
-        return one == two if "/" in one and "/" in two else one.rpartition("/")[2] == two.rpartition("/")[2]
+        same = one == two if "/" in one and "/" in two else one.rpartition("/")[2] == two.rpartition("/")[2]
+        return same and self.trained_on == other.trained_on
 
 
 def named(name: str) -> Encoder:
     """The encoder of an alias or a hub id, with or without its organisation, in any case of letters."""
-    full = _ALIASES.get(name, name).casefold()
-    for known in (*KNOWN, *TUNED):
-        if full in (known.casefold(), known.rpartition("/")[2].casefold()):
-            start, task = TUNED.get(known, (known, ""))
-            return Encoder(start, (task,) if task else ())
-    return Encoder(name)
+    full = (ALIASES[name].hub if name in ALIASES else name).casefold()
+    task = next((task for task in _TUNED if full.endswith(f"-{task}")), "")
+    start = full.removesuffix(f"-{task}")
+    known = next((one for one in KNOWN if start in (one.casefold(), one.rpartition("/")[2].casefold())), None)
+    return Encoder(name) if known is None else Encoder(known, (task,) if task else ())
 
 
 def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
@@ -134,11 +116,9 @@ def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
     if isinstance(origin, str) and origin:
         found = named(origin)
         if KNOWN.get(found.name) == shape:
-            return Encoder(found.name, found.trained_on or between, "config")
+            return Encoder(found.name, found.trained_on or between)
     alike = [name for name, known in KNOWN.items() if known == shape]
-    if len(alike) == 1:
-        return Encoder(alike[0], between, "shape")
-    return Encoder(path, between, "nothing")
+    return Encoder(alike[0] if len(alike) == 1 else path if "/" in path else f"./{path}", between)
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
@@ -165,17 +145,14 @@ def _between(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (UNNAMED,) if any(str(one).endswith("ForSequenceClassification") for one in classes) else ()
 
 
-def between_phases(method: Mapping[str, Any], task: str) -> tuple[str, ...]:
+def between_phases(phases: Mapping[str, Mapping[str, Any]], task: str) -> tuple[str, ...]:
     """Labelled tasks other than ``task`` on which a method trains the encoder that its last phase starts from.
 
     Args:
-        method: its configuration as plain values.
+        phases: name -> ``start`` and ``data`` of a phase, in their order.
     """
-    found: dict[str, tuple[str, ...]] = {"checkpoint": (), "previous": ()}
-    start: tuple[str, ...] = ()
-    for name, phase in (method.get("phases") or {}).items():
-        start = found[(phase or {}).get("start", "previous")]
-        data = (phase or {}).get("data") or {}
-        other = data.get("task") if data.get("labels", True) else None
-        found[name] = found["previous"] = (*start, other) if other not in (None, task) else start
-    return start
+    trained: dict[str, tuple[str, ...]] = {"checkpoint": ()}
+    for name, phase in phases.items():
+        other = phase["data"]["task"] if phase["data"]["labels"] else None
+        trained[name] = (*trained[phase["start"]], *([other] if other not in (None, task) else []))
+    return list(trained.values())[-1]

@@ -9,13 +9,15 @@ import yaml
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, DataError
-from regft_core.grid import small
 from regft_core.grid.data import prepare
 from regft_core.grid.fetch import require_named_sets
-from regft_core.grid.small import lay_out_small
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.settings.cost import optimiser_steps
+from regft_core.settings import small
+from regft_core.settings.grid import Cell
+from regft_core.settings.passes import optimiser_steps
+from regft_core.settings.run_config import run_config
+from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code
 from tests.presets.generated import ROWS, fetch_generated
 from tests.presets.miniature import project
@@ -57,11 +59,15 @@ def test_changes_win_over_the_cuts(root: Path) -> None:
 
 @pytest.mark.parametrize("changes", [[], ["model.name=minilm"]])
 def test_layers_are_those_of_the_encoder(root: Path, changes: list[str]) -> None:
-    folder = lay_out_small(root, "hype_table18", changes)
-    settings = yaml.safe_load((folder / "params.yaml").read_text())["method_settings"]
-    assert settings["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
-    assert settings["hype_n_higher_12"]["regularisers"]["hype"]["layers"] == [3, 4, 5]
-    open_project(folder)
+    found = open_project(lay_out_small(root, "hype_table18", changes))
+    layers = {
+        name: dict(method.finetune.regularisers)["hype"] for name, method in found.methods.items() if "er_" in name
+    }
+    assert layers["hype_n_lower_6"].layers == (0, 1)  # type: ignore[attr-defined]
+    assert layers["hype_n_higher_12"].layers == (3, 4, 5)  # type: ignore[attr-defined]
+    config = yaml.safe_load(run_config(found, Cell("hype_n_lower_6", found.params.grid.tasks[0], small.ROWS)))
+    assert config["methods"]["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
+    assert config["params"]["small_scale"]["depth"] == 1.0, "what is scaled is not scaled again"
 
 
 def test_an_encoder_that_is_not_on_this_disk_is_refused(root: Path) -> None:
@@ -122,3 +128,9 @@ def test_sets_that_nobody_named_are_left_out(tmp_path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         (root / "params.yaml").write_text(text.replace("ood: [mnli_mm]", f"ood: {choice}"), encoding="utf-8")
         require_named_sets(open_project(root))
+
+
+def test_a_phase_that_names_an_encoder_gets_the_one_that_all_have() -> None:
+    method = {"phases": {"teacher": {"model": {"name": "big", "revision": "main", "max_length": 256}, "training": {}}}}
+    teacher = small.capped(method, 1.0, encoder="minilm")["phases"]["teacher"]
+    assert teacher == {"model": {"name": "minilm", "max_length": 64}, "training": {}}

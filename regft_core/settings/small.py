@@ -2,24 +2,23 @@
 
 The preset's ``params.yaml`` with less of everything that takes time: the packaged encoder, few rows of each set, two
 seeds, short trainings. Layer numbers are scaled to the encoder's depth. ``small_scale`` in the new file says what
-differs, and marks every result.
+differs, cuts the files of methods and tasks likewise (``in_small``), and marks every result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.aliases import ALIASES
 from regft_core.models.source import layers_of
 from regft_core.names import plural
-from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.settings.files import method_file, task_file
+from regft_core.schema.params import Params
+from regft_core.settings.document import Document
 from regft_core.settings.preset import (
     FOLDER,
     changed,
@@ -29,7 +28,6 @@ from regft_core.settings.preset import (
     preset_file,
     without_encoder,
 )
-from regft_core.settings.project import Project
 
 SUFFIX = ".small"
 ENCODER = "minilm"
@@ -54,7 +52,6 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
     """
     changes, file, printed = list(changes), preset_file(root, name), preset_data(root, name)
     wanted = preset_data(root, name, changes)
-    project = open_project(root, file, yaml.safe_dump(wanted, sort_keys=False))
     original = printed["model"]["name"]
     encoder = ENCODER if wanted["model"]["name"] == original else wanted["model"]["name"]
     if encoder not in ALIASES and not (root / encoder).is_dir():
@@ -63,11 +60,17 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root) / (24 if "large" in original else 12)
     after = [change for change in changes if not change.startswith(_BEFORE_ONLY)]
-    data = changed(_with_files(shrunk(wanted, depth), project, depth), after, file)
-    data = changed(data, _teachers(project, data["model"]["name"]), file)
-    data["small_scale"] = {"preset": name, "rows": ROWS, "changes": _differences(printed, data)}
+    data = changed(shrunk(wanted, depth), after, file)
+    data["small_scale"] = {"preset": name, "rows": ROWS, "depth": depth, "changes": _differences(printed, data)}
     head = f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n"
     return make_folder(root, root / FOLDER / f"{name}{SUFFIX}", head + folder_text(root, data))
+
+
+def in_small(file: Document, params: Params) -> Document:
+    """Return the file of a method or a task as ``small_scale`` of ``params`` cuts it, if there is such a section."""
+    if params.small_scale is None:
+        return file
+    return replace(file, data=capped(file.data, params.small_scale.depth, encoder=params.model.name))
 
 
 def shrunk(data: Mapping[str, Any], scale: float) -> dict[str, Any]:
@@ -91,51 +94,20 @@ def _two_trials(grid: Any) -> Any:
     return {key: values[: 1 if i else 2] for i, (key, values) in enumerate(grid.items())}
 
 
-def capped(value: Any, scale: float, key: str = "") -> Any:
-    """Return ``value`` with its numbers cut; layers, counted from the bottom, times ``scale``."""
+def capped(value: Any, scale: float, key: str = "", encoder: str = "") -> Any:
+    """Return ``value`` with its numbers cut; layers, counted from the bottom, times ``scale``.
+
+    ``encoder`` takes the place of those that are named.
+    """
     if isinstance(value, Mapping):
-        return {name: capped(inner, scale, name) for name, inner in value.items()}
+        cut = {name: capped(inner, scale, name, encoder) for name, inner in value.items()}
+        named = encoder and key == "model" and "name" in cut
+        return {name: inner for name, inner in cut.items() if name != "revision"} | {"name": encoder} if named else cut
     if key == "layers" and isinstance(value, list) and value and min(value) >= 0:
         return sorted({int(layer * scale) for layer in value})
     if key in CAPS and isinstance(value, int) and not isinstance(value, bool):
         return min(value, CAPS[key])
-    return [capped(inner, scale) for inner in value] if isinstance(value, list) else value
-
-
-def _with_files(data: dict[str, Any], project: Project, scale: float) -> dict[str, Any]:
-    """Return ``data`` with what is cut of the methods' and tasks' own files below what the preset sets of them."""
-    for section, names, file, keys in (
-        ("method_settings", project.methods, method_file, ("training", "regularisers", "phases")),
-        ("task_settings", project.params.grid.tasks, task_file, ("training", "model")),
-    ):
-        files = {name: project.documents[file(name)].data for name in names}
-        values = {name: {key: file[key] for key in keys if file.get(key)} for name, file in files.items()}
-        if cuts := _differing(values, capped(values, scale)):
-            data[section] = _over(cuts, data.get(section) or {})
-    return data
-
-
-def _teachers(project: Project, encoder: str) -> list[str]:
-    """Return changes that give ``encoder`` to each phase that names one."""
-    return [
-        f"method_settings.{name}.phases.{phase.name}.model={{name: {encoder}}}"
-        for name, method in project.methods.items()
-        for phase in method.phases
-        if phase.model and phase.lent is None
-    ]
-
-
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of ``after`` that differ, in nested mappings."""
-    nested = {key: _differing(before[key], value) for key, value in after.items() if isinstance(value, dict)}
-    flat = {key: value for key, value in after.items() if key not in nested and value != before[key]}
-    return {key: value for key, value in nested.items() if value} | flat
-
-
-def _over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``under`` with the nested mappings of ``upper`` laid over it."""
-    both = {key for key in under.keys() & upper if isinstance(under[key], Mapping) and isinstance(upper[key], Mapping)}
-    return {**under, **upper, **{key: _over(under[key], upper[key]) for key in both}}
+    return [capped(inner, scale, encoder=encoder) for inner in value] if isinstance(value, list) else value
 
 
 def _differences(printed: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]:

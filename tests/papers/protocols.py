@@ -1,7 +1,7 @@
 """Statements of the papers on every table and figure: ``published/protocols``, one file per paper and one per item.
 
 ``<paper>.yaml`` holds what the paper says of all its items, ``<paper>_<item>.yaml`` what it says of one. ``values`` are
-settings of the resolved preset, each with where the paper states it, or why it is ours; ``tests/papers`` compares them
+settings of the resolved preset, each with where the paper states it, or why it is ours; the tests compare them
 with what the presets run.
 """
 

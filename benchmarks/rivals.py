@@ -7,8 +7,8 @@
 
 A cell is a task, a size, a draw of the rows and a contestant. When it is done it is stored as a line of
 ``results/rivals.jsonl`` and not run again. All contestants of a task, size and draw see the same rows. A rival's
-settings are chosen by folds of its training rows for the task's metric. What fails has a score of 0. Packages that
-exclude each other run from Pythons of their own.
+settings are chosen by folds of its training rows for the task's metric. Where ``fit`` fails its score is 0.
+Packages that exclude each other run from Pythons of their own.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ def trainer(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]
         torch.manual_seed(options.draw)
         with tempfile.TemporaryDirectory() as folder:
             arguments = TrainingArguments(
-                folder, num_train_epochs=10, learning_rate=rate, warmup_ratio=0.1, weight_decay=0.01, report_to=[],
+                folder, num_train_epochs=10, learning_rate=rate, warmup_steps=0.1, weight_decay=0.01, report_to=[],
                 per_device_train_batch_size=16, per_device_eval_batch_size=32, save_strategy="no",
-                logging_strategy="no", disable_tqdm=True, use_cpu=True, seed=options.draw,
+                logging_strategy="no", disable_tqdm=True, use_cpu=True, seed=options.draw, remove_unused_columns=False,
             )  # fmt: skip
             rows = [{**inputs[at], "labels": y[at]} for at in places]
             run = Trainer(MeanPooled(), arguments, DataCollatorWithPadding(tokenizer), train_dataset=rows)
@@ -212,13 +212,12 @@ def fit(task: Task, train: Rows, test: Rows, options: Any) -> dict[str, Any]:
         if "constant-answer" in done.stdout + done.stderr:
             labels = [row["label"] for row in train]
             return {"answers": [max(labels, key=labels.count)] * len(test), "chosen": "a constant answer", **spent}
-        if done.returncode:
-            raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
+        done.check_returncode()
         methods = json.loads((fitted / "reports" / "results.json").read_text(encoding="utf-8"))["rows-full"]
         taken, decision = next((m, f["decision"]) for m, f in methods.items() if f.get("decision", {}).get("taken"))
         (model,) = (fitted / "exports").iterdir()
         command = [*regft, "predict", "--model", str(model), "--data", "new.csv", "--out", "predictions.csv"]
-        subprocess.run(command, cwd=here, check=True, capture_output=True)
+        subprocess.run(command, cwd=here, check=True, capture_output=True, text=True)
         answers = list(pandas.read_csv(here / "predictions.csv", dtype=str, keep_default_na=False)["prediction"])
     expected = {key: decision[key] for key in ("expected", "low", "high")}
     return {"answers": answers, "chosen": f"{taken} of {', '.join(methods)}", **spent, **expected}
@@ -241,8 +240,8 @@ def cell(name: str, train: Rows, test: Rows, contestant: str, options: Any) -> d
     cpu, began = time.process_time(), time.monotonic()
     try:
         result = CONTESTANTS[contestant](task, train, asked, options)
-    except Exception as error:  # a result, too
-        return {"score": 0.0, "failed": f"{type(error).__name__}: {error}"[-600:]}
+    except subprocess.CalledProcessError as error:  # of a command: a result
+        return {"score": 0.0, "failed": f"{error.stdout}{error.stderr}"[-600:]}
     encoding = result.pop("encoding", 0.0)
     spent = {"cpu": time.process_time() - cpu + encoding, "seconds": time.monotonic() - began + encoding}
     gold, answers = [row["label"] for row in test], result.pop("answers")

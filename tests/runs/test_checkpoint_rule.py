@@ -62,6 +62,8 @@ def test_the_rule_and_what_judges_are_in_the_key_of_the_last_phase_alone(project
     dev = project / "work" / "datasets" / TASK / "dev.jsonl"
     write_jsonl(dev, read_jsonl(dev)[1:])
     assert key(project) != on_dev
+    change(project, training=SPLIT)
+    assert key(project) == split
 
 
 @pytest.mark.parametrize("method", ["ema", "wise_ft"])

@@ -135,6 +135,7 @@ def test_the_expected_score_allows_for_the_choice(differ: float) -> None:
     ("losses", "costs", "allowed", "index"),
     [
         ([0.0, 0.004], [10.0, 1.0], 0.005, 1),  # cheaper, and within what is allowed
+        ([0.0, 0.005], [10.0, 1.0], 0.005, 1),
         ([0.0, 0.006], [10.0, 1.0], 0.005, 0),
         ([0.0, 0.004], [10.0, 9.6], 0.005, 0),  # hardly cheaper
         ([0.0, 0.004], [np.inf, 1.0], 0.005, 0),  # nobody knows whether it is cheaper

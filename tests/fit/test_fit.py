@@ -161,7 +161,7 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
     assert list(open_project(folder).methods)[3:] == ["lp_ft_share", "vanilla_no_dropout"]
     assert read_json(folder / "fit.json")["not_run"] == []
     monkeypatch.setattr(fitting, "compute_only", lambda *_: None)
-    with raises_code(RunFailed, "out-of-time", "more --minutes"):
+    with raises_code(RunFailed, "out-of-time", "it goes on"):
         fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))
 
 

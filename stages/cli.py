@@ -23,13 +23,13 @@ FOLDER = Path(__file__).parent
 GROUPS = {
     "from labelled rows to a model": ("fit", "predict", "serve", "pick"),
     "compare methods": ("init", "check", "plan", "run", "export", "ui"),
-    "choose and add methods": ("methods", "controls", "test-method"),
+    "choose and add methods": ("methods", "controls", "new", "test-method", "test-metric", "test-evaluation"),
     "papers": ("preset", "submission"),
     "stages, which `regft run` runs": ("subsample", "search", "finetune", "evaluate", "report"),
     "keep": ("fetch", "store", "sync", "version"),
 }
 #: Other words for a command that people type.
-MEANT = {"train": "run", "download": "fetch", "new": "init"}
+MEANT = {"train": "run", "download": "fetch"}
 CODES = """\
 exit codes
   0  done                          6  the run store is damaged or locked
@@ -70,14 +70,14 @@ def usage() -> str:
     lines = [
         line
         for group, names in GROUPS.items()
-        for line in (f"\n{group}", *(f"  {name:11}  {first_line(name)}" for name in names))
+        for line in (f"\n{group}", *(f"  {name:15}  {first_line(name)}" for name in names))
     ]
     return "\n".join(
         (
             f"regft {__version__}: find the fine-tuning method that works best on your labelled texts",
             "\nusage: regft COMMAND ...\n       regft COMMAND --help    what a command does, with examples",
             *lines,
-            f"  {'completion':11}  Print the completion of these commands for bash and zsh",
+            f"  {'completion':15}  Print the completion of these commands for bash and zsh",
             "\nexamples",
             "  regft init reviews --task reviews.csv --text review --label verdict",
             "  cd reviews && regft check && regft run",

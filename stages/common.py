@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from regft_core.settings.preset import lay_out, preset_data, preset_file
 from regft_core.settings.project import Project
 
 if TYPE_CHECKING:
+    from regft_core.contract import Promise
     from regft_core.fit.rows import Asked
     from regft_core.runs.run import Stage
 
@@ -57,6 +58,17 @@ def whole_number(text: str) -> int:
 def flag(name: str, help: str) -> Argument:
     """Return an argument without a value, true where it is there."""
     return argument(name, help, action="store_true")
+
+
+def print_promises(promises: Iterable[Promise]) -> None:
+    """Print each promise with its result; exits with 1 when one is broken."""
+    broken = 0
+    for promise in promises:
+        mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]
+        print(f"{mark:9} {promise.says}" + (f": {promise.found}" if promise.found else ""), flush=True)
+        broken += promise.kept is False
+    if broken:
+        sys.exit(1)
 
 
 METHOD = argument("--method", "a method that params.yaml lists (pipelines/methods/METHOD.yaml)", required=True)

@@ -13,23 +13,16 @@ next: list the method in params.yaml, then `regft check`
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from .common import argument, run
+from .common import argument, print_promises, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print each promise with its result."""
     from regft_core.contract.check import check_method
 
-    broken = 0
-    for promise in check_method(root, arguments.name):
-        mark = {True: "kept", False: "BROKEN", None: "not said"}[promise.kept]
-        print(f"{mark:9} {promise.says}" + (f": {promise.found}" if promise.found else ""), flush=True)
-        broken += promise.kept is False
-    if broken:
-        sys.exit(1)
+    print_promises(check_method(root, arguments.name))
 
 
 if __name__ == "__main__":

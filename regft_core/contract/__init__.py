@@ -1,5 +1,55 @@
-"""Promises of what people write themselves, tried on the spot: ``regft test-method``.
+"""Promises of what people write themselves, tried on the spot: ``regft test-method``, and for a metric, an evaluation.
 
 ``check.py`` tries a regulariser in a project of its own (``trial.py``) with a tiny encoder (``tiny.py``); ``laws.py``
 and ``strength.py`` hold the laws of one phase, which the repository's tests try on every family of encoders.
+``metric.py`` and ``evaluation.py`` have those of a metric and of an evaluation.
 """
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from regft_core.catalogue import Catalogue
+from regft_core.errors import ConfigError, Problem, RegftError, text_of
+from regft_core.names import suggestion
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise of a contract, and what was found.
+
+    Attributes:
+        kept: None where the file does not say what the promise is about.
+    """
+
+    says: str
+    kept: bool | None
+    found: str = ""
+
+
+def require(catalogue: Catalogue, name: str) -> None:
+    """Raise ConfigError where no file of the catalogue has the name."""
+    if name not in catalogue.names():
+        hint = suggestion(name, catalogue.names(), "there are")
+        message = f"there is no {catalogue.what} '{name}'"
+        raise ConfigError([Problem(f"unknown-{catalogue.what}", f"{name}.py", 0, "", message, hint)])
+
+
+def tried(promise: str, law: Callable[[], str], unsaid: str = "") -> Promise:
+    """Try a law, which returns what is wrong; what it raises is wrong too, since the user's own code runs in it.
+
+    ``unsaid``: why there is nothing to try; empty: there is.
+    """
+    if unsaid:
+        return Promise(promise, None, unsaid)
+    try:
+        wrong = law()
+    except RegftError as error:
+        wrong = text_of(error)
+    except Exception as error:
+        *_, place = traceback.extract_tb(error.__traceback__)
+        wrong = f"raises {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    return Promise(promise, not wrong, wrong)

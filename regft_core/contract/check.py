@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import inspect
-import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regft_core.catalogue import OPTIMISERS, use_project
-from regft_core.contract.trial import SIZE, Trial, trial_of
-from regft_core.errors import ConfigError, Problem, RegftError, text_of
+from regft_core.catalogue import METHODS, OPTIMISERS, use_project
+from regft_core.contract import Promise, require, tried
+from regft_core.contract.trial import Trial, job_of, quiet, ready, trial_of
+from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
-from regft_core.grid.data import prepare
-from regft_core.grid.keys import write_plan
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.compose import precision_problems
 from regft_core.hooks.phase_entries import Entry, in_the_way_of_export
 from regft_core.hooks.registry import discover
-from regft_core.names import suggestion
 from regft_core.runs.context import Context
-from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost, declared_fit
 from regft_core.serve.export import export
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One promise of the contract, and what was found.
-
-    Attributes:
-        kept: None where the method does not say what the promise is about.
-    """
-
-    says: str
-    kept: bool | None
-    found: str = ""
 
 
 def check_method(root: Path, name: str) -> Iterator[Promise]:
@@ -50,12 +32,8 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
     Raises ConfigError: there is none of that name, or its file is broken.
     """
     use_project(root)
-    registry = discover()
-    if name not in registry:
-        hint = suggestion(name, sorted(registry), "there are")
-        problem = Problem("unknown-regulariser", f"methods/{name}.py", 0, "", f"no file defines '{name}'", hint)
-        raise ConfigError([problem])
-    cls = registry[name]
+    require(METHODS, name)
+    cls = discover()[name]
     yield Promise("its class declares what its hooks do", True)
     with tempfile.TemporaryDirectory(prefix="regft-contract-") as scratch:
         trains = "it trains on every kind of task that it fits"
@@ -91,8 +69,8 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
     from regft_core.runs.phase import phase_inputs
     from regft_core.runs.training_run import prepare as prepare_phase
 
-    job = _job(trial, trial.method, task)
-    with _quiet():
+    job = job_of(trial, trial.method, task)
+    with quiet():
         run(job, until="finetune")
         context = Context(job)
     listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
@@ -121,7 +99,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         return maker([entry], optimizer=entry.declares.optimizer or shared, **training)
 
     declares, takes_steps = own.declares, "" if phase.training.epochs else "its phase takes no steps"
-    tried: list[tuple[str, Callable[[], str], str]] = [
+    laws_tried: list[tuple[str, Callable[[], str], str]] = [
         ("trained twice it leaves the same bits", lambda: laws.repeats(maker()), ""),
         ("it changes what a phase leaves", lambda: strength.changes(maker(), maker((), **rule(own))), ""),
         (
@@ -160,17 +138,11 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         lossy: dict[str, Any] = {"precision": precision, "allow_precision_loss": True}
         refused = precision_problems(entries, phase.training.model_copy(update=lossy))[0]
         law = laws.trains(maker(**lossy))
-        tried.append((f"it trains in {precision}", law, takes_steps or "; ".join(refused)))
-    for promise, law, unsaid in tried:
-        if unsaid:
-            yield Promise(promise, None, unsaid)
-            continue
-        try:
-            with _quiet():
-                wrong = law()
-        except Exception as error:  # the method's own code runs here
-            wrong = text_of(error) if isinstance(error, RegftError) else f"raises {type(error).__name__}: {error}"
-        yield Promise(promise, not wrong, wrong)
+        laws_tried.append((f"it trains in {precision}", law, takes_steps or "; ".join(refused)))
+    for says, law, unsaid in laws_tried:
+        with quiet():
+            promise = tried(says, law, unsaid)
+        yield promise
 
 
 def _exported(trial: Trial, task: str) -> Promise:
@@ -179,32 +151,19 @@ def _exported(trial: Trial, task: str) -> Promise:
     if kept := in_the_way_of_export(discover(), method.finetune.regularisers):
         return Promise(promise, None, f"'{kept}' keeps tensors that an ordinary model cannot hold")
     try:
-        with _quiet():
+        with quiet():
             compute_only(trial.root, "finetune", [f"{trial.method}/{task}"])
-            export(_job(trial, trial.method, task))
+            export(job_of(trial, trial.method, task))
     except RegftError as error:
         return Promise(promise, False, text_of(error))
     return Promise(promise, True)
 
 
-def _job(trial: Trial, method: str, task: str) -> Job:
-    return Job(str(trial.root), method, task, str(SIZE), 0)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Within the block nothing is printed: what is said of generated rows helps nobody."""
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        yield
-
-
 def _train(trial: Trial, method: str, task: str) -> tuple[dict[str, str], str]:
     """The hash of every file of tensors that the run left, and what went wrong, if anything did."""
-    with _quiet():
-        if not (trial.root / "work" / "plan").is_dir():
-            prepare(open_project(trial.root))
-            write_plan(open_project(trial.root))
-        job = _job(trial, method, task)
+    with quiet():
+        ready(trial)
+        job = job_of(trial, method, task)
         record = run(job, until="finetune")["finetune"]
     if record["status"] != "ok":
         return {}, str(record["error"])

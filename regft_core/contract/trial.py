@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.contract.tiny import WORDS, tiny_encoder
 from regft_core.errors import ConfigError
+from regft_core.grid.data import prepare
+from regft_core.grid.keys import write_plan
 from regft_core.hooks.registry import discover
+from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.derived import changes_of, regularisers_of
@@ -82,16 +87,9 @@ def trial_of(root: Path, folder: Path, name: str) -> Trial:
 
     Raises ConfigError: it acts in no method, or on no kind of task.
     """
-    for own in OWN:
-        link(folder / own, (root / own).resolve())
+    encoder = _base(root, folder)
     if (root / METHODS).is_dir():
         shutil.copytree(root / METHODS, folder / METHODS)
-    for split, count in ROWS.items():
-        _write_rows(folder / "data" / f"{split}.csv", count, first=ROWS["train"] * (split == "dev"))
-    for task, declared in TASKS.items():
-        rows = {"source": {"kind": "files"}, "splits": {"train": "train.csv", "dev": "dev.csv"}}
-        _write(folder / task_file(task), {**rows, **declared, "primary": declared["metrics"][0]})
-    encoder = tiny_encoder(folder, LAYERS)
     wrong: ConfigError | None = None
     for method in _methods(folder, name):
         try:
@@ -103,6 +101,44 @@ def trial_of(root: Path, folder: Path, name: str) -> Trial:
             return trial
     assert wrong is not None
     raise wrong
+
+
+def plain_trial(root: Path, folder: Path, tasks: Sequence[str], **settings: Any) -> Trial:
+    """Write a project with plain fine-tuning and further ``settings`` of ``params.yaml``; raises ConfigError."""
+    _write_params(folder, _base(root, folder), tasks, ["vanilla"], **settings)
+    open_project(folder)
+    return Trial(folder, "vanilla", tuple(tasks))
+
+
+def ready(trial: Trial) -> None:
+    """Prepare the rows and write the plan, unless that is done."""
+    if not (trial.root / "work" / "plan").is_dir():
+        prepare(open_project(trial.root))
+        write_plan(open_project(trial.root))
+
+
+def job_of(trial: Trial, method: str, task: str) -> Job:
+    """The run of a method on a task."""
+    return Job(str(trial.root), method, task, str(SIZE), 0)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within the block nothing is printed: what is said of generated rows helps nobody."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
+
+
+def _base(root: Path, folder: Path) -> Path:
+    """Write rows, tasks and the encoder, with the own code of ``root``; returns the encoder's folder."""
+    for own in OWN:
+        link(folder / own, (root / own).resolve())
+    for split, count in ROWS.items():
+        _write_rows(folder / "data" / f"{split}.csv", count, first=ROWS["train"] * (split == "dev"))
+    for task, declared in TASKS.items():
+        rows = {"source": {"kind": "files"}, "splits": {"train": "train.csv", "dev": "dev.csv"}}
+        _write(folder / task_file(task), {**rows, **declared, "primary": declared["metrics"][0]})
+    return tiny_encoder(folder, LAYERS)
 
 
 def _methods(folder: Path, name: str) -> Iterator[str]:
@@ -151,8 +187,9 @@ def _laid_out(folder: Path, method: str, name: str, encoder: Path) -> Trial:
     return Trial(folder, method, tasks, controls)
 
 
-def _write_params(folder: Path, encoder: Path, tasks: Any, methods: list[str]) -> None:
+def _write_params(folder: Path, encoder: Path, tasks: Sequence[str], methods: list[str], **more: Any) -> None:
     settings = {
+        **more,
         "model": {"name": str(encoder.resolve()), "max_length": 32},
         "grid": {"tasks": list(tasks), "sizes": [SIZE], "seeds": [0]},
         "methods": methods,

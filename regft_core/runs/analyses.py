@@ -43,7 +43,7 @@ from regft_core.schema.method import FINETUNE
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from regft_core.evaluate.evaluated import EvaluatedSet, OtherRows
+    from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
 
 
 def _scope(context: Context, evaluation: Evaluation, options: StrictModel) -> Scope:
@@ -104,7 +104,7 @@ def evaluations_of(
         CodeChanged: an evaluation's code is edited while it runs.
         StoreError: the store cannot be read or written.
     """
-    judged = _Judged(context, model, finetuned, logits)
+    judged = JudgedRun(context, model, finetuned, logits)
     findings = {}
     for evaluation, options in fitting(context):
         ensure = partial(judged.ensure, evaluation, options)
@@ -112,7 +112,7 @@ def evaluations_of(
     return findings
 
 
-class _Judged:
+class JudgedRun:
     """One run with its logits, as all evaluations share it."""
 
     def __init__(
@@ -196,21 +196,24 @@ class _Judged:
         labels, primary = tuple(described["labels"] or ()), described["primary"]
         return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
 
-    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
-
-        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
-        """
+    def seen_by(self, evaluation: Evaluation, options: StrictModel) -> EvaluatedRun:
+        """Return the run with what an evaluation declares that it needs."""
         from regft_core.evaluate.evaluated import EvaluatedRun
 
         trained = self.model if evaluation.needs_model else None
         others = self._rows_of if evaluation.tasks else None
         models = self._model_of if evaluation.method else None
-        run = EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
+        return EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
+
+    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
+
+        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
+        """
         try:
             if evaluation.needs_model and self.model.answered_by is not None:
                 raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
-            findings = evaluation.run(run).as_json(self._sets)
+            findings = evaluation.run(self.seen_by(evaluation, options)).as_json(self._sets)
         except Unfit as reason:
             findings = Findings(remarks=(str(reason),)).as_json(self._sets)
         except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):

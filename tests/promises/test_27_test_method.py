@@ -1,4 +1,4 @@
-"""27: ``regft test-method`` names the fault of a method that breaks the contract, and passes one that keeps it."""
+"""27: ``regft test-method`` names the faults of a method that breaks the contract; so for metrics and evaluations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.catalogue import OWN
+from regft_core.catalogue import EVALUATIONS, METRICS, OWN, import_file
 from regft_core.contract.check import check_method
+from regft_core.contract.evaluation import check_evaluation
+from regft_core.contract.metric import check_metric
 from regft_core.hooks.registry import discover
 from tests.promises.kit import regft
 
@@ -141,6 +143,7 @@ def broken(root: Path, code: str) -> set[str]:
     return {promise.says for promise in check_method(root, "pulled") if promise.kept is False}
 
 
+@pytest.mark.slow
 def test_a_method_that_keeps_the_contract_passes(project: Path) -> None:
     (project / "methods" / "pulled.py").write_text(RIGHT)
     process = regft(project, "test-method", "pulled")
@@ -184,3 +187,106 @@ def test_a_method_file_that_leaves_its_regulariser_out_is_named(project: Path) -
         ]
     finally:
         file.unlink()
+
+
+def test_a_new_method_keeps_the_contract_as_it_is_written(project: Path) -> None:
+    assert regft(project, "new", "method", "made_new").returncode == 0
+    import_file(project / "tests/test_made_new.py", "test_made_new").test_it_keeps_the_contract()
+    again = regft(project, "new", "method", "made_new")
+    assert again.returncode == 2
+    assert "[name-taken]" in again.stderr
+
+
+# ------------------------------------------------------------------------------ metrics and evaluations
+
+METRIC = """
+from regft_core.lazy import np
+
+KINDS = ("classification", "ordinal")
+RANGE = (0.0, 1.0)
+COUNTS_EXAMPLES = True
+
+
+def weighted(gold, predicted, weights, positive):
+    return weights @ (predicted == gold).T.astype(np.float64) / len(gold)
+"""
+RIGHT_METRIC = "its values are numbers within RANGE"
+METRIC_FAULTS: dict[str, tuple[str, str, set[str]]] = {
+    "right": ("", "", set()),
+    "nan of one row": ("/ len(gold)", "/ (len(gold) - 1)", {RIGHT_METRIC, "right predictions are the best"}),
+    "an error called a score": ("predicted == gold", "predicted != gold", {"right predictions are the best"}),
+    "weights are not read": (
+        "weights @",
+        "np.ones_like(weights) @",
+        {"weighted() counts a row as often as its weight says"},
+    ),
+    "the first row counts": (
+        "    return",
+        "    predicted = np.where(np.arange(len(gold)) == 0, gold[0] + 1, predicted)\n    return",
+        {"right predictions are the best", "the order of the rows does not matter"},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", METRIC_FAULTS)
+def test_faults_of_a_metric_are_named(project: Path, fault: str) -> None:
+    old, new, promises = METRIC_FAULTS[fault]
+    (project / "metrics").mkdir(exist_ok=True)
+    (project / "metrics/hits.py").write_text(METRIC.replace(old, new) if old else METRIC)
+    found = {promise.says for promise in check_metric(project, "hits") if promise.kept is False}
+    assert found >= promises
+    assert bool(found) == (fault != "right")
+
+
+@pytest.mark.parametrize("name", METRICS.names())
+def test_shipped_metrics_keep_their_contract(project: Path, name: str) -> None:
+    assert [promise for promise in check_metric(project, name) if promise.kept is False] == []
+
+
+EVALUATION = """
+import numpy as np
+
+from regft_core.evaluate.analysis_result import Findings
+from regft_core.rng import derive
+
+DESCRIPTION = "how sure the run is"
+KINDS = ("classification",)
+NEEDS_MODEL = False
+
+
+def run(run):
+    drawn = np.random.default_rng(derive(run.seed, "sure.draw")).uniform()
+    sure = {name: float(judged.confidences().mean()) for name, judged in run.sets.items()}
+    return Findings({name: {"sure": value, "draw": drawn} for name, value in sure.items()}, ranges={"sure": (0, 1)})
+"""
+EVALUATION_FAULTS: dict[str, tuple[str, str]] = {
+    'np.random.default_rng(derive(run.seed, "sure.draw")).uniform()': (
+        "np.random.uniform()",
+        "it draws from generators of its own",
+    ),
+    "judged.confidences().mean()": ("judged.confidences()[1]", "it answers on a set of one row"),
+    "(0, 1)": ("(0, 0.1)", "its numbers are within its ranges"),
+    "    sure =": (
+        "    for judged in run.sets.values(): judged.logits[:] = judged.logits * 0.99\n    sure =",
+        "it leaves logits and labels as they are",
+    ),
+}
+
+
+def test_faults_of_an_evaluation_are_named(project: Path) -> None:
+    (project / "evaluations").mkdir()
+    file, faulty = project / "evaluations/sure.py", EVALUATION
+    file.write_text(EVALUATION)
+    assert [promise for promise in check_evaluation(project, "sure") if promise.kept is not True] == []
+    for old, (new, _) in EVALUATION_FAULTS.items():
+        assert old in faulty
+        faulty = faulty.replace(old, new)
+    file.write_text(faulty)
+    found = {promise.says for promise in check_evaluation(project, "sure") if promise.kept is False}
+    assert found == {"it finds the same twice", *(promise for _, promise in EVALUATION_FAULTS.values())}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVALUATIONS.names())
+def test_shipped_evaluations_keep_their_contract(project: Path, name: str) -> None:
+    assert [promise for promise in check_evaluation(project, name) if promise.kept is False] == []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from regft_core.evaluate.analysis_result import Findings, Plot, Table
+from regft_core.evaluate.analysis_result import Findings, Plot, Table, Unfit
 from regft_core.kinds import find
 from regft_core.lazy import np
 from regft_core.rng import derive
@@ -43,6 +43,8 @@ class Config(StrictModel):
 def run(run: EvaluatedRun) -> Findings:
     part = run.some(run.sets["dev"], run.options.rows)
     vectors = by_view(run, part)
+    if len(part) * len(vectors) < 3:
+        raise Unfit("a picture needs three points, and there are fewer rows")
     points = tsne(np.concatenate(list(vectors.values())), run.seed)
     rows = []
     for view, own in zip(vectors, np.split(points, len(vectors)), strict=True):

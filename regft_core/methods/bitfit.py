@@ -2,7 +2,7 @@
 
 Every matrix and every scale of a norm keeps its pretrained value. ``terms: all`` trains all biases, those of norms
 included; ``terms: query_and_intermediate`` those of the queries and of the first feed-forward map (b_q and b_m2 of the
-paper), and the pooler's, as the release does.
+paper), and the pooler's, as the release does. ``terms: norms`` trains scales and biases of norms alone.
 
 Decisions:
 - everything that is newly drawn is trained whole: the head, and layers that another method draws anew (Re-init).
@@ -20,7 +20,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -37,20 +37,22 @@ INTERMEDIATE = (".intermediate.dense.bias", ".fc1.bias", ".lin1.bias", ".ffn.bia
 WITHOUT = ("eurobert", "gemma3_text", "modernbert", "qwen3")
 WITHOUT_SUBSET = (*WITHOUT, "gte")
 
-Terms = Literal["all", "query_and_intermediate"]
+Terms = Literal["all", "query_and_intermediate", "norms"]
 
 
 class BitFitConfig(StrictModel):
     """Options of BitFit."""
 
-    terms: Terms = Field("all", description="which biases are trained")
+    terms: Terms = Field("all", description="which biases are trained; norms: scales and biases of the norms")
     chosen: Literal["bias", "random"] = Field(
         "bias", description="random: as many entries of the matrices, drawn once (a control)"
     )
 
 
-def bias_terms(names: Iterable[str], terms: Terms) -> list[str]:
-    """Names of the biases that ``terms`` chooses; none where the encoder lacks one of its two."""
+def bias_terms(names: Iterable[str], terms: Terms, norms: Collection[str] = ()) -> list[str]:
+    """Names of the tensors that ``terms`` chooses, of ``norms`` those of norms; none where the encoder lacks one."""
+    if terms == "norms":
+        return [name for name in names if name in norms]
     biases = [name for name in names if name.rsplit(".", 1)[-1].endswith("bias")]
     if terms == "all":
         return biases
@@ -84,14 +86,14 @@ class BitFit(Regulariser):
 
     @classmethod
     def declare(cls, options: BitFitConfig) -> Declares:
-        refused = WITHOUT if options.terms == "all" else WITHOUT_SUBSET
+        refused = {"all": WITHOUT, "query_and_intermediate": WITHOUT_SUBSET, "norms": ()}[options.terms]
         return Declares(trains_encoder=True, description=Description(refused_architectures=refused))
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
         self.masks: dict[str, Tensor] = {}
         new = frozenset(trainee.new)
         pretrained = [name for name, _ in trainee.named_raw() if name not in new]
-        biases = bias_terms(pretrained, self.options.terms)
+        biases = bias_terms(pretrained, self.options.terms, trainee.sites.layer_norms)
         if not biases:
             what = "biases" if self.options.terms == "all" else "biases of queries and of the first feed-forward map"
             raise ModelError(

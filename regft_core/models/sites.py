@@ -149,9 +149,7 @@ class SiteHooks:
 
     def __init__(self, model: nn.Module, sites: Sites) -> None:
         self._model, self._sites = model, sites
-        self._inputs: list[_Registered] = []
-        self._after: list[_Registered] = []
-        self._words: list[_Registered] = []
+        self._inputs, self._after, self._outputs, self._words = (list[_Registered]() for _ in range(4))
         self._handles: list[RemovableHandle] = []
         self._calls: dict[int, int] = {}
         by_layer: dict[nn.Module, list[LayerSite]] = {}
@@ -163,7 +161,8 @@ class SiteHooks:
             if of_layer[0].pre_norm:
                 self._handles.append(after.register_forward_pre_hook(self._on_residual(of_layer)))
             else:
-                self._handles.append(after.register_forward_hook(self._on_after(of_layer)))
+                self._handles.append(after.register_forward_hook(self._on_output(self._after, of_layer)))
+            self._handles.append(module.register_forward_hook(self._on_output(self._outputs, of_layer)))
         # A pass that broke off half way must not shift the call counts of shared layers.
         base = getattr(model, "base_model", model)
         self._handles.append(base.register_forward_pre_hook(lambda *_: self._calls.clear()))
@@ -182,6 +181,10 @@ class SiteHooks:
     ) -> None:
         """Call ``function(tensor, site)`` on what enters a layer's feed-forward block and its residual."""
         self._after.append(self._entry(function, layers, always))
+
+    def on_layer_output(self, function: TensorHook, layers: Iterable[int] | None = None, always: bool = False) -> None:
+        """Call ``function(tensor, site)`` on what a layer gives to the next; arguments are those of on_layer_input."""
+        self._outputs.append(self._entry(function, layers, always))
 
     def on_word_embedding(self, function: EmbeddingHook, always: bool = False) -> None:
         """Call ``function(tensor, site)`` on word embeddings as they are looked up.
@@ -247,12 +250,12 @@ class SiteHooks:
         first = self._sites.layers[self._sites.embedding_layers[index]]
         return self._apply(self._words, output, EmbeddingSite(index, first.stack, first.batch_dim))
 
-    def _on_after(self, of_layer: list[LayerSite]) -> Callable[..., Any]:
+    def _on_output(self, entries: list[_Registered], of_layer: list[LayerSite]) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-            if not self._after:
+            if not entries:
                 return None
             first = output[0] if isinstance(output, tuple) else output
-            changed = self._apply(self._after, first, self._site_after(of_layer))
+            changed = self._apply(entries, first, self._site_after(of_layer))
             return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         return hook

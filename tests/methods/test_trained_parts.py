@@ -23,6 +23,7 @@ POOLER, POOLER_BIAS, EMBEDDINGS, HEAD = 32 * 32 + 32, 32, 32, 2 * 32 + 2
     [
         ("bitfit", {}, 2 * BIASES + EMBEDDINGS + POOLER_BIAS + HEAD),
         ("bitfit", {"terms": "query_and_intermediate"}, 2 * (32 + 64) + POOLER_BIAS + HEAD),
+        ("bitfit", {"terms": "norms"}, 2 * 2 * 64 + 2 * EMBEDDINGS + HEAD),
         ("top_k_layers", {"layers": 0}, POOLER + HEAD),
         ("top_k_layers", {"layers": 1}, LAYER + POOLER + HEAD),
         ("top_k_layers", {"layers": 2}, 2 * LAYER + POOLER + HEAD),

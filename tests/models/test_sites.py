@@ -45,6 +45,7 @@ def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
     hooks = SiteHooks(loaded.model, sites)
     hooks.on_layer_input(lambda tensor, site: visits.append(("input", site.index, tensor.shape)) or tensor)
     hooks.on_after_attention(lambda tensor, site: visits.append(("after", site.index, tensor.shape)) or tensor)
+    hooks.on_layer_output(lambda tensor, site: visits.append(("output", site.index, tensor.shape)) or tensor)
     loaded.model.train()
     batch = loaded.batch()
     rows, length = batch["input_ids"].shape
@@ -52,7 +53,7 @@ def test_layers_are_visited_once_each_in_order(architecture, pooling, load):
     for _ in range(2):
         visits.clear()
         logits_of(loaded, batch)
-        assert visits == [(kind, i, shape) for i in range(len(sites.layers)) for kind in ("input", "after")]
+        assert visits == [(kind, i, shape) for i in range(len(sites.layers)) for kind in ("input", "after", "output")]
     assert {site.batch_dim for site in sites.layers} == {1 if architecture == "xlnet" else 0}
 
 
@@ -64,8 +65,7 @@ def test_a_layer_sees_the_output_of_the_one_before(architecture, pooling, load):
     inputs, outputs = [], []
     hooks = SiteHooks(model, sites)
     hooks.on_layer_input(lambda tensor, site: inputs.append(tensor.detach()) or tensor)
-    for module in dict.fromkeys(site.module for site in sites.layers):
-        module.register_forward_hook(lambda _m, _a, out: outputs.append(out[0] if isinstance(out, tuple) else out))
+    hooks.on_layer_output(lambda tensor, site: outputs.append(tensor.detach()) or tensor)
     logits_of(loaded)
     for index in range(1, len(sites.layers)):
         if index in sites.embedding_layers:
@@ -94,7 +94,7 @@ def test_word_embeddings_are_seen_as_looked_up_and_once_per_stack(architecture, 
 
 
 @every
-@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
+@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
 def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluation(architecture, pooling, place, load):
     loaded = load(architecture)
     sites = find_sites(loaded.model)
@@ -112,7 +112,7 @@ def test_noise_at_any_layer_reaches_the_logits_in_training_and_never_in_evaluati
 
 
 @every
-@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention"])
+@pytest.mark.parametrize("place", ["on_layer_input", "on_after_attention", "on_layer_output"])
 def test_the_tensor_at_a_site_is_all_that_the_rest_of_the_layer_sees(architecture, pooling, place, load):
     # With a constant in its place nothing of the texts is left, so the residual path uses it as well.
     loaded = load(architecture)

@@ -64,6 +64,28 @@ def test_a_broken_one_is_named_with_its_line(tmp_path: Path) -> None:
         assert f"{folder}/{name}.py{':1' if code == 'cannot-import' else ''}: " in refused.stderr
 
 
+def test_a_kind_that_no_training_works_with_is_refused_with_its_line(tmp_path: Path) -> None:
+    root = build(tmp_path / "project", tasks={"tagged": TASK}, grid={"tasks": ["tagged"], "seeds": [0]})
+    change_task(root, "tagged", kind="tags", labels=["bad", "good"], metrics=["hits"], primary="hits", ood={})
+    right = TAGS.read_text()
+    for folder, name, text in (("metrics", "hits", METRIC), ("kinds", "tags", right)):
+        (root / folder).mkdir()
+        (root / folder / f"{name}.py").write_text(text)
+    assert regft(root, "check").returncode == 0
+    for method, old, new in (
+        ("read_label", "return sum(1 << labels.index(tag) for tag in set(given))", "return [given]"),
+        ("predictions", "np.bitwise_or.reduce((logits > 0) * (1 << to_set), axis=1)", "logits[:, :, 0]"),
+        ("scores", "np.zeros((len(logits), width))", "np.zeros((len(logits), width + 1))"),
+    ):
+        assert old in right
+        (root / "kinds/tags.py").write_text(right.replace(old, new))
+        line = next(number for number, text in enumerate(right.splitlines(), 1) if f"def {method}(" in text)
+        refused = regft(root, "check")
+        assert refused.returncode == 2
+        assert f"kinds/tags.py:{line}: Tags.{method}: " in refused.stderr
+        assert "[kind-not-possible]" in refused.stderr
+
+
 def test_all_of_them_are_found_and_used(tmp_path: Path) -> None:
     root = build(tmp_path / "project", tasks={"tagged": TASK}, grid={"tasks": ["tagged"], "seeds": [0]})
     trained = with_own_method(root)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from regft_core import metrics
+from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, Problem
-from regft_core.kinds import find
+from regft_core.kinds import Declared, find
+from regft_core.kinds._possible import impossible
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, TaskConfig
@@ -38,7 +41,8 @@ def check_task(
         for key, split in (("train", task.splits.train), ("dev", task.splits.dev))
         if isinstance(split, str)
     ]
-    problems = [*_check_metrics(task, document), *_check_generated((), task.source, task.kind, task.labels, document)]
+    problems = [*_check_kind(task, document), *_check_metrics(task, document)]
+    problems += _check_generated((), task.source, task.kind, task.labels, document)
     if task.splits.train is None:
         message, hint = "'train' is missing: this set can only judge others", "add it, or take the task out of the grid"
         problems.append(document.problem("training-split-missing", ("splits",), message, hint))
@@ -115,6 +119,17 @@ def _check_labels(
     elif config.label_map is not None:
         message = "'label_map' is for classification, and targets are compared as they are"
         yield document.problem("classification-only", at, message, "remove it")
+
+
+def _check_kind(task: TaskConfig, document: Document) -> Iterator[Problem]:
+    """Yield what a kind of the project's own gives that no training works with; shipped ones have their tests."""
+    if KINDS.is_shipped(task.kind):
+        return
+    columns = task.columns
+    declared = Declared(task.labels, task.label_values, task.range, None, columns.label, columns.label_delimiter or ";")
+    for problem in impossible(find(task.kind), declared):
+        at = document.place(("kind",))
+        yield replace(problem, message=f"{problem.message} (kind: {task.kind}, in {at})")
 
 
 def _check_metrics(task: TaskConfig, document: Document) -> Iterator[Problem]:

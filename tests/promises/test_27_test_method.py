@@ -220,10 +220,10 @@ METRIC_FAULTS: dict[str, tuple[str, str, set[str]]] = {
         "np.ones_like(weights) @",
         {"weighted() counts a row as often as its weight says"},
     ),
-    "the first row counts": (
-        "    return",
-        "    predicted = np.where(np.arange(len(gold)) == 0, gold[0] + 1, predicted)\n    return",
-        {"right predictions are the best", "the order of the rows does not matter"},
+    "later rows count more": (
+        "(predicted == gold)",
+        "((predicted == gold) * np.linspace(0, 2, len(gold)))",
+        {"the order of the rows does not matter"},
     ),
 }
 

@@ -15,7 +15,6 @@ from regft_core.settings.grid import Cell
 from tests.grid.conftest import plan
 from tests.runs.conftest import SIZE, TASK, change, edit, edit_method, job, train, write_method
 
-OTHER = "cue_regression"
 SENTENCES = "pipelines/tasks/cue_sentence.yaml"
 METHODS = ("vanilla", "hype_n", "weight_mixup")
 

@@ -13,8 +13,6 @@ from regft_core.models.architectures import architecture_of, architectures, supp
 from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES, EMBEDDERS
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):

@@ -16,8 +16,6 @@ from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
 from tests.tiny import tiny_model_dir
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def own(checkpoints, tmp_path):

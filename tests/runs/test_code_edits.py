@@ -11,8 +11,6 @@ import pytest
 from tests.runs.code_copy import answers, with_code
 from tests.runs.conftest import write_method
 
-#: The stages that do not train.
-OTHERS = ("dataset", "subsample", "evaluate", "report")
 METHODS = {"vanilla", "hype_n", "pats", "adamax", "weight_mixup", "posttrained", "soup"}
 MEMBERS = {"weight_mixup", "soup"}
 

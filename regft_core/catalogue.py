@@ -176,6 +176,7 @@ def shown(file: Path | str | None) -> str:
 KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
+SCHEDULES = Catalogue("regft_core.training.schedules", "schedule")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
@@ -187,6 +188,7 @@ OWN = {
     "metrics": METRICS,
     "evaluations": EVALUATIONS,
     "optimisers": OPTIMISERS,
+    "schedules": SCHEDULES,
     "executors": EXECUTORS,
     "kinds": KINDS,
     "families": FAMILIES,

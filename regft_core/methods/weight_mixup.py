@@ -227,6 +227,7 @@ class WeightMixup(Regulariser):
         return 0.01 if self.options.variant == "paper" else 0.0
 
     def _two_level_step(self) -> TwoLevelStep:
+        from regft_core.training.schedules import constant, cosine
         from regft_core.training.two_level import TwoLevelStep
 
         attention, released = self._attention(), self.options.variant == "released"
@@ -239,7 +240,7 @@ class WeightMixup(Regulariser):
                 [group], lr=rate, weight_decay=self._decay(), fused=True if self.trainee.grouped else None
             ),
             rate=rate,
-            shape="cosine" if released else "constant",
+            shape=(cosine if released else constant).factor,
             implicit=self.options.implicit or ("one" if released else "learning_rate"),
             radius=self.options.radius,
             interval=self.options.interval,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.catalogue import OPTIMISERS
+from regft_core.catalogue import OPTIMISERS, SCHEDULES
 from regft_core.schema import DropoutConfig, Name, StrictModel, named_in
 
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
@@ -46,7 +46,9 @@ class TrainingConfig(StrictModel):
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Annotated[str, named_in(SCHEDULES)] = Field(
+        "linear", description="a file of regft_core/training/schedules"
+    )
     warmup_ratio: float = Field(0.1, ge=0, lt=1)
     warmup_steps: int | None = Field(None, ge=0, le=MAX_STEPS, description="optimiser steps; overrides warmup_ratio")
     clip_norm: float | None = Field(1.0, gt=0, description="global gradient norm; null switches it off")

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from regft_core.catalogue import SCHEDULES
 from regft_core.errors import ModelError, OutOfMemory, RunFailed
 from regft_core.hooks.declare import behind
 from regft_core.schema.training import TrainingConfig
@@ -99,6 +100,7 @@ class Loop:
         self.total = (training.max_steps or training.epochs * self.steps_per_epoch) if training.epochs else 0
         self.total = self.total if self.steps is None else self.steps
         warmup = warmup_steps(self.total, training.warmup_ratio)
+        self.schedule = SCHEDULES.load(training.schedule).factor
         self.warmup = warmup if training.warmup_steps is None else min(training.warmup_steps, self.total)
         special = self.stack.parameter_groups()
         parameters = dict(self.trainee.named_trainable())
@@ -184,7 +186,7 @@ class Loop:
 
     def _step(self, rows: list[list[int]]) -> None:
         index, training = self.done.step, self.training
-        rate = rate_factor(training.schedule, index, self.total, self.warmup)
+        rate = rate_factor(self.schedule, index, self.total, self.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * rate
         examples = sum(len(part) for part in rows)

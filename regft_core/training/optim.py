@@ -109,19 +109,12 @@ def warmup_steps(total: int, ratio: float) -> int:
     return math.ceil(total * ratio)
 
 
-def rate_factor(schedule: str, step: int, total: int, warmup: int) -> float:
+def rate_factor(schedule: Callable[[float], float], step: int, total: int, warmup: int) -> float:
     """Multiplier of the learning rate at 0-based optimiser step ``step`` of ``total``.
 
-    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); ``linear``
-    then falls to 0 at ``total``, ``cosine`` follows half a cosine, ``constant`` stays at 1.
+    Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule``, the function of
+    a file of ``regft_core/training/schedules``, says it of the share of the steps after warm-up that are done.
     """
     if step < warmup:
         return step / max(1, warmup)
-    if schedule == "constant":
-        return 1.0
-    progress = (step - warmup) / max(1, total - warmup)
-    if schedule == "linear":
-        return max(0.0, 1.0 - progress)
-    if schedule == "cosine":
-        return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
-    raise ValueError(f"unknown schedule '{schedule}'")
+    return schedule((step - warmup) / max(1, total - warmup))

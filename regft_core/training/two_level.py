@@ -56,7 +56,7 @@ class TwoLevelStep:
     upper: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
     rate: float
-    shape: str
+    shape: Callable[[float], float]
     implicit: Literal["learning_rate", "none", "one"]
     radius: float
     interval: int

@@ -17,7 +17,7 @@ LONGEST = 350
 #: Room -> lines and files of Python at most. ``regft_core`` stands for the files beside its folders.
 BUDGETS: dict[str, tuple[int, int]] = {
     "benchmarks": (2100, 11),
-    "regft_core": (1200, 11),
+    "regft_core": (1250, 11),
     "regft_core/contract": (1300, 9),
     "regft_core/data": (3450, 23),
     "regft_core/disk": (600, 6),
@@ -36,7 +36,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/settings": (4350, 31),
     "regft_core/statistics": (1550, 11),
     "regft_core/tracking": (1100, 9),
-    "regft_core/training": (3350, 25),
+    "regft_core/training": (3400, 29),
     "stages": (1950, 30),
     "tests": (1650, 17),
     "tests/adversary": (600, 2),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 
+from regft_core.catalogue import SCHEDULES
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
@@ -120,9 +123,16 @@ def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> No
 
 def test_schedules() -> None:
     assert warmup_steps(10, 0.11) == 2
-    assert [rate_factor("linear", s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
-    assert rate_factor("constant", 3, 4, 1) == 1.0
-    assert rate_factor("cosine", 2, 4, 0) == pytest.approx(0.5)
-    assert rate_factor("cosine", 0, 10, 2) == 0.0
-    with pytest.raises(ValueError, match="polynomial"):
-        rate_factor("polynomial", 1, 2, 0)
+    assert [rate_factor(SCHEDULES.load("linear").factor, s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert rate_factor(SCHEDULES.load("constant").factor, 3, 4, 1) == 1.0
+    assert rate_factor(SCHEDULES.load("cosine").factor, 2, 4, 0) == pytest.approx(0.5)
+    assert rate_factor(SCHEDULES.load("cosine").factor, 0, 10, 2) == 0.0
+
+
+def test_a_schedule_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "halved.py").write_text("def factor(progress):\n    return 0.5\n")
+    with pytest.raises(ValidationError, match="unknown schedule 'halved'"):
+        TrainingConfig(schedule="halved")
+    with SCHEDULES.also(tmp_path):
+        training = TrainingConfig(schedule="halved", epochs=1, batch_size=4, learning_rate=0.1, warmup_ratio=0.0)
+        assert [rate for *_, rate, _ in Bench(training=training).loop().train().curve] == [0.05] * 3

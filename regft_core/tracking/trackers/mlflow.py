@@ -78,7 +78,8 @@ def opened(root: Path) -> Iterator[Tracker]:
 
     Raises StoreError where MLflow cannot open the database, or refuses a write.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # before its import
+    for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")):
+        os.environ.setdefault(name, value)  # before its import
     for name in ("alembic", "mlflow.store.db.utils"):  # a hundred lines about migrations
         logging.getLogger(name).setLevel(logging.WARNING)
     from mlflow.exceptions import MlflowException

@@ -12,12 +12,15 @@ import io
 import re
 import runpy
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from regft_core import __version__, output
 from regft_core.names import nearest
 
+#: When this process began, as ``time.monotonic`` tells it: what a command imports takes seconds.
+BEGAN = time.monotonic()
 FOLDER = Path(__file__).parent
 #: The commands as ``regft --help`` groups them, in the order in which a project needs them.
 GROUPS = {

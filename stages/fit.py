@@ -26,6 +26,7 @@ from regft_core.fit.fitting import FOLDER, Wanted, fit_rows
 from regft_core.names import listing
 from regft_core.schema.file_format import FileFormat
 
+from .cli import BEGAN
 from .common import ROWS, argument, asked_for, format_of, run
 from .run import run_and_show
 
@@ -36,7 +37,7 @@ def main(here: Path, arguments: argparse.Namespace) -> None:
     if arguments.text is None or arguments.label is None:
         raise ConfigError([_columns_of(file, format_of(arguments))])
     asked = asked_for(file, arguments)
-    wanted = Wanted(here, asked, arguments.out, arguments.minutes, arguments.model, arguments.seed)
+    wanted = Wanted(here, asked, arguments.out, arguments.minutes, arguments.model, arguments.seed, BEGAN)
     taken = fit_rows(wanted, run_and_show, lambda line: print(line, flush=True))
     folder, model = os.path.relpath(wanted.place, here), os.path.relpath(taken.path, here)
     if taken.not_run:

@@ -54,6 +54,7 @@ class Wanted:
         minutes: for all of it on this machine; they choose encoder, methods and trials.
         model: an alias or a directory; the strongest that fits when absent.
         seed: another number splits into other folds.
+        began: when the call began, by ``time.monotonic``, where a process was started for it.
     """
 
     here: Path
@@ -62,6 +63,7 @@ class Wanted:
     minutes: float = 30.0
     model: str | None = None
     seed: int = 0
+    began: float | None = None
 
     @property
     def place(self) -> Path:
@@ -122,15 +124,16 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated, and
     one that was out of time when it is repeated with more minutes.
     """
-    place, began, worked = wanted.place, time.monotonic(), time.process_time()
-    limit = began + 60 * LIMIT * wanted.minutes
+    place, began = wanted.place, wanted.began or time.monotonic()
+    limit, worked = began + 60 * LIMIT * wanted.minutes, 0.0 if wanted.began else time.process_time()
     say("\n".join(make(wanted)))
     record = read_json(place / RECORD)
     # A machine with other work needs longer for what follows the comparison, too: as many times as planning took.
     worked = time.process_time() - worked
     slowness = max(1.0, (time.monotonic() - began) / worked) if worked > ENOUGH else 1.0
     with staying(), _limited(wanted, limit), _own_products():
-        _compare(place, record["task"], limit - slowness * record.get("reserve", 0), say)
+        reserve = min(slowness * record.get("reserve", 0), (limit - began) / 2)
+        _compare(place, record["task"], limit - reserve, say)
         run(place)
         method, decision = decided(place, record["task"])
         say(f"taken: {method}")
@@ -178,7 +181,7 @@ def _score(folder: Path, method: str, task: str) -> str:
 def _own_products() -> Iterator[None]:
     """Multiply as the command does, whichever process calls: the same bits (``models/products.py``)."""
     before = os.environ.get(SWITCH)
-    os.environ.setdefault(SWITCH, "1")
+    os.environ[SWITCH] = before or "1"
     try:
         yield
     finally:

@@ -36,8 +36,8 @@ from regft_core.settings.grid import Cell
 FOLDER = "fits"
 #: Nothing runs longer than so many times ``minutes``.
 LIMIT = 1.2
-#: Seconds of a core that tell how busy the machine is.
-ENOUGH = 0.5
+#: Seconds until the alarm rings again: Python drops what is raised in the callback of a weak reference.
+AGAIN = 5.0
 
 
 class OutOfTime(BaseException):
@@ -130,7 +130,7 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     record = read_json(place / RECORD)
     # A machine with other work needs longer for what follows the comparison, too: as many times as planning took.
     worked = time.process_time() - worked
-    slowness = max(1.0, (time.monotonic() - began) / worked) if worked > ENOUGH else 1.0
+    slowness = max(1.0, (time.monotonic() - began) / worked) if worked > 0.5 else 1.0
     with staying(), _limited(wanted, limit), _own_products():
         reserve = min(slowness * record.get("reserve", 0), (limit - began) / 2)
         _compare(place, record["task"], limit - reserve, say)
@@ -209,14 +209,14 @@ def _until(moment: float) -> Iterator[None]:
     def ring(*_: Any) -> NoReturn:
         raise OutOfTime
 
-    outer, left = signal.signal(signal.SIGALRM, ring), signal.getitimer(signal.ITIMER_REAL)[0]
+    outer, (left, again) = signal.signal(signal.SIGALRM, ring), signal.getitimer(signal.ITIMER_REAL)
     began = time.monotonic()
     try:
-        signal.setitimer(signal.ITIMER_REAL, max(moment - began, 1e-3))
+        signal.setitimer(signal.ITIMER_REAL, max(moment - began, 1e-3), AGAIN)
         yield
     finally:
         signal.signal(signal.SIGALRM, outer)
-        signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3) if left else 0.0)
+        signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3) if left else 0.0, again)
 
 
 def fit_method(wanted: Wanted, method: str) -> Path:

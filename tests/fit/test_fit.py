@@ -165,6 +165,26 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
         fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))
 
 
+def test_an_alarm_that_is_lost_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        def __del__(self) -> None:  # what is raised here is printed, and ignored
+            time.sleep(0.3)
+
+    monkeypatch.setattr(fitting, "AGAIN", 0.2)
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    began = time.monotonic()
+    lost = [Lost()]
+
+    def last() -> None:
+        lost.clear()
+        time.sleep(60)
+
+    with pytest.raises(fitting.OutOfTime), fitting._until(began + 0.1):
+        last()
+    assert lost == []
+    assert time.monotonic() - began < 30
+
+
 def make(root: Path, folder: Path, given: Namespace) -> None:
     columns = given.text, given.label, given.pair, given.group
     asked = Asked(Path(given.file), *columns, ood=tuple(given.ood), unlabelled=given.unlabelled)

@@ -1,4 +1,4 @@
-"""Stage 4: scores on the validation and out-of-distribution sets.
+"""Stage 4: scores on validation and out-of-distribution sets.
 
 Writes work/evaluate: scores, the prediction for each row, and the results of
 further analyses. `dvc repro` runs it.

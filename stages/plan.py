@@ -1,7 +1,7 @@
-"""Show what would be trained, and how long it takes; train nothing.
+"""Show what would be trained and how long it takes.
 
-Prints a line for each cell, the time of each stage, and how many texts
-max_length cuts.
+Trains nothing. Prints a line for each cell, the time of each stage, and how
+many texts max_length cuts.
 
 examples
   regft plan

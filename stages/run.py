@@ -1,7 +1,7 @@
-"""Train what is out of date with `dvc repro`; show the leaderboard.
+"""Train what is out of date; show the leaderboard.
 
-Results that are up to date are reused. An interrupted run continues where it
-stopped. Exits with 1 when runs failed. With --config one run of MLflow is
+Runs `dvc repro`: results that are up to date are reused. An interrupted run
+continues where it stopped. Exits with 1 when runs failed. With --config one run of MLflow is
 repeated in a folder of its own.
 
 examples

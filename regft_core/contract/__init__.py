@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from regft_core.catalogue import Catalogue
+from regft_core.catalogue import OWN, Catalogue
 from regft_core.errors import ConfigError, Problem, RegftError, text_of
 from regft_core.names import suggestion
 
@@ -47,9 +47,18 @@ def tried(promise: str, law: Callable[[], str], unsaid: str = "") -> Promise:
         return Promise(promise, None, unsaid)
     try:
         wrong = law()
-    except RegftError as error:
-        wrong = text_of(error)
     except Exception as error:
-        *_, place = traceback.extract_tb(error.__traceback__)
-        wrong = f"raises {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        wrong = raised(error)
     return Promise(promise, not wrong, wrong)
+
+
+def raised(error: Exception) -> str:
+    """What an exception says, and where in the user's own code, else anywhere, it was raised."""
+    if isinstance(error, RegftError):
+        return text_of(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if Path(frame.filename).parent.name in OWN and "site-packages" not in frame.filename
+    ]
+    place = (own or list(frames))[-1]
+    return f"raises {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.catalogue import METHODS, OPTIMISERS, use_project
-from regft_core.contract import Promise, require, tried
+from regft_core.contract import Promise, raised, require, tried
 from regft_core.contract.trial import Trial, job_of, quiet, ready, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
@@ -44,8 +44,8 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
                 yield Promise("its method uses it", False, found)
                 return
             trained = {task: _train(trial, trial.method, task) for task in trial.tasks}
-        except RegftError as error:
-            yield Promise(trains, False, text_of(error))
+        except Exception as error:  # the user's own code runs here
+            yield Promise(trains, False, raised(error))
             return
         wrong = [f"{task}: {said}" for task, (_, said) in trained.items() if said]
         yield Promise(f"{trains}: {', '.join(trial.tasks)}", not wrong, "; ".join(wrong))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from regft_core.catalogue import EVALUATIONS, METRICS, OWN, import_file
+from regft_core.contract import tried
 from regft_core.contract.check import check_method
 from regft_core.contract.evaluation import check_evaluation
 from regft_core.contract.metric import check_metric
@@ -290,3 +292,13 @@ def test_faults_of_an_evaluation_are_named(project: Path) -> None:
 @pytest.mark.parametrize("name", EVALUATIONS.names())
 def test_shipped_evaluations_keep_their_contract(project: Path, name: str) -> None:
     assert [promise for promise in check_evaluation(project, name) if promise.kept is False] == []
+
+
+def test_an_exception_is_told_with_its_place_in_the_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "methods" / "halting.py"
+    file.parent.mkdir()
+    file.write_text("import json\n\ndef terms():\n    return json.loads('{')\n")
+    module = runpy.run_path(str(file))
+    promise = tried("it trains", module["terms"])
+    assert promise.kept is False
+    assert promise.found.endswith("(halting.py:4)")

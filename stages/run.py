@@ -1,8 +1,8 @@
 """Train what is out of date; show the leaderboard.
 
 Runs `dvc repro`: results that are up to date are reused. An interrupted run
-continues where it stopped. Exits with 1 when runs failed. With --config one run of MLflow is
-repeated in a folder of its own.
+continues where it stopped. Exits with 1 when runs failed. With --config one run
+of MLflow is repeated in a folder of its own.
 
 examples
   regft run

@@ -239,14 +239,16 @@ def fit_method(wanted: Wanted, method: str) -> Path:
 def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:
     """Return the method that the report takes, and what it expects.
 
-    Raises RunFailed where that is a constant answer, or none finished every seed.
+    Raises RunFailed where a constant answer is expected to lose no more than it, or none finished every seed.
     """
     results: dict[str, Any] = read_json(folder / RESULTS)
-    for name, one in results[f"{task}-full"].items():
-        if (decision := one.get("decision", {})).get("taken"):
-            if Work(folder).finetune(Cell(name, task, "full")).reads_text:
-                return name, decision
-            message = f"no method is better than {name}, which gives every text the same answer; no model was exported"
-            hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
-            raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
+    decisions = {name: one["decision"] for name, one in results[f"{task}-full"].items() if "decision" in one}
+    for name, decision in ((name, one) for name, one in decisions.items() if one.get("taken")):
+        constants = [other for other in decisions if not Work(folder).finetune(Cell(other, task, "full")).reads_text]
+        as_good = [o for o in constants if o == name or decisions[o]["expected_loss"] <= decision["expected_loss"]]
+        if not as_good:
+            return name, decision
+        message = f"no method is better than {as_good[0]}, a constant answer; no model was exported"
+        hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
+        raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
     raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")

@@ -267,12 +267,20 @@ def test_a_file_may_have_the_name_of_a_shipped_task(root: Path, monkeypatch: pyt
     assert open_project(root / "fits" / "mrpc").tasks["mrpc"].labels == ("bad", "good", "odd")
 
 
-def test_a_constant_answer_is_never_exported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [None, 0.0, 0.1])
+def test_a_constant_answer_is_never_exported(tmp_path: Path, lost: float | None) -> None:
+    """Nor a method that is expected to be no better than one."""
+    methods = {"majority": {"taken": True}} if lost is None else {"majority": {"expected_loss": lost}}
+    methods |= {} if lost is None else {"tfidf_logistic": {"expected_loss": 0.0, "taken": True}}
     folder = build(
-        tmp_path, methods=["majority"], grid={"sizes": ["full"], "seeds": [1]}, report={"reference": "majority"}
+        tmp_path, methods=list(methods), grid={"sizes": ["full"], "seeds": [1]}, report={"reference": "majority"}
     )
-    Project.open(folder).run("majority", "reviews")
-    write_json(folder / RESULTS, {"reviews-full": {"majority": {"decision": {"taken": True}}}})
+    for method in methods:
+        Project.open(folder).run(method, "reviews")
+    write_json(folder / RESULTS, {"reviews-full": {name: {"decision": one} for name, one in methods.items()}})
+    if lost:
+        assert decided(folder, "reviews")[0] == "tfidf_logistic"
+        return
     with raises_code(RunFailed, "constant-answer", "majority", "no model was exported"):
         decided(folder, "reviews")
 

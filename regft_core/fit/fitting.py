@@ -138,7 +138,7 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
         method, decision = decided(place, record["task"])
         say(f"taken: {method}")
         path = export(refit(place, method, record["task"], "full", say=say))
-    return Taken(method, decision, path, tuple(read_json(place / RECORD).get("not_run", ())))
+    return Taken(method, decision, path, open_project(place).params.report.not_run)
 
 
 def _compare(folder: Path, task: str, end: float, say: Callable[[str], None]) -> None:

@@ -59,13 +59,13 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
     with nullcontext(folder) if is_made else atomic_directory(folder) as place:
         draft.write(place, setup)
         wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
-        record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": reserve, "not_run": []}
+        record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": reserve}
         write_json(place / RECORD, record)
     return draft.described(setup, seconds, more)
 
 
 def leave_out(folder: Path, methods: Sequence[str]) -> None:
-    """Take methods out of ``params.yaml``, and note in the record that they were not run."""
+    """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on."""
     file, yaml, text = folder / "params.yaml", YAML(), io.StringIO()
     yaml.preserve_quotes, yaml.width = True, 4096
     record = read_json(folder / RECORD)
@@ -77,10 +77,11 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
             section.pop(name, None)
     if "tuning" in params and not any(params["tuning"]["methods"].values()):
         del params["tuning"]
+    params["report"]["not_run"] = list(methods)
     yaml.dump(params, text)
     write_text(file, text.getvalue())
     record["wrote"] |= {} if edited else {file.name: _sha256(file)}
-    write_json(folder / RECORD, record | {"not_run": list(methods)})
+    write_json(folder / RECORD, record)
 
 
 def _sha256(path: Path) -> str | None:

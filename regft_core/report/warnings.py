@@ -48,8 +48,9 @@ def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedA
 
 
 def left_out(inputs: Inputs) -> tuple[str, ...]:
-    """Declared out-of-distribution sets that are not evaluated on, with the reasons."""
-    return tuple(
+    """Methods and declared out-of-distribution sets that are not evaluated, with the reasons."""
+    late = inputs.config.not_run
+    return (f"Not run, for the minutes of `regft fit` were over: {listed(list(late))}.",) * bool(late) + tuple(
         f"{task} is not evaluated on {listed([name for name, of in sets.items() if of.why == reason])}: {reason}."
         for task, sets in inputs.left_out.items()
         for reason in dict.fromkeys(of.why for of in sets.values())

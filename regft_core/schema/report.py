@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regft_core.schema import Name, OneOrMoreNames, StrictModel
+from regft_core.schema import Name, NameList, OneOrMoreNames, StrictModel
 
 #: ``task`` (its dev set) or ``task/set``.
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)?$")]
@@ -51,6 +51,7 @@ class ReportConfig(StrictModel):
     decide_by: OneOrMoreNames = Field(
         (), description="sets whose mean score decides which method to take; the development set (dev) when absent"
     )
+    not_run: NameList = Field((), description="methods that `regft fit` had no time for; the report says so")
     published: OneOrMoreNames = Field((), description="tables of published/ whose numbers are printed beside ours")
     averages: dict[Name, Annotated[list[Part], Field(min_length=1)]] = Field(
         {}, description="means over tasks (or task/set) of the primary metrics; a list inside counts as one part"

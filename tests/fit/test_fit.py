@@ -13,7 +13,6 @@ import yaml
 
 from regft_core.api import Project
 from regft_core.disk.files import write_json
-from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, RunFailed
 from regft_core.fit import fitting
 from regft_core.fit.fitting import Wanted, decided
@@ -159,7 +158,7 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
     assert len(open_project(folder).methods) == 3
     make(root, folder, Namespace(**{**vars(again), "minutes": 700.0}))
     assert list(open_project(folder).methods)[3:] == ["lp_ft_share", "vanilla_no_dropout"]
-    assert read_json(folder / "fit.json")["not_run"] == []
+    assert open_project(folder).params.report.not_run == ()
     monkeypatch.setattr(fitting, "compute_only", lambda *_: None)
     with raises_code(RunFailed, "out-of-time", "it goes on"):
         fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))

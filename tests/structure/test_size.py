@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/data": (3450, 23),
     "regft_core/disk": (600, 6),
     "regft_core/evaluate": (2050, 18),
-    "regft_core/fit": (1750, 11),
+    "regft_core/fit": (1800, 11),
     "regft_core/grid": (2950, 19),
     "regft_core/hooks": (1550, 10),
     "regft_core/kinds": (1150, 10),

@@ -89,11 +89,14 @@ class Guarded:
 
 
 def guard() -> None:
-    """Lead standard output and error of this process through :class:`Guarded`; a second call changes nothing."""
+    """Lead standard output and error of this process through :class:`Guarded`; a second call changes nothing.
+
+    Also within :func:`unguarded`, where one of our own commands is called by another program.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is not None and not isinstance(stream, Guarded):
-            setattr(sys, name, Guarded(stream))
+        if stream is not None and (not isinstance(stream, Guarded) or stream.acting):
+            setattr(sys, name, Guarded(stream.stream if isinstance(stream, Guarded) else stream))
 
 
 def drawing(stream: Any) -> Any:

@@ -1,8 +1,8 @@
 """Test one evaluation, your own or a shipped one.
 
 Looks at runs of a tiny encoder on every kind of task that the evaluation fits
-and prints which promises it keeps. NAME is that of the file evaluations/NAME.py.
-Exits with 1 when a promise is broken; writes nothing.
+and prints which promises it keeps. NAME is that of the file
+evaluations/NAME.py. Exits with 1 when a promise is broken; writes nothing.
 
 examples
   regft test-evaluation calibration

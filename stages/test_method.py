@@ -1,8 +1,9 @@
 """Test one regulariser, your own or a shipped one.
 
-Trains it for a few steps on generated rows with a tiny encoder, on every kind of
-task that it fits, and prints which promises it keeps. NAME is that of the class (`name = "..."`) in
-methods/NAME.py. Exits with 1 when a promise is broken; writes nothing.
+Trains it for a few steps on generated rows with a tiny encoder, on every kind
+of task that it fits, and prints which promises it keeps. NAME is that of the
+class (`name = "..."`) in methods/NAME.py. Exits with 1 when a promise is
+broken; writes nothing.
 
 examples
   regft test-method smooth_logits

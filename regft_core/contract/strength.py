@@ -31,7 +31,8 @@ def nearly_off(entry: Entry) -> Entry | None:
     None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
     """
     cls, options = entry
-    pairs = {name: (value, getattr(options, name)) for name, value in (cls.off or {}).items()}
+    zero = off(entry)
+    pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}} if zero else {}
     near = {
         name: value + NEAR * (strength - value)
         for name, (value, strength) in pairs.items()

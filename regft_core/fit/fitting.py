@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
-from regft_core.fit.project import Draft
+from regft_core.fit.project import AROUND, Draft
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset, takes_steps
 from regft_core.grid.compute import compute_only
@@ -124,16 +125,13 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated, and
     one that was out of time when it is repeated with more minutes.
     """
-    place, began = wanted.place, wanted.began or time.monotonic()
-    limit, worked = began + 60 * LIMIT * wanted.minutes, 0.0 if wanted.began else time.process_time()
-    say("\n".join(make(wanted)))
-    record = read_json(place / RECORD)
-    # A machine with other work needs longer for what follows the comparison, too: as many times as planning took.
-    worked = time.process_time() - worked
-    slowness = max(1.0, (time.monotonic() - began) / worked) if worked > 0.5 else 1.0
+    # So few minutes that reading the file takes them are refused, with the number that is needed.
+    seconds = max(60 * LIMIT * wanted.minutes, AROUND)
+    place, limit = wanted.place, (wanted.began or time.monotonic()) + seconds
     with staying(), _limited(wanted, limit), _own_products():
-        reserve = min(slowness * record.get("reserve", 0), (limit - began) / 2)
-        _compare(place, record["task"], limit - reserve, say)
+        say("\n".join(make(wanted)))
+        record = read_json(place / RECORD)
+        _compare(place, record["task"], limit - record.get("reserve", 0), say)
         run(place)
         method, decision = decided(place, record["task"])
         say(f"taken: {method}")
@@ -142,26 +140,28 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
 
 
 def _compare(folder: Path, task: str, end: float, say: Callable[[str], None]) -> None:
-    """Run the methods in their order, the solved ones together, until ``end`` of ``time.monotonic``.
+    """Run the solved methods together, then the others in their order until ``end`` of ``time.monotonic``.
 
     A method that has not all its runs by then is left out of ``params.yaml``, and so are those after it. Its finished
-    runs stay in the run store. Raises OutOfTime where the solved methods have not.
+    runs stay in the run store.
     """
     methods = open_project(folder).methods
     stepping = [name for name, method in methods.items() if takes_steps(method)]
-    groups = [[name for name in methods if name not in stepping], *([name] for name in stepping)]
     done, began = list[str](), time.monotonic()
+
+    def compare(group: list[str]) -> None:
+        cells = [f"{name}/{task}" for name in group]
+        compute_only(folder, "evaluate", cells, lambda line: say(line) if "FAILED" in line else None)
+        done.extend(group)
+        for name in group:
+            say(f"{name}: {_score(folder, name, task)} ({time.monotonic() - began:.0f} s)")
+
+    compare([name for name in methods if name not in stepping])
     try:
         with _until(end):
-            for group in filter(None, groups):
-                cells = [f"{name}/{task}" for name in group]
-                compute_only(folder, "evaluate", cells, lambda line: say(line) if "FAILED" in line else None)
-                done += group
-                for name in group:
-                    say(f"{name}: {_score(folder, name, task)} ({time.monotonic() - began:.0f} s)")
+            for name in stepping:
+                compare([name])
     except OutOfTime:
-        if not done:
-            raise
         late = [name for name in methods if name not in done]
         say(f"not run, for the minutes are over: {', '.join(late)}; more minutes go on with it")
         leave_out(folder, late)
@@ -244,11 +244,13 @@ def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:
     results: dict[str, Any] = read_json(folder / RESULTS)
     decisions = {name: one["decision"] for name, one in results[f"{task}-full"].items() if "decision" in one}
     for name, decision in ((name, one) for name, one in decisions.items() if one.get("taken")):
-        constants = [other for other in decisions if not Work(folder).finetune(Cell(other, task, "full")).reads_text]
-        as_good = [o for o in constants if o == name or decisions[o]["expected_loss"] <= decision["expected_loss"]]
-        if not as_good:
+        losses = {other: float(one["expected_loss"]) for other, one in decisions.items()}
+        reads = {other: Work(folder).finetune(Cell(other, task, "full")).reads_text for other in decisions}
+        constant = min((other for other in losses if not reads[other]), key=losses.__getitem__, default=None)
+        least = min((loss for other, loss in losses.items() if reads[other]), default=math.inf)
+        if reads[name] and (constant is None or least < losses[constant]):
             return name, decision
-        message = f"no method is better than {as_good[0]}, a constant answer; no model was exported"
+        message = f"no method is better than {constant}, a constant answer; no model was exported"
         hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
         raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
     raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")

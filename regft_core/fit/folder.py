@@ -72,12 +72,13 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
     edited = _sha256(file) != record["wrote"][file.name]
     params = yaml.load(file.read_text(encoding="utf-8"))
     params["methods"] = [name for name in params["methods"] if name not in methods]
-    for section in (params.get("tuning", {}).get("methods", {}), params.get("method_settings", {})):
+    tuned = (params.get("tuning") or {}).get("methods") or {}
+    for section in (tuned, params.get("method_settings") or {}):
         for name in methods:
             section.pop(name, None)
-    if "tuning" in params and not any(params["tuning"]["methods"].values()):
+    if "tuning" in params and not any(tuned.values()):
         del params["tuning"]
-    params["report"]["not_run"] = list(methods)
+    params["report"] = {**(params.get("report") or {}), "not_run": list(methods)}
     yaml.dump(params, text)
     write_text(file, text.getvalue())
     record["wrote"] |= {} if edited else {file.name: _sha256(file)}

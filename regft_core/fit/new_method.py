@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import keyword
 from pathlib import Path
+
+import yaml
 
 from regft_core import shipped
 from regft_core.catalogue import METHODS as REGULARISERS
@@ -19,7 +22,10 @@ training: {}
 TEST = """\
 \"\"\"The contract of NAME. Add what it must compute, against numbers worked out by hand.\"\"\"
 
+import keyword
 from pathlib import Path
+
+import yaml
 
 from regft_core.contract.check import check_method
 
@@ -41,7 +47,8 @@ def new_method(root: Path, name: str) -> list[Path]:
         Path(method_file(name)): YAML,
         Path("tests") / f"test_{name}.py": TEST,
     }
-    if not name.isidentifier() or name.startswith("_") or name != name.lower():
+    is_word = keyword.iskeyword(name) or yaml.safe_load(name) != name  # of Python, or of YAML: null, true
+    if is_word or not name.isidentifier() or name.startswith("_") or name != name.lower():
         problem = (
             "name-not-possible",
             f"'{name}' names no method",

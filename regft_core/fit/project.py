@@ -91,8 +91,8 @@ class Draft:
     def execution(self) -> dict[str, Any]:
         """The section of the user's ``params.yaml``; worker processes on a CPU are as many as its cores."""
         section = {"executor": "processes"} | (of_the_machine(self.root).get("execution") or {})
-        if section["executor"] == "processes" and ("workers" not in section or self._on_cpu):
-            section["workers"] = max(1, cores() // section.get("threads", 1))
+        if section["executor"] == "processes" and self._on_cpu:
+            section["workers"] = min(64, max(1, cores() // section.get("threads", 1)))
         return section
 
     @cached_property
@@ -155,13 +155,16 @@ class Draft:
             def all_runs(setup: Setup) -> float:
                 return sum(runs(setup)) * setup.folds * setup.repeats * setup.size
 
+            def seconds_of(setup: Setup, workers: int) -> float:
+                # The final model, trained on all rows with settings that are known then, is counted as one more run.
+                return AROUND + all_runs(setup) / workers + max(runs(setup), default=0.0)
+
             def is_serial(setup: Setup) -> bool:
-                return can_be_serial and trained.isdisjoint(setup.methods) and all_runs(setup) <= SERIAL
+                short = trained.isdisjoint(setup.methods) and all_runs(setup) <= SERIAL
+                return can_be_serial and short and seconds_of(setup, 1) <= 60 * self.minutes
 
             def seconds(setup: Setup) -> float:
-                # The final model, trained on all rows with settings that are known then, is counted as one more run.
-                workers = 1 if is_serial(setup) else execution.workers
-                return AROUND + all_runs(setup) / workers + max(runs(setup), default=0.0)
+                return seconds_of(setup, 1 if is_serial(setup) else execution.workers)
 
             several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
             bounds = [

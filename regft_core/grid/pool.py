@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from regft_core.grid.executors import is_remote, run_all, visible_devices
 from regft_core.grid.jobs import Jobs
 from regft_core.models.devices import refuse_slow_bf16, take_device
 from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
+from regft_core.runs.project import opened
 from regft_core.runs.run import run
 from regft_core.runs.trials import try_values
 from regft_core.settings.project import Project
@@ -93,12 +92,6 @@ def prepared_devices(project: Project) -> list[str]:
 
 #: How a run collapsed, in words.
 COLLAPSED = {"constant": "the same answer to every row", "majority": "no better than a constant answer"}
-
-
-@cache
-def opened(root: str) -> Project:
-    """Return the project of a process's jobs, read once: an edit of its settings counts from the next stage on."""
-    return open_project(Path(root))
 
 
 def run_job(job: Job, *, device: str) -> str:

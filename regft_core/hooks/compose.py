@@ -88,7 +88,7 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
                 f"'{entry.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
             )
         training = training.model_copy(update={"optimizer": wanted})
-    if training.checkpoint != "last" and (phase.name != FINETUNE or not training.epochs):
+    if training.checkpoint != "last" and (phase.run_name != FINETUNE or not training.epochs):
         training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
     if training.epoch_scores and not _has_epoch_scores(acting, phase, training):
         training = training.model_copy(update={"epoch_scores": False})
@@ -100,7 +100,7 @@ def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingC
 
     There is nothing to score before the last phase, without steps, or where something else answers for the model.
     """
-    if phase.name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
+    if phase.run_name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
         return False
     return not any(entry.declares.owns_prediction for entry in acting)
 

@@ -31,6 +31,9 @@ def impossible(kind: Kind, declared: Declared) -> Iterator[Problem]:
         outputs = len(kind.output_names(declared.labels))
     except ValueError:  # labels that do not fit are told where the task is read
         return
+    except Exception as error:  # the kind's own code
+        yield _problem(kind, "output_names", f"raises {type(error).__name__}: {error}")
+        return
     rows = 3
     logits = np.random.default_rng(0).normal(size=(rows, outputs))
     to_set, width = (np.arange(outputs), outputs) if kind.has_labels else (np.arange(0), 1)

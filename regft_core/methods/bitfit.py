@@ -95,7 +95,8 @@ class BitFit(Regulariser):
         pretrained = [name for name, _ in trainee.named_raw() if name not in new]
         biases = bias_terms(pretrained, self.options.terms, trainee.sites.layer_norms)
         if not biases:
-            what = "biases" if self.options.terms == "all" else "biases of queries and of the first feed-forward map"
+            subset = {"query_and_intermediate": "biases of queries and of the first feed-forward map", "norms": "norms"}
+            what = subset.get(self.options.terms, "biases")
             raise ModelError(
                 "encoder-does-not-fit",
                 f"bitfit: this {trainee.sites.architecture} has no {what} outside its head; use another encoder, "

@@ -149,9 +149,9 @@ class Context:
             self._sources[encoder] = source
         return self._sources[encoder]
 
-    def rows_per_example(self, examples: list[Example]) -> int:
+    def rows_per_example(self, examples: list[Example], phase: Phase) -> int:
         """Rows of the encoder's batch that one example takes: two where pairs go through it separately."""
-        return self.encoder.rows_per_example(bool(examples) and examples[0].text_pair is not None)
+        return self.encoder_of(phase).rows_per_example(bool(examples) and examples[0].text_pair is not None)
 
     def prompt(self, phase: Phase) -> Prompt | None:
         """The prompt of the task whose labels a phase learns, where the phase answers at a mask; else None."""
@@ -174,7 +174,7 @@ class Context:
             self.tokenizer_of(phase),
             encoder.max_length,
             token_memory(self.source_of(phase).tokenizer_sha256),
-            rows_per_example=self.rows_per_example(examples),
+            rows_per_example=self.rows_per_example(examples, phase),
             prompt=self.prompt(phase),
             reading=Reading.of(encoder),
         )

@@ -44,7 +44,7 @@ def load_pretrained(context: Context, phase: Phase, task: Mapping[str, Any] | No
         dropout=DropoutConfig(),
         head_seed=0,
         pooling=context.encoder_of(phase).pooling,
-        rows_per_example=context.rows_per_example(data.examples),
+        rows_per_example=context.rows_per_example(data.examples, phase),
     )
 
 

@@ -268,7 +268,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
 def _judge(context: Context, phase: Phase, examples: list[Example]) -> Judge:
     from regft_core.runs.epoch_scores import judge
 
-    return judge(context.encode(examples, phase), examples, context.task, context.tokenizer, context.device)
+    return judge(context.encode(examples, phase), examples, context.task, context.tokenizer_of(phase), context.device)
 
 
 # ---------------------------------------------------------------------------- the record of a phase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from pathlib import Path
 
 from regft_core import __version__
@@ -36,6 +37,12 @@ def open_project(
     """
     use_project(root)
     return load_project(root, params_file=params_file, params_text=params_text, check_composition=check_composition)
+
+
+@cache
+def opened(root: str) -> Project:
+    """Return the project of a process's jobs, read once: an edit of its settings counts from the next stage on."""
+    return open_project(Path(root))
 
 
 def check_listed(project: Project, **given: str | int) -> None:

@@ -183,7 +183,7 @@ def _served(context: Context, key: str, trained: FinishedModel, temperature: flo
         max_length=context.encoder.max_length,
         offsets=decision.offsets if decision else (),
         at_least_one=bool(decision and decision.at_least_one),
-        rows_per_example=2 if context.rows_per_example(examples) == 2 else 1,
+        rows_per_example=2 if context.rows_per_example(examples, context.method.finetune) == 2 else 1,
         instruction=context.encoder.prompt or "",
         windows=context.encoder.windows,
         stride=context.encoder.stride,

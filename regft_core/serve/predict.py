@@ -43,7 +43,8 @@ from regft_core.serve.answers import (
 from regft_core.serve.model import ServedModel
 
 #: Rows, and characters of their texts, that are in memory at a time; batches of similar length are made of them. A core
-#: answers so many in some seconds, and what is answered is kept. Not by a clock: the bits depend on who shares a batch.
+#: answers so many with a small encoder in some seconds, and what is answered is kept. Not by a clock: the bits depend
+#: on who shares a batch.
 CHUNK_ROWS, CHUNK_CHARACTERS = 2_000, 100_000
 #: Seconds between two lines of progress: on a terminal, and in a log file.
 _EVERY = (0.5, 15.0)

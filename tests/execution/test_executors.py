@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, run_all, visible_devices
+from regft_core.grid.executors.processes import staying
 from regft_core.grid.queue import is_machine_fault
 from regft_core.schema.execution import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
+from tests.small_project import build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +28,7 @@ JOBS = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from regft_core.errors import DataError
+from regft_core.runs.project import opened
 
 def square(job, device):
     return (job * job, device)
@@ -50,6 +54,9 @@ def forever(job, device):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
     Path(job).write_text(f"{os.getpid()} {child.pid}")
     time.sleep(300)
+
+def epochs(job, device):
+    return [os.getpid(), opened(job).params.training.epochs]
 
 def pid_or_raise(job, device):
     if job == "raise":
@@ -123,6 +130,17 @@ def test_after_an_error_a_device_gets_a_fresh_process(jobs_module: Any, device: 
     before, _, after, last = caught.value.results
     assert (before == after) == (device == "cpu")
     assert after == last
+
+
+def test_workers_that_stay_read_edited_settings(jobs_module: Any, tmp_path: Path) -> None:
+    root = build(tmp_path / "project")
+    with staying():
+        [first] = run_all([str(root)], jobs_module.epochs, executor="processes", devices=["cpu"])
+        params = yaml.safe_load((root / "params.yaml").read_text())
+        params["training"]["epochs"] = first[1] + 1
+        (root / "params.yaml").write_text(yaml.safe_dump(params))
+        [second] = run_all([str(root)], jobs_module.epochs, executor="processes", devices=["cpu"])
+    assert second == [first[0], first[1] + 1]
 
 
 def test_faults_of_the_machine_are_told_from_defects_and_results() -> None:

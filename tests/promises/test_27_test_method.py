@@ -197,6 +197,8 @@ def test_a_new_method_keeps_the_contract_as_it_is_written(project: Path) -> None
     again = regft(project, "new", "method", "made_new")
     assert again.returncode == 2
     assert "[name-taken]" in again.stderr
+    for word in ("null", "true", "class"):  # of YAML, of Python
+        assert "[name-not-possible]" in regft(project, "new", "method", word).stderr
 
 
 # ------------------------------------------------------------------------------ metrics and evaluations

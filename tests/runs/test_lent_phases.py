@@ -10,11 +10,24 @@ import torch
 
 from regft_core.errors import ConfigError
 from regft_core.runs.context import Context
+from regft_core.runs.encoder_tensors import load_whole
+from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
-from regft_core.runs.train import search
+from regft_core.runs.train import finetune, search
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.read_project import load_project
-from tests.runs.conftest import change, job, run_stages, runs, train, weights_of, write_method
+from tests.runs.conftest import (
+    SIZE,
+    change,
+    job,
+    refresh,
+    run_stages,
+    runs,
+    stored,
+    train,
+    weights_of,
+    write_method,
+)
 
 STUDENT: dict[str, Any] = {"start": "checkpoint", "regularisers": {"distil": {"weight": 1.0}}}
 
@@ -43,6 +56,36 @@ def test_it_is_trained_once_whoever_comes_first(lending: Path, first: str, train
     assert student.keys.of("teacher-warm") == soup.keys.of("warm")
     assert student.encoder_of(student.phase("teacher")).pooling == "mean"
     assert student.encoder.pooling == "head"
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"checkpoint": "best_on_split", "checkpoint_share": 0.2},
+        {"checkpoint": "best_on_dev_as_published"},
+        {"epoch_scores": True},
+    ],
+)
+def test_it_is_the_lenders_last_phase_in_its_protocol_too(lending: Path, training: dict[str, Any]) -> None:
+    change(lending, training=training)
+    write_method(lending, "soup", regularisers={}, training={})
+    assert train(lending, "student")["status"] == train(lending, "soup")["status"] == "ok"
+    soup, student = (Context(job(lending, name)) for name in ("soup", "student"))
+    assert student.keys.of("teacher") == soup.keys.of("finetune")
+    assert student.phase("teacher").training == soup.phase("finetune").training
+
+
+def test_it_reads_pairs_as_the_lender_does(project: Path) -> None:
+    write_method(project, "apart", model={"pooling": "mean", "pairs": "separately"}, regularisers={}, training={})
+    write_method(project, "student", phases={"teacher": {"method": "apart"}, "finetune": STUDENT})
+    change(project, grid={"tasks": ["cue_pair"]})
+    refresh(project)
+    for name in ("student", "apart"):
+        record = finetune(context := Context(Job(str(project), name, "cue_pair", SIZE, 0)), search(context))
+        assert record["status"] == "ok", record["error"]
+    apart = Context(Job(str(project), "apart", "cue_pair", SIZE, 0))
+    weights = load_whole(apart, apart.phase("finetune"), stored(project, record["key"]), "weights")
+    assert weights["classifier.weight"].shape == (2, 4 * 32)  # u, v, |u - v|, u * v
 
 
 def test_the_record_does_not_depend_on_who_trained_it(lending: Path, tmp_path: Path) -> None:

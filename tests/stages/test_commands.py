@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -15,6 +16,8 @@ import pytest
 from regft_core.errors import RegftError
 from stages import cli
 from tests.small_project import REPOSITORY, build, python, stage
+
+STAGES = sorted((REPOSITORY / "stages").glob("*.py"))
 
 
 @pytest.mark.parametrize("name", [name for name in cli.commands() if not name.startswith("test-")])  # a test for pytest
@@ -35,9 +38,17 @@ def test_help_says_what_it_does_and_what_every_argument_means(name: str) -> None
 
 
 def test_every_command_is_in_a_group_of_the_first_page() -> None:
-    files = {path.stem.replace("_", "-") for path in (REPOSITORY / "stages").glob("*.py")}
+    files = {path.stem.replace("_", "-") for path in STAGES}
     assert sorted(cli.commands()) == sorted(files - {"--init--", "cli", "common"})
-    assert max(map(len, cli.usage().splitlines())) <= 80
+    texts = [
+        cli.usage(),
+        *(
+            ast.get_docstring(ast.parse(file.read_text())) or ""
+            for file in STAGES
+            if file.stem[0] != "_" and file.stem not in ("cli", "common")
+        ),
+    ]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
 
 
 def test_fit_shows_the_columns_of_a_file_where_none_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regft_core.output import Guarded, console, without_control
+from regft_core.output import Guarded, console, guard, unguarded, without_control
 
 FOREIGN = "\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
 
@@ -52,6 +52,20 @@ def test_what_acts_on_a_terminal_is_written_out_and_the_rest_stays() -> None:
     shown = without_control(FOREIGN)
     assert shown.isprintable()
     assert shown == r"\x1b]0;title\x07\x1b[31mred\r\x9b2J\u202eabc"
+
+
+def test_a_command_that_another_program_calls_here_guards_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC's own colours act on the terminal, what a stage in the same process prints does not."""
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    guard()
+    with unguarded():
+        theirs = sys.stdout
+        guard()
+        print(FOREIGN)
+        sys.stdout = theirs
+        print("\x1b[31mred")
+    assert shown.getvalue() == f"{without_control(FOREIGN)}\n\x1b[31mred\n"
 
 
 def test_a_stream_replaces_what_its_encoding_lacks() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from regft_core.grid.processes import die_with_parent, give_back_freed_memory, termination_raises, without_main
 from regft_core.grid.queue import JobQueue, Workers, attempt
 from regft_core.models.devices import free_memory, take_device
+from regft_core.runs.project import opened
 
 
 def run(queue: JobQueue, workers: Workers) -> None:
@@ -68,6 +69,7 @@ def _worker(device: str, threads: int | None) -> _Worker:
         if (worker.device, worker.threads) == (device, threads):
             assert _waiting is not None
             _waiting.remove(worker)
+            worker.stayed = True
             return worker
     return _Worker(device, threads)
 
@@ -78,6 +80,7 @@ class _Worker:
     def __init__(self, device: str, threads: int | None) -> None:
         self.device, self.threads = device, threads
         self.future: Future[tuple[Any, ...]] | None = None
+        self.stayed = False
         self._index = 0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -88,10 +91,10 @@ class _Worker:
                 self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=settings)
             try:
                 with without_main():  # the process starts here
-                    self.future = self._pool.submit(_work, function, job, self.device)
+                    self.future = self._pool.submit(_work, function, job, self.device, self.stayed)
             except BrokenProcessPool:  # it died after its last answer: no job's fault
                 self.kill()
-        self._index = index
+        self._index, self.stayed = index, False
 
     def report(self, queue: JobQueue) -> None:
         """Report the job that has ended."""
@@ -137,7 +140,9 @@ def _begin(device: str, threads: int | None, parent: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _work(function: Callable[..., Any], job: Any, device: str) -> tuple[Any, ...]:
+def _work(function: Callable[..., Any], job: Any, device: str, stayed: bool) -> tuple[Any, ...]:
+    if stayed:  # the call before may have read settings that were edited since
+        opened.cache_clear()
     try:
         return attempt(function, job, device)
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ class Catalogue:
     Args:
         package: dotted name below ``regft_core``.
         what: what one file is, for messages.
+        defines: the function that a file must define, which is looked for without importing it.
     """
 
-    def __init__(self, package: str, what: str) -> None:
+    def __init__(self, package: str, what: str, defines: str = "") -> None:
         self.package = package
         self.what = what
+        self.defines = defines
         #: The project's own folder, see ``use_project``.
         self.own: Path | None = None
         self._shipped = Path(__file__).parent.joinpath(*package.split(".")[1:])
@@ -74,12 +77,16 @@ class Catalogue:
         """Return ``name`` if it is known; nothing is imported.
 
         Raises:
-            ValueError: there is no such file; the message names the nearest one.
+            ValueError: there is no such file; the message names the nearest one. Or it lacks the function.
             ConfigError: two folders have a file of one name.
         """
         known = self.names()
         if name not in known:
             raise ValueError(f"unknown {self.what} '{name}'; {suggestion(name, known)}")
+        path = self.path(name)
+        wanted = rf"^(def {self.defines}\(|{self.defines}\s*[:=])" if path.parent != self._shipped else ""
+        if self.defines and not re.search(wanted, path.read_text(encoding="utf-8"), re.MULTILINE):
+            raise ValueError(f"{shown(path)} defines no function '{self.defines}', which a {self.what} needs")
         return name
 
     def find(self, name: str) -> ModuleType:
@@ -175,8 +182,8 @@ def shown(file: Path | str | None) -> str:
 
 KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
-OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser")
-SCHEDULES = Catalogue("regft_core.training.schedules", "schedule")
+OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
+SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")

@@ -39,6 +39,7 @@ class SmallScale(StrictModel):
     rows: int = Field(ge=2, description="of each set that is read, at most")
     depth: float = Field(gt=0, description="layers of the encoder over those of the preset's")
     changes: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="what differs from the preset")
+    cut: bool = Field(False, description="whether the files of methods and tasks are in small already")
 
     @property
     def mark(self) -> str:

@@ -56,7 +56,7 @@ def run_config(project: Project, cell: Cell) -> str:
     tasks = {cell.task, *(phase.data.task for phase in phases)}
     params = {name: declared[name] for name in _SECTIONS if name in declared}
     if "small_scale" in params:
-        params["small_scale"] = params["small_scale"] | {"depth": 1.0}  # the layers of ``methods`` are scaled
+        params["small_scale"] = params["small_scale"] | {"cut": True}  # ``methods`` and ``tasks`` are, and what was set
     params["method_settings"] = _of(declared.get("method_settings"), derived & {*listed})
     settings = dict((declared.get("task_settings") or {}).get(cell.task) or {})
     settings.pop("sizes", None)

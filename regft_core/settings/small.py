@@ -68,7 +68,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 
 def in_small(file: Document, params: Params) -> Document:
     """Return the file of a method or a task as ``small_scale`` of ``params`` cuts it, if there is such a section."""
-    if params.small_scale is None:
+    if params.small_scale is None or params.small_scale.cut:
         return file
     return replace(file, data=capped(file.data, params.small_scale.depth, encoder=params.model.name))
 

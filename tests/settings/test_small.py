@@ -16,7 +16,7 @@ from regft_core.schema.encoder import EncoderConfig
 from regft_core.settings import small
 from regft_core.settings.grid import Cell
 from regft_core.settings.passes import optimiser_steps
-from regft_core.settings.run_config import run_config
+from regft_core.settings.run_config import lay_out_config, run_config
 from regft_core.settings.small import lay_out_small
 from tests.errors import raises_code
 from tests.presets.generated import ROWS, fetch_generated
@@ -57,6 +57,14 @@ def test_changes_win_over_the_cuts(root: Path) -> None:
     assert list(found.tasks["rte"].ood) == ["hans"]
 
 
+def test_a_run_is_reproduced_with_what_was_set_over_the_cuts(root: Path, tmp_path: Path) -> None:
+    changes = ["grid.tasks=[rte]", "report.averages={}", "task_settings={}", "method_settings.pats.training.epochs=3"]
+    found = open_project(lay_out_small(root, "pats_table3", changes))
+    (tmp_path / "config.yaml").write_text(run_config(found, Cell("pats", "rte", small.ROWS)))
+    again = open_project(lay_out_config(root, tmp_path / "config.yaml"))
+    assert again.methods["pats"].training.epochs == found.methods["pats"].training.epochs == 3
+
+
 @pytest.mark.parametrize("changes", [[], ["model.name=minilm"]])
 def test_layers_are_those_of_the_encoder(root: Path, changes: list[str]) -> None:
     found = open_project(lay_out_small(root, "hype_table18", changes))
@@ -67,7 +75,7 @@ def test_layers_are_those_of_the_encoder(root: Path, changes: list[str]) -> None
     assert layers["hype_n_higher_12"].layers == (3, 4, 5)  # type: ignore[attr-defined]
     config = yaml.safe_load(run_config(found, Cell("hype_n_lower_6", found.params.grid.tasks[0], small.ROWS)))
     assert config["methods"]["hype_n_lower_6"]["regularisers"]["hype"]["layers"] == [0, 1]
-    assert config["params"]["small_scale"]["depth"] == 1.0, "what is scaled is not scaled again"
+    assert config["params"]["small_scale"]["cut"], "what is scaled is not scaled again"
 
 
 def test_an_encoder_that_is_not_on_this_disk_is_refused(root: Path) -> None:

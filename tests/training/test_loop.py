@@ -121,6 +121,15 @@ def test_a_number_of_steps_goes_before_epochs_and_no_epochs_are_no_steps() -> No
     assert same(run.train(), Bench().trainee.plain_weights())
 
 
+def test_a_file_of_schedules_without_its_function_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "misspelt.py").write_text("def faktor(progress): return 1.0\n")
+    (tmp_path / "assigned.py").write_text("factor = lambda progress: 1.0\n")
+    with SCHEDULES.also(tmp_path):
+        assert TrainingConfig(schedule="assigned").schedule == "assigned"
+        with pytest.raises(ValidationError, match="'factor'"):
+            TrainingConfig(schedule="misspelt")
+
+
 def test_schedules() -> None:
     assert warmup_steps(10, 0.11) == 2
     assert [rate_factor(SCHEDULES.load("linear").factor, s, 4, 0) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]

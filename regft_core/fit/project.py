@@ -81,6 +81,7 @@ class Draft:
     texts: int = 0
     refused: dict[str, str] = field(default_factory=dict)
     _longest: dict[Setup, float] = field(default_factory=dict)
+    _trained: set[str] = field(default_factory=set)
 
     @property
     def task(self) -> str:
@@ -144,23 +145,24 @@ class Draft:
                 if problems := composition_errors(project.builder, method, task, sections, project.tasks):
                     self.refused[name] = problems[0]
             price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
-            trained = {name for name, method in project.methods.items() if takes_steps(method)}
+            self._trained.update(name for name, method in project.methods.items() if takes_steps(method))
             execution = ExecutionConfig.model_validate(self.execution)
             can_be_serial = self._on_cpu and execution.executor == "processes"
 
-            def runs(setup: Setup) -> list[float]:
+            def runs(setup: Setup) -> list[tuple[float, float]]:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
                 return [prices[name] for name in setup.methods if name in prices]
 
             def all_runs(setup: Setup) -> float:
-                return sum(runs(setup)) * setup.folds * setup.repeats * setup.size
+                return sum(own for own, _ in runs(setup)) * setup.folds * setup.repeats * setup.size
 
             def seconds_of(setup: Setup, workers: int) -> float:
                 # The final model, trained on all rows with settings that are known then, is counted as one more run.
-                return AROUND + all_runs(setup) / workers + max(runs(setup), default=0.0)
+                vectors = sum(once for _, once in runs(setup))
+                return AROUND + all_runs(setup) / workers + vectors + max(map(sum, runs(setup)), default=0.0)
 
             def is_serial(setup: Setup) -> bool:
-                short = trained.isdisjoint(setup.methods) and all_runs(setup) <= SERIAL
+                short = self._trained.isdisjoint(setup.methods) and seconds_of(setup, 1) <= AROUND + SERIAL
                 return can_be_serial and short and seconds_of(setup, 1) <= 60 * self.minutes
 
             def seconds(setup: Setup) -> float:
@@ -177,7 +179,7 @@ class Draft:
                 self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
             )
             took, setup = seconds(setup), replace(setup, serial=is_serial(setup))
-            self._longest[setup] = max(runs(setup), default=0.0)
+            self._longest[setup] = max(map(sum, runs(setup)), default=0.0)
             return setup, took, more
 
     def final_seconds(self, setup: Setup) -> float:
@@ -192,8 +194,11 @@ class Draft:
 
     def _run_seconds(
         self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
-    ) -> dict[str, float]:
-        """Return method -> seconds of one worker for one run, with its trials."""
+    ) -> dict[str, tuple[float, float]]:
+        """Return method -> seconds of one worker for one run, with its trials; and for the vectors of all its runs.
+
+        A frozen encoder reads every row once, for all folds (``models/features.py``).
+        """
         name, count = _seen_from(folder, self.root, encoder), len(self.rows.examples)
         model = project.params.model.model_copy(update={"name": name, "max_length": self.length(encoder)[0]})
         sections = {self.task: (project.shared(self.task), model)}
@@ -214,12 +219,12 @@ class Draft:
         sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
         runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
         solving = {name: self._solving * solved(method) for name, method in priced.methods.items()}
-        return {  # trials share the solved head that they start from
-            cell.method: seconds
-            + EACH * (1 + rounds * trials[cell.method])
-            + solving[cell.method] * (1 + rounds * (trials[cell.method] > 0))
-            for cell, seconds in runs.items()
-        }
+        prices = {}
+        for cell, seconds in runs.items():
+            name, tried = cell.method, trials[cell.method]
+            own = EACH * (1 + rounds * tried) + solving[name] * (1 + rounds * (tried > 0))  # trials share a solved head
+            prices[name] = (own + seconds, 0.0) if takes_steps(priced.methods[name]) else (own, seconds)
+        return prices
 
     @property
     def _solving(self) -> float:
@@ -287,9 +292,13 @@ class Draft:
             _yaml({"method_settings": fixed}) if fixed else "",
             _yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
-            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95}}),
+            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._tolerance(setup)}),
         ]
         return "".join(sections)
+
+    def _tolerance(self, setup: Setup) -> dict[str, float]:
+        """Nothing is given up for fewer passes where no method takes steps; other texts decide within the default."""
+        return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
     def _executed(self, setup: Setup) -> dict[str, Any]:
         if not setup.serial:

@@ -21,9 +21,8 @@ from safetensors.torch import load_file
 from regft_core import shipped
 from regft_core.errors import ModelError, StoreError
 from regft_core.models import fetch as module
-from regft_core.models import hub
 from regft_core.models.aliases import ALIASES
-from regft_core.models.fetch import fetch
+from regft_core.models.fetch import converted_directory, fetch
 from regft_core.models.source import encoder_present, resolve_model
 from regft_core.schema.encoder import EncoderConfig
 from tests.errors import raises_code
@@ -184,7 +183,7 @@ def test_pickled_weights_become_safetensors_with_every_name(tmp_path: Path, snap
     assert not encoder_present(ENCODER, tmp_path)
     source = resolve_model(ENCODER, tmp_path)
     assert source.revision == COMMIT
-    assert source.path == hub.converted_directory("someone/encoder", COMMIT, tmp_path)
+    assert source.path == converted_directory("someone/encoder", COMMIT, tmp_path)
     written = load_file(source.path / "model.safetensors")
     assert written.keys() == original.keys()
     assert all(torch.equal(written[name], original[name]) for name in original)

@@ -233,7 +233,7 @@ def fit(
             better there by more than it is taken.
         unlabelled: a file or data frame with the columns of the texts, for methods that read texts without labels.
         minutes: time for everything on this machine, by its own estimate. Nothing runs longer than 1.2 times as long,
-            if this is called in the main thread; in another one nothing is stopped.
+            planning aside, if this is called in the main thread; in another one nothing is stopped.
         model: encoder, an alias or a directory; the strongest on this disk when absent.
         seed: another number splits into other folds.
         project: folder to make, or to go on with after an interruption; a temporary one when absent. A data frame is

@@ -18,7 +18,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem, RunFailed
 from regft_core.fit.elsewhere import count_unlabelled, read_elsewhere
 from regft_core.fit.folder import RECORD, leave_out, make_folder_once, refusal
-from regft_core.fit.project import AROUND, Draft
+from regft_core.fit.project import Draft
 from regft_core.fit.rows import Asked, read_own
 from regft_core.fit.setup import FOLDS, Setup, encoders_here, read_preset, takes_steps
 from regft_core.grid.compute import compute_only
@@ -125,12 +125,11 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     Raises ConfigError, DataError, ModelError, RunFailed. A call that was interrupted goes on when it is repeated, and
     one that was out of time when it is repeated with more minutes.
     """
-    # So few minutes that reading the file takes them are refused, with the number that is needed.
-    seconds = max(60 * LIMIT * wanted.minutes, AROUND)
-    place, limit = wanted.place, (wanted.began or time.monotonic()) + seconds
+    place, limit = wanted.place, (wanted.began or time.monotonic()) + 60 * LIMIT * wanted.minutes
+    with _own_products():
+        say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
+    record = read_json(place / RECORD)
     with staying(), _limited(wanted, limit), _own_products():
-        say("\n".join(make(wanted)))
-        record = read_json(place / RECORD)
         _compare(place, record["task"], limit - record.get("reserve", 0), say)
         run(place)
         method, decision = decided(place, record["task"])

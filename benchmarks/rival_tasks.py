@@ -150,10 +150,8 @@ def ratings(name: str, data: Path, packages: Path) -> tuple[Rows, None]:
     """Sentences of VADER's authors, each with the mean rating by 20 people."""
     with tarfile.open(packages / "vaderSentiment-3.3.2.tar.gz") as archive:
         inner = archive.extractfile("vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
-        with (
-            tarfile.open(fileobj=inner) as files,
-            files.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt") as file,
-        ):  # type: ignore[union-attr]
+        with tarfile.open(fileobj=inner) as files:
+            file: Any = files.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt")
             split = [line.split("\t", 2) for line in file.read().decode("utf-8").splitlines()]
     return [{"text": text, "label": str(float(rating))} for _, rating, text in split], None
 

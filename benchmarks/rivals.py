@@ -68,10 +68,13 @@ def features(blocks: str, train: Rows, test: Rows, encoder: Encoder) -> list[Any
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    def embedded(given: list[str]) -> Any:
+        return csr_matrix(encoder(given))
+
     analyzers = {"words": ("word", (1, 2)), "characters": ("char_wb", (2, 5))}
     sets: list[list[Any]] = [[], []]
     for block in ("embeddings", "words", "characters") if blocks == "joined" else (blocks,):
-        vectors = lambda given: csr_matrix(encoder(given))  # noqa: E731
+        vectors: Any = embedded
         if block in analyzers:
             analyzer, ngrams = analyzers[block]
             vectorizer = TfidfVectorizer(analyzer=analyzer, ngram_range=ngrams, sublinear_tf=True)
@@ -81,9 +84,8 @@ def features(blocks: str, train: Rows, test: Rows, encoder: Encoder) -> list[Any
             made += [u, *(part for v in second for part in (v, abs(u - v), u.multiply(v).tocsr()))]
     lengths = [float(np.sqrt(part.multiply(part).sum(1)).mean()) or 1.0 for part in sets[0]]
     x, x_test = (hstack([part / n for part, n in zip(made, lengths, strict=True)]).tocsr() for made in sets)
-    values, axes = np.linalg.eigh(
-        (x @ x.T).toarray()
-    )  # a linear model with a squared penalty sees products of rows only
+    # A linear model with a squared penalty sees products of rows only.
+    values, axes = np.linalg.eigh((x @ x.T).toarray())
     axes = axes[:, values > 1e-9] / np.sqrt(values[values > 1e-9])
     return [(one @ x.T).toarray() @ axes for one in (x, x_test)]
 

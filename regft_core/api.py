@@ -23,7 +23,6 @@ keep their names and meaning within a version; the changelog names every change 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import sys
@@ -50,6 +49,7 @@ from regft_core.report.tables import Results
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text
+from regft_core.settings.document import edited
 from regft_core.settings.grid import cells
 
 __all__ = ["Fitted", "LoadedModel", "Project", "Results", "fit", "load_model"]
@@ -105,20 +105,16 @@ class Project:
 
         Raises ConfigError with every mistake that this makes; then nothing is written.
         """
-        from ruamel.yaml import YAML
+        file, (*sections, last) = self.root / "params.yaml", key.split(".")
 
-        yaml, file = YAML(), self.root / "params.yaml"
-        yaml.preserve_quotes, yaml.width = True, 4096
-        data = yaml.load(file.read_text(encoding="utf-8"))
-        *sections, last = key.split(".")
-        place = data
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-        text = io.StringIO()
-        yaml.dump(data, text)
-        open_project(self.root, params_text=text.getvalue())
-        write_text(file, text.getvalue())
+        def change(place: Any) -> None:
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[last] = value
+
+        text = edited(file, change)
+        open_project(self.root, params_text=text)
+        write_text(file, text)
 
     def results(self) -> Results:
         """Scores and verdicts of every cell of the grid that was run, as ``regft run`` would report them now.

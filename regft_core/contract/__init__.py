@@ -53,7 +53,7 @@ def tried(promise: str, law: Callable[[], str], unsaid: str = "") -> Promise:
 
 
 def raised(error: Exception) -> str:
-    """What an exception says, and where in the user's own code, else anywhere, it was raised."""
+    """The message of an exception, with its last place in the user's own code, else where it was raised."""
     if isinstance(error, RegftError):
         return text_of(error)
     frames = traceback.extract_tb(error.__traceback__)

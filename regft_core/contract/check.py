@@ -43,10 +43,10 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
                 found = f"pipelines/methods/{trial.method}.yaml lists it under no regularisers"
                 yield Promise("its method uses it", False, found)
                 return
-            trained = {task: _train(trial, trial.method, task) for task in trial.tasks}
-        except Exception as error:  # the user's own code runs here
-            yield Promise(trains, False, raised(error))
+        except RegftError as error:
+            yield Promise(trains, False, text_of(error))
             return
+        trained = {task: _train(trial, trial.method, task) for task in trial.tasks}
         wrong = [f"{task}: {said}" for task, (_, said) in trained.items() if said]
         yield Promise(f"{trains}: {', '.join(trial.tasks)}", not wrong, "; ".join(wrong))
         if wrong:
@@ -150,21 +150,25 @@ def _exported(trial: Trial, task: str) -> Promise:
     method = open_project(trial.root).methods[trial.method]
     if kept := in_the_way_of_export(discover(), method.finetune.regularisers):
         return Promise(promise, None, f"'{kept}' keeps tensors that an ordinary model cannot hold")
-    try:
-        with quiet():
-            compute_only(trial.root, "finetune", [f"{trial.method}/{task}"])
-            export(job_of(trial, trial.method, task))
-    except RegftError as error:
-        return Promise(promise, False, text_of(error))
-    return Promise(promise, True)
+
+    def law() -> str:
+        compute_only(trial.root, "finetune", [f"{trial.method}/{task}"])
+        export(job_of(trial, trial.method, task))
+        return ""
+
+    with quiet():
+        return tried(promise, law)
 
 
 def _train(trial: Trial, method: str, task: str) -> tuple[dict[str, str], str]:
     """The hash of every file of tensors that the run left, and what went wrong, if anything did."""
-    with quiet():
-        ready(trial)
-        job = job_of(trial, method, task)
-        record = run(job, until="finetune")["finetune"]
+    job = job_of(trial, method, task)
+    try:
+        with quiet():
+            ready(trial)
+            record = run(job, until="finetune")["finetune"]
+    except Exception as error:  # the user's own code runs here
+        return {}, raised(error)
     if record["status"] != "ok":
         return {}, str(record["error"])
     stored = Context(job).store.get(record["key"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,12 @@ def check_metric(root: Path, name: str) -> Iterator[Promise]:
     metric = metrics.find(name)
     yield Promise("its file declares what it is", True)
     for says, law in _LAWS.items():
-        yield tried(says, lambda law=law: _on_every_kind(metric, law))  # type: ignore[misc]
+        yield tried(says, partial(_on_every_kind, metric, law))
     unsaid = "" if metric.weighted is not None else "the file has no weighted(), so resamples are scored one by one"
-    yield tried(
-        "weighted() counts a row as often as its weight says", lambda: _on_every_kind(metric, _weighted), unsaid
-    )
+    law = partial(_on_every_kind, metric, _weighted)
+    yield tried("weighted() counts a row as often as its weight says", law, unsaid)
     unsaid = "" if metric.counts_examples else "the file does not declare COUNTS_EXAMPLES"
-    yield tried("it is a mean over examples", lambda: _on_every_kind(metric, _counts), unsaid)
+    yield tried("it is a mean over examples", partial(_on_every_kind, metric, _counts), unsaid)
 
 
 def _on_every_kind(metric: Metric, law: Callable[[Metric, Array, Array, int | None], str]) -> str:
@@ -119,10 +119,8 @@ def _weighted(metric: Metric, gold: Array, predicted: Array, positive: int | Non
 
 def _counts(metric: Metric, gold: Array, predicted: Array, positive: int | None) -> str:
     each = [metric.score(gold[row : row + 1], predicted[row : row + 1], positive) for row in range(ROWS)]
-    value = metric.score(gold, predicted, positive)
-    return (
-        "" if math.isclose(value, sum(each) / ROWS, abs_tol=TOLERANCE) else f"{value:g}; its rows {sum(each) / ROWS:g}"
-    )
+    values = metric.score(gold, predicted, positive), sum(each) / ROWS
+    return "" if math.isclose(*values, abs_tol=TOLERANCE) else "{:g}; its rows {:g}".format(*values)
 
 
 _LAWS = {

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.contract.tiny import WORDS, tiny_encoder
+from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
@@ -26,6 +25,7 @@ from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.derived import changes_of, regularisers_of
 from regft_core.settings.files import METHODS, find, method_file, names_in, read, task_file
 from regft_core.settings.preset import link
+from regft_core.settings.run_config import yaml_text
 
 SIZE = 16
 ROWS = {"train": 32, "dev": 16}
@@ -124,7 +124,7 @@ def job_of(trial: Trial, method: str, task: str) -> Job:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within the block nothing is printed: what is said of generated rows helps nobody."""
+    """Print nothing within the block: warnings about generated rows help nobody."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         yield
 
@@ -202,8 +202,7 @@ def _write_params(folder: Path, encoder: Path, tasks: Sequence[str], methods: li
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(dict(data), sort_keys=False), encoding="utf-8")
+    write_text(path, yaml_text(data))
 
 
 def _write_rows(path: Path, count: int, first: int) -> None:
@@ -220,6 +219,4 @@ def _write_rows(path: Path, count: int, first: int) -> None:
             polarity, grade = ("bad", "good")[number % 2], ("poor", "slow", "great")[level]
             text = " ".join([polarity, grade, *drawn])
             other = " ".join([*reversed(drawn[:4]), polarity])
-            rows.writerow(
-                [text, other, polarity, ";".join(topics), ("poor", "slow", "great")[level], level + number % 2]
-            )
+            rows.writerow([text, other, polarity, ";".join(topics), grade, level + number % 2])

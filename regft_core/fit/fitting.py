@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -128,13 +127,13 @@ def fit_rows(wanted: Wanted, run: Callable[[Path], None], say: Callable[[str], N
     place, limit = wanted.place, (wanted.began or time.monotonic()) + 60 * LIMIT * wanted.minutes
     with _own_products():
         say("\n".join(make(wanted)))  # not stopped: it refuses too few minutes with the number that is needed
-    record = read_json(place / RECORD)
-    with staying(), _limited(wanted, limit), _own_products():
-        _compare(place, record["task"], limit - record.get("reserve", 0), say)
-        run(place)
-        method, decision = decided(place, record["task"])
-        say(f"taken: {method}")
-        path = export(refit(place, method, record["task"], "full", say=say))
+        record = read_json(place / RECORD)
+        with staying(), _limited(wanted, limit):
+            _compare(place, record["task"], limit - record.get("reserve", 0), say)
+            run(place)
+            method, decision = decided(place, record["task"])
+            say(f"taken: {method}")
+            path = export(refit(place, method, record["task"], "full", say=say))
     return Taken(method, decision, path, open_project(place).params.report.not_run)
 
 
@@ -238,18 +237,20 @@ def fit_method(wanted: Wanted, method: str) -> Path:
 def decided(folder: Path, task: str) -> tuple[str, dict[str, Any]]:
     """Return the method that the report takes, and what it expects.
 
-    Raises RunFailed where a constant answer is expected to lose no more than it, or none finished every seed.
+    Raises RunFailed where no method is expected to be better than a constant answer, or none finished every seed.
     """
     results: dict[str, Any] = read_json(folder / RESULTS)
     decisions = {name: one["decision"] for name, one in results[f"{task}-full"].items() if "decision" in one}
-    for name, decision in ((name, one) for name, one in decisions.items() if one.get("taken")):
-        losses = {other: float(one["expected_loss"]) for other, one in decisions.items()}
-        reads = {other: Work(folder).finetune(Cell(other, task, "full")).reads_text for other in decisions}
-        constant = min((other for other in losses if not reads[other]), key=losses.__getitem__, default=None)
-        least = min((loss for other, loss in losses.items() if reads[other]), default=math.inf)
-        if reads[name] and (constant is None or least < losses[constant]):
-            return name, decision
-        message = f"no method is better than {constant}, a constant answer; no model was exported"
-        hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
-        raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")
-    raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
+    taken = next((name for name, one in decisions.items() if one.get("taken")), None)
+    if taken is None:
+        raise RunFailed("nothing-to-take", f"{folder}: no method finished every seed; see reports/report.html")
+    losses: dict[bool, dict[str, float]] = {True: {}, False: {}}  # of methods that read the text, and of constants
+    for name, one in decisions.items():
+        reads = Work(folder).finetune(Cell(name, task, "full")).reads_text
+        losses[reads][name] = float(one["expected_loss"])
+    constant = min(losses[False], key=losses[False].__getitem__, default=None)
+    if constant is None or (taken in losses[True] and min(losses[True].values()) < losses[False][constant]):
+        return taken, decisions[taken]
+    message = f"no method is better than {constant}, a constant answer; no model was exported"
+    hint = f"label more rows, or correct their labels; scores: {folder}/reports/report.html"
+    raise RunFailed("constant-answer", f"{folder}: {message}\n    -> {hint}")

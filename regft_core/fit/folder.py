@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-
-from ruamel.yaml import YAML
+from typing import Any
 
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json, write_text
@@ -19,6 +17,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import ConfigError, Problem
 from regft_core.fit.project import Draft
 from regft_core.names import listing
+from regft_core.settings.document import edited
 from regft_core.settings.files import task_file
 
 #: What a folder was made from.
@@ -66,23 +65,23 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
 
 def leave_out(folder: Path, methods: Sequence[str]) -> None:
     """Take methods out of ``params.yaml``, where ``report.not_run`` names them from then on."""
-    file, yaml, text = folder / "params.yaml", YAML(), io.StringIO()
-    yaml.preserve_quotes, yaml.width = True, 4096
-    record = read_json(folder / RECORD)
-    edited = _sha256(file) != record["wrote"][file.name]
-    params = yaml.load(file.read_text(encoding="utf-8"))
-    params["methods"] = [name for name in params["methods"] if name not in methods]
-    tuned = (params.get("tuning") or {}).get("methods") or {}
-    for section in (tuned, params.get("method_settings") or {}):
-        for name in methods:
-            section.pop(name, None)
-    if "tuning" in params and not any(tuned.values()):
-        del params["tuning"]
-    params["report"] = {**(params.get("report") or {}), "not_run": list(methods)}
-    yaml.dump(params, text)
-    write_text(file, text.getvalue())
-    record["wrote"] |= {} if edited else {file.name: _sha256(file)}
-    write_json(folder / RECORD, record)
+    file, record = folder / "params.yaml", read_json(folder / RECORD)
+
+    def change(params: Any) -> None:
+        params["methods"] = [name for name in params["methods"] if name not in methods]
+        tuned = (params.get("tuning") or {}).get("methods") or {}
+        for section in (tuned, params.get("method_settings") or {}):
+            for name in methods:
+                section.pop(name, None)
+        if "tuning" in params and not any(tuned.values()):
+            del params["tuning"]
+        params["report"] = {**(params.get("report") or {}), "not_run": list(methods)}
+
+    as_written = _sha256(file) == record["wrote"][file.name]
+    write_text(file, edited(file, change))
+    if as_written:  # else it is the user's own, and stays so
+        record["wrote"][file.name] = _sha256(file)
+        write_json(folder / RECORD, record)
 
 
 def _sha256(path: Path) -> str | None:

@@ -22,10 +22,7 @@ training: {}
 TEST = """\
 \"\"\"The contract of NAME. Add what it must compute, against numbers worked out by hand.\"\"\"
 
-import keyword
 from pathlib import Path
-
-import yaml
 
 from regft_core.contract.check import check_method
 

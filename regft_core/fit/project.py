@@ -162,8 +162,8 @@ class Draft:
                 return AROUND + all_runs(setup) / workers + vectors + max(map(sum, runs(setup)), default=0.0)
 
             def is_serial(setup: Setup) -> bool:
-                short = self._trained.isdisjoint(setup.methods) and seconds_of(setup, 1) <= AROUND + SERIAL
-                return can_be_serial and short and seconds_of(setup, 1) <= 60 * self.minutes
+                alone = can_be_serial and self._trained.isdisjoint(setup.methods)
+                return alone and seconds_of(setup, 1) <= min(AROUND + SERIAL, 60 * self.minutes)
 
             def seconds(setup: Setup) -> float:
                 return seconds_of(setup, 1 if is_serial(setup) else execution.workers)

@@ -1,4 +1,4 @@
-"""What a kind of a project's own must give, tried before anything runs: one number per example, and K logits."""
+"""Checks of a project's own kind before anything runs: a label is one number, an example has K logits."""
 
 from __future__ import annotations
 

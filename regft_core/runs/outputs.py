@@ -38,7 +38,7 @@ def cell_of(job: Job) -> Cell:
 
 
 def manifest_head(context: Context) -> dict[str, Any]:
-    """Return what a manifest says of a cell, which is the same for all of its runs.
+    """Return the part of a manifest about its cell, which is the same for all of its runs.
 
     ``settings``: everything that acts on training, by its path, as MLflow compares runs; nothing of the machine.
     Another metric or evaluation set does not change the training.

@@ -153,7 +153,8 @@ class MethodBuilder:
             return self._factor(other, name, document, task, trail)
 
         def lender(other: str) -> Method:
-            return self._lender(other, name, document, task, trail)
+            at = next(path for path, value in leaves(document.data) if path[-1:] == ("method",) and value == other)
+            return self._other(other, name, document, at, task, trail)
 
         phases = build_phases(config, document, self.registry, shared, factor, lender, problems)
         problems += self._unknown_names(name, config, document)
@@ -196,11 +197,6 @@ class MethodBuilder:
         if place is None:
             raise ConfigError([missing(self.root, METHODS, other, document, at)])
         return self.build(other, place, task, (*trail, name))
-
-    def _lender(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> Method:
-        """Return the method that stands in for a phase of ``name``. Raises ConfigError."""
-        at = next(path for path, value in leaves(document.data) if path[-1:] == ("method",) and value == other)
-        return self._other(other, name, document, at, task, trail)
 
     def _factor(self, other: str, name: str, document: Document, task: str | None, trail: tuple[str, ...]) -> float:
         """Return the factor of another method's compute; that method need not be listed. Raises ConfigError."""

@@ -8,9 +8,10 @@ those that its parser sees. Its nodes carry the lines; its round-trip loader wou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,6 +95,16 @@ def leaves(data: Mapping[Any, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath,
             yield from leaves(value, (*at, key))
         else:
             yield (*at, key), value
+
+
+def edited(file: Path, change: Callable[[Any], None]) -> str:
+    """Return the text of a YAML file after a ``change`` of its data; comments and order stay."""
+    yaml, text = YAML(), StringIO()
+    yaml.preserve_quotes, yaml.width = True, 4096
+    data = yaml.load(file.read_text(encoding="utf-8"))
+    change(data)
+    yaml.dump(data, text)
+    return text.getvalue()
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:

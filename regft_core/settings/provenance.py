@@ -1,7 +1,7 @@
 """Where settings come from: the layer and line of a value, for the dry run and for messages; the source of a value.
 
-A method's setting has as its source, in this order: what its file says of its path; the regulariser's class, when the
-value is the option's default; what the file says of the nearest section above it. A value that names another phase of
+A method's setting has one of three sources, in this order: the entry for its path in the method's file; for a default,
+that of the regulariser's class; the file's entry for the nearest section above it. A value that names another phase of
 the method is wiring, not a setting.
 """
 

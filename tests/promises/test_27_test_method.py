@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,7 +194,11 @@ def test_a_method_file_that_leaves_its_regulariser_out_is_named(project: Path) -
 
 def test_a_new_method_keeps_the_contract_as_it_is_written(project: Path) -> None:
     assert regft(project, "new", "method", "made_new").returncode == 0
-    import_file(project / "tests/test_made_new.py", "test_made_new").test_it_keeps_the_contract()
+    file = project / "tests/test_made_new.py"
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    imported = {name.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names}
+    assert imported <= {node.id for node in nodes if isinstance(node, ast.Name)}
+    import_file(file, "test_made_new").test_it_keeps_the_contract()
     again = regft(project, "new", "method", "made_new")
     assert again.returncode == 2
     assert "[name-taken]" in again.stderr

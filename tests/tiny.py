@@ -36,13 +36,13 @@ def scratch_folder() -> Path:
     return Path(folder)
 
 
-def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False, layers: int | None = None) -> Path:
+def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False, **changes: int) -> Path:
     """Write a tiny checkpoint with its tokenizer under ``tmp_path`` and return its directory.
 
     Args:
         architecture: one of ``ARCHITECTURES``.
         masked_lm: save the masked-LM class, with its head (but, as usual, without a pooler).
-        layers: another number than two.
+        changes: other values of its configuration: ``num_hidden_layers``, ``hidden_size``.
     """
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -56,8 +56,8 @@ def tiny_model_dir(tmp_path: Path, architecture: str, *, masked_lm: bool = False
     # GTE's encoder has no pooler unless asked for one.
     pooler = {"add_pooling_layer": True} if architecture == "gte" and not masked_lm else {}
     config = tiny_config(architecture, tokenizer)
-    if layers is not None:
-        config.num_hidden_layers = layers
+    for name, value in changes.items():
+        setattr(config, name, value)
     write_checkpoint(directory, lambda: auto.from_config(config, **pooler), tokenizer)
     return directory
 

@@ -108,6 +108,14 @@ class Batch:
         """This batch with the example numbers of ``other``, whose rows it holds in another form."""
         return replace(self, indices=other.indices, host_indices=other.host_indices)
 
+    def mean(self, states: torch.Tensor) -> torch.Tensor:
+        """[B, H], fp32: mean of hidden states [rows, n, H] over the real tokens of each row, then over its rows."""
+        weights = self.attention_mask.unsqueeze(-1).float()
+        with torch.autocast(states.device.type, enabled=False):
+            means = (states.float() * weights).sum(1) / weights.sum(1)
+            texts = means if self.windows is None else self.windows @ means
+        return texts.unflatten(0, (-1, self.rows_per_example)).mean(1)
+
     def model_inputs(self) -> dict[str, torch.Tensor]:
         """Keyword arguments of a Hugging Face model's forward, labels left out."""
         inputs = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}

@@ -37,6 +37,7 @@ def predict(
     on_batch: Callable[[int], None] | None = None,
     batch_tokens: int | None = None,
     features: Features | None = None,
+    hidden: bool = False,
 ) -> npt.NDArray[np.float32]:
     """Return logits [n, K] in the order of ``encoded``.
 
@@ -45,6 +46,7 @@ def predict(
     ``on_batch`` is called after each batch with the number of examples so far. A batch has at most ``batch_tokens``
     (by default :func:`evaluation_tokens`), padding included; half as many whenever memory runs out.
     ``features`` are kept vectors of a frozen encoder; what they have is not computed again.
+    With ``hidden`` the last hidden states follow the logits, [n, K + H], as ``Batch.mean`` has them.
     ``model`` must already be on ``device``. Every submodule's training flag is as before afterwards.
 
     Raises:
@@ -61,7 +63,7 @@ def predict(
     order = longest_first(encoded)
     if not order:
         raise ValueError("the set has no examples to predict")
-    answer = _answer(model, features, precision)
+    answer = _answer(model, features, precision, hidden)
     done = 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     values = not find(kind).has_labels and precision != "fp32"
@@ -100,14 +102,19 @@ def predict(
     return logits
 
 
-def _answer(model: Any, features: Features | None, precision: str) -> Callable[[Batch], torch.Tensor]:
+def _answer(model: Any, features: Features | None, precision: str, hidden: bool) -> Callable[[Batch], torch.Tensor]:
     """A function of a batch: its logits [B, K]. Heads that do not end with a linear run with their encoder."""
     if features is not None:
         with contextlib.suppress(ModelError):
             linear = last_linear(model, getattr(model, NEW_PARAMETERS), model.config.num_labels)
             answer = answers(model, linear, features, precision)
             return lambda batch: answer(batch)[1]
-    return lambda batch: classify(model, batch.model_inputs(), padded=batch.padded)[0]
+
+    def classified(batch: Batch) -> torch.Tensor:
+        logits, states = classify(model, batch.model_inputs(), need_hidden=hidden, padded=batch.padded)
+        return logits if states is None else torch.cat([logits.float(), batch.mean(states)], dim=1)
+
+    return classified
 
 
 def over_sets(

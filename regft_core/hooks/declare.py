@@ -41,8 +41,8 @@ __all__ += ["Example", "FitData", "Handed", "LayerSite", "MainPass", "Need", "Pa
 __all__ += ["Tensor", "Trainee", "behind", "from_tensor", "is_last", "reads_labels", "takes_no_steps", "to_tensor"]
 
 #: What a later phase takes from an earlier one: its method state, that and its weights, or that and its answers to the
-#: rows of the later phase.
-Need = Literal["state", "weights", "answers"]
+#: rows of the later phase, with ``hidden`` also its hidden states.
+Need = Literal["state", "weights", "answers", "hidden"]
 #: ``checkpoint``: as loaded, before any phase; ``start``: as the phase finds them, before its own edits.
 Anchor = Literal["checkpoint", "start"]
 #: On which side of clipping a regulariser sees and masks the gradient.
@@ -221,7 +221,8 @@ class Handed:
     """Result of an earlier phase: its key, its method state and, where they are needed, its weights or answers.
 
     ``answers`` [n, K] are its outputs for the rows of the phase that asks, as ``Batch.indices`` numbers them: logits,
-    or values in the targets' unit. No dropout acts.
+    or values in the targets' unit. ``hidden`` [n, H] are its last hidden states for them, as ``Batch.mean`` has them.
+    No dropout acts.
     The names in ``state`` are those that the phase's regularisers gave in ``hand``, with their
     regulariser's name in front: ``fisher.mask/bert.encoder...``.
     """
@@ -230,6 +231,7 @@ class Handed:
     state: dict[str, Tensor]
     weights: dict[str, Tensor] = field(default_factory=dict)
     answers: Tensor | None = None
+    hidden: Tensor | None = None
 
     def of(self, regulariser: str) -> dict[str, Tensor]:
         """The state that ``regulariser`` handed over in that phase, under its own names."""

@@ -15,6 +15,12 @@ With ``weight: 1`` no label is read, so the rows can be without labels (``data: 
 pseudo-labels (Lee, 2013, ICML workshop on representation learning): there T is 1, and the divergence is the
 cross-entropy. With a ``threshold`` only rows count whose most probable label the teacher gives a higher probability;
 the mean is over all rows.
+
+``hidden`` also pulls the student's hidden states toward the teacher's: hidden * (1 - cos(W h_s, h_t)) is added, the
+mean over examples. A cosine is the loss of DistilBERT (Sanh et al., 2019, section 3), and half the squared distance of
+vectors of length 1, as in PKD (Sun et al., 2019). W is there where the widths differ (TinyBERT, Jiao et al., 2020): a
+linear map, trained with the student, which no export has. One difference from all three: h is the mean of the last
+hidden states over an example's tokens, since teacher and student may split a text into other tokens.
 """
 
 from __future__ import annotations
@@ -24,10 +30,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regft_core.hooks.base import Declares, Phase, Regulariser, StrictModel, TaskConfig
-from regft_core.hooks.declare import Handed, MainPass, Step, Tensor, Trainee
+from regft_core.hooks.base import Declares, Flip, ParameterGroup, Phase, Regulariser, StrictModel, TaskConfig
+from regft_core.hooks.declare import Handed, MainPass, Need, Step, Tensor, Trainee
 from regft_core.kinds import find
 from regft_core.lazy import torch
+from regft_core.rng import derive
 from regft_core.schema import Name
 
 
@@ -39,6 +46,8 @@ class DistilConfig(StrictModel):
     weight: float = Field(0.9, ge=0, le=1, description="of the teacher's answers; the rest is that of the labels")
     targets: Literal["soft", "hard"] = Field("soft", description="hard: the teacher's most probable label alone")
     threshold: float = Field(0.0, ge=0, lt=1, description="a row counts if that label is more probable to the teacher")
+    hidden: float = Field(0.0, ge=0, description="weight of the distance from the teacher's hidden states")
+    map_learning_rate: float = Field(1e-3, gt=0, description="of the map between widths, which begins at random")
 
 
 class Distil(Regulariser):
@@ -46,19 +55,24 @@ class Distil(Regulariser):
 
     name = "distil"
     Config = DistilConfig
-    off: ClassVar[dict[str, Any]] = {"weight": 0.0}
+    off: ClassVar[dict[str, Any]] = {"weight": 0.0, "hidden": 0.0}
+    controls: ClassVar[Mapping[str, Flip]] = {"answers": Flip({"hidden": 0.0}, "the teacher's answers alone")}
     sources: ClassVar[dict[str, str]] = {
         "teacher": "ours: the name of the phase",
         "temperature": "ours: 2, a mild one, since two labels have no small probabilities that would be worth more",
         "weight": "ours: 0.9; section 2 found a considerably lower weight of the labels best, and names none",
         "targets": "paper: Hinton et al. 2015, section 2",
         "threshold": "ours: every row counts, as in both papers",
+        "hidden": "ours: answers alone, as in Hinton et al. 2015",
+        "map_learning_rate": "ours: the encoder's own rate would leave the map at random in few steps",
     }
 
     @classmethod
     def declare(cls, options: DistilConfig) -> Declares:
-        active = options.weight > 0
-        return Declares(active=active, needs={options.teacher: "answers"} if active else {}, adds_terms=True)
+        if not (options.weight or options.hidden):
+            return Declares(active=False, adds_terms=True)
+        what: Need = "hidden" if options.hidden else "answers"
+        return Declares(needs={options.teacher: what}, adds_terms=True, needs_hidden=what == "hidden")
 
     @classmethod
     def check_options(cls, options: DistilConfig, phase: Phase) -> list[str]:
@@ -77,15 +91,42 @@ class Distil(Regulariser):
         return [f"targets: hard and threshold need the probabilities of one label a text; the kind is {task.kind}"]
 
     def prepare(self, trainee: Trainee, handed: Mapping[str, Handed]) -> None:
-        answers = handed[self.options.teacher].answers
+        answers, states = (teacher := handed[self.options.teacher]).answers, teacher.hidden
         assert answers is not None
         learned = answers if trainee.scale is None else trainee.scale.learned(answers)
         self.answers = learned.to(trainee.device)
+        self.map: Any = None
+        if states is None:
+            return
+        from regft_core.models.load import draw_parameters
+
+        config: Any = trainee.model.config
+        self.states = states.to(trainee.device)
+        if config.hidden_size != states.shape[1]:
+            linear = torch.nn.utils.skip_init(torch.nn.Linear, config.hidden_size, states.shape[1], bias=False)
+            draw_parameters([linear], config, derive(trainee.seed, "distil.map"))
+            self.map = trainee.attach("distil", linear)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        if self.map is None:
+            return []
+        return [ParameterGroup({"attached.distil.weight": self.map.weight}, self.options.map_learning_rate)]
 
     def terms(self, step: Step, main: MainPass) -> Tensor:
         soft = self.divergence(self.answers[step.batch.indices], main.logits)
         self.diagnostics.read(step, divergence=soft)
-        return self.options.weight * (soft - main.loss)
+        added = self.options.weight * (soft - main.loss)
+        if not self.options.hidden:
+            return added
+        assert main.hidden is not None
+        distance = self.distance(self.states[step.batch.indices], step.batch.mean(main.hidden))
+        self.diagnostics.read(step, distance=distance)
+        return added + self.options.hidden * distance
+
+    def distance(self, teacher: Tensor, student: Tensor) -> Tensor:
+        """1 - cosine of hidden states ``[B, H_t]`` and, mapped, ``[B, H_s]``: a scalar, the mean over examples."""
+        mapped = student if self.map is None else student @ self.map.weight.T
+        return (1 - torch.nn.functional.cosine_similarity(mapped, teacher)).mean()
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
         """A scalar of outputs ``[B, K]``, a mean over examples; see the head of this file."""

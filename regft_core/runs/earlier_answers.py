@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from regft_core.hooks.declare import Handed
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import load_pretrained
 from regft_core.schema.method import Phase
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def earlier_answers(context: Context, earlier: Phase, weights: Mapping[str, Tensor], phase: Phase) -> Tensor:
-    """Return the outputs [n, K] of an ``earlier`` phase with these weights for the rows of ``phase``.
+def earlier_answers(context: Context, earlier: Phase, given: Handed, phase: Phase, *, hidden: bool) -> Handed:
+    """Return what an ``earlier`` phase has ``given`` with its outputs for the rows of ``phase``, and ``hidden`` states.
 
     Texts are encoded as the earlier phase reads them, by its encoder's tokenizer; there is no dropout.
     """
@@ -24,13 +21,15 @@ def earlier_answers(context: Context, earlier: Phase, weights: Mapping[str, Tens
     from regft_core.evaluate.predict import predict
 
     model = load_pretrained(context, earlier)
-    model.load_state_dict(model.state_dict() | weights)
-    answers = predict(
+    model.load_state_dict(model.state_dict() | given.weights)
+    outputs = predict(
         model.to(context.device),
         context.encode(context.data(phase).examples, earlier),
         device=context.device,
         precision=earlier.training.precision,
         padding=padding_of(context.tokenizer_of(earlier)),
         kind=context.data(earlier).kind,
+        hidden=hidden,
     )
-    return torch.from_numpy(answers)
+    answers, states = torch.from_numpy(outputs).tensor_split([model.config.num_labels], 1)
+    return replace(given, answers=answers.contiguous(), hidden=states.contiguous() if hidden else None)

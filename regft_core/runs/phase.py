@@ -207,10 +207,10 @@ def handed(context: Context, phase: Phase) -> dict[str, Handed]:
     by_phase = {}
     for name, what in context.keys.needs(phase).items():
         earlier, tensors = _earlier(context, name, "state" if what == {"state"} else "weights")
-        weights, answers = tensors.get("weights", {}), None
-        if "answers" in what:
-            answers = earlier_answers(context, context.phase(name), weights, phase)
-        by_phase[phase.there(name)] = Handed(earlier.key, tensors.get("state", {}), weights, answers)
+        given = Handed(earlier.key, tensors.get("state", {}), tensors.get("weights", {}))
+        if what & {"answers", "hidden"}:
+            given = earlier_answers(context, context.phase(name), given, phase, hidden="hidden" in what)
+        by_phase[phase.there(name)] = given
     return by_phase
 
 

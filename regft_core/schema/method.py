@@ -146,7 +146,7 @@ class Phase:
         """Earlier phases whose answers to its rows it learns."""
         declared = [registry[name].declare(options) for name, options in self.regularisers]
         needs = [item for one in declared if one.active for item in one.needs.items()]
-        return [self.here(name) for name, what in needs if what == "answers"]
+        return [self.here(name) for name, what in needs if what in ("answers", "hidden")]
 
     def fit_ratio(self, registry: Registry) -> float:
         """Declared cost of what one member fits without steps, in epochs of plain fine-tuning over the phase's rows."""

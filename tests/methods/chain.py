@@ -128,13 +128,14 @@ class Ran:
         self.handed = Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
 
     def answering(self, encoded: Encoded, tokenizer: Any, kind: str) -> Handed:
-        """What it hands over with its answers to rows, unless a test has put others there."""
+        """What it hands over with its answers to rows and hidden states, unless a test has put others there."""
         if self.handed.answers is not None:
             return self.handed
         model: Any = deepcopy(self.members[0].trainee.model)
         model.load_state_dict(model.state_dict() | self.handed.weights)
-        answers = predict(model, encoded, padding=padding_of(tokenizer), kind=kind)
-        return replace(self.handed, answers=torch.from_numpy(answers))
+        outputs = torch.from_numpy(predict(model, encoded, padding=padding_of(tokenizer), kind=kind, hidden=True))
+        answers, hidden = outputs.tensor_split([model.config.num_labels], 1)
+        return replace(self.handed, answers=answers, hidden=hidden)
 
 
 def _keeps_head(before: Phase, given: Phase) -> bool:
@@ -232,7 +233,9 @@ class Runner:
             start=before.handed.weights if before is not None else None,
             start_head=before is None or _keeps_head(before.phase, given),
             handed={
-                name: done[name].answering(encoded, tokenizer, kind) if what == "answers" else done[name].handed
+                name: done[name].answering(encoded, tokenizer, kind)
+                if what in ("answers", "hidden")
+                else done[name].handed
                 for entry in self.entries(given)
                 for name, what in entry.declares.needs.items()
             },

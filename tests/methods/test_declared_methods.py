@@ -93,12 +93,13 @@ def test_what_is_handed_over_is_what_the_next_phase_uses(name: str) -> None:
     declared = [REGISTRY[regulariser].declare(options) for regulariser, options in final.regularisers]
     for where, what in {where: what for each in declared for where, what in each.needs.items()}.items():
         given = done[where].handed
-        assert given.state or what in ("weights", "answers")
-        if given.state or what == "answers":
+        assert given.state or what in ("weights", "answers", "hidden")
+        if given.state or what in ("answers", "hidden"):
             other = copy(done[where])
-            answers = own_runner(name).inputs(final, done).handed[where].answers
+            full = own_runner(name).inputs(final, done).handed[where]
             state = {n: shifted(v) for n, v in given.state.items()}
-            other.handed = Handed(given.key, state, given.weights, None if answers is None else shifted(answers))
+            learned = (None if one is None else shifted(one) for one in (full.answers, full.hidden))
+            other.handed = Handed(given.key, state, given.weights, *learned)
             moved = own_runner(name).run_phase(final, {**done, where: other}).handed.weights
             assert not same(moved, weights), f"{where} is handed over and not used"
 

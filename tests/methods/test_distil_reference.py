@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from regft_core.hooks.declare import Handed
+from regft_core.hooks.declare import Handed, MainPass
 from regft_core.hooks.phase_entries import Entry
 from regft_core.hooks.registry import discover
 from regft_core.kinds.regression import Scale
@@ -93,3 +93,50 @@ def test_rows_without_labels_take_the_whole_weight() -> None:
     assert not cls.check_options(entry.options, given)
     assert cls.check_options(entry.options, replace(given, data=hidden))
     assert not cls.check_options(cls.Config(weight=1.0), replace(given, data=hidden))
+
+
+def hidden_bench(width: int, **options: Any) -> Bench:
+    """A student of width 32 whose teacher has states of ``width``; the distance alone, with weight 0.5."""
+    states = torch.arange(12.0 * width).reshape(12, width).cos()
+    handed = {"teacher": Handed("key", {}, answers=torch.zeros(12, 2), hidden=states)}
+    return Bench([("distil", {"weight": 0.0, "hidden": 0.5, **options})], handed=handed)
+
+
+def test_hidden_states_are_pulled_by_their_angle() -> None:
+    """cos((3, 4), (4, 3)) is 24/25 and cos((1, 0), (0, 2)) is 0, so the mean distance is (1/25 + 1) / 2."""
+    run = hidden_bench(32)
+    assert run.method.map is None
+    teacher, student = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[4.0, 3.0], [0.0, 2.0]])
+    assert float(run.method.distance(teacher, student)) == pytest.approx(0.52, abs=1e-6)
+    step = run.step()
+    with torch.no_grad():
+        logits, states = step.forward(hidden=True)
+    loss, mask = step.task_loss(logits), step.batch.attention_mask
+    added = float(run.method.terms(step, MainPass(logits, states, loss)))
+    each = []
+    for row, index in enumerate(step.batch.indices.tolist()):  # one row after the other, without its padding
+        mean, wanted = states[row][mask[row] == 1].mean(0), run.method.states[index]
+        each.append(1 - float(mean @ wanted) / math.sqrt(float(mean @ mean) * float(wanted @ wanted)))
+    assert added == pytest.approx(0.5 * sum(each) / 4, abs=1e-6)
+
+
+def test_states_of_another_width_are_read_through_a_trained_map() -> None:
+    """W = ((1, 0), (0, 1), (1, 1)) makes (1, 0, 1) of (1, 0), whose cosine with (1, 0, 0) is 1/sqrt(2)."""
+    run = hidden_bench(48, map_learning_rate=0.01)
+    own = [group for group in run.loop().optimizer.param_groups if group["names"] == ["attached.distil.weight"]]
+    assert [(group["base_lr"], tuple(group["params"][0].shape)) for group in own] == [(0.01, (48, 32))]
+    before = run.method.map.weight.clone()
+    assert float(before.detach().std()) == pytest.approx(run.model.config.initializer_range, rel=0.1)
+    weights = run.train()
+    assert not torch.equal(run.method.map.weight, before)
+    assert set(weights) == set(Bench().trainee.plain_weights())
+    run.method.map.weight = torch.nn.Parameter(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    distance = run.method.distance(torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    assert float(distance) == pytest.approx(1 - 1 / math.sqrt(2), abs=1e-6)
+
+
+def test_at_strength_0_hidden_states_are_not_asked_for() -> None:
+    answers = torch.arange(24.0).reshape(12, 2).sin()
+    assert not bench(answers).stack.hidden
+    assert same(bench(answers).train(), bench(answers, map_learning_rate=0.5).train())
+    assert not same(bench(answers).train(), Bench().train())

@@ -59,7 +59,9 @@ def build(root: Path, name: str) -> Path:
     """The folder of a preset in small, in a project of its own: its last task, one seed."""
     params = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
     family = next(family for word, family in FAMILIES if word in params["model"]["name"])
-    encoder = tiny_model_dir(root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES, layers=LAYERS)
+    encoder = tiny_model_dir(
+        root / "scratch", family, masked_lm=family in MASKED_LM_ARCHITECTURES, num_hidden_layers=LAYERS
+    )
     shutil.copytree(encoder, project(root, name) / "models" / "tiny")
     last = params["grid"]["tasks"][-1]
     own = {task: capped(own, 1.0) for task, own in params.get("task_settings", {}).items() if task == last}

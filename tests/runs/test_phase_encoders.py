@@ -35,7 +35,7 @@ PHASES: dict[str, Any] = {
 @pytest.fixture
 def two(project: Path) -> Path:
     """A project with a second encoder, of another family, width and vocabulary."""
-    shutil.copytree(tiny_model_dir(project / "scratch", "mpnet", layers=4), project / "models" / "large")
+    shutil.copytree(tiny_model_dir(project / "scratch", "mpnet", num_hidden_layers=4), project / "models" / "large")
     return project
 
 
@@ -67,6 +67,22 @@ def test_a_phase_trains_its_encoder_and_the_next_one_learns_its_answers(two: Pat
     assert FinishedModel(context).answer(inputs.examples[:2]).shape == (2, 2)
 
 
+def test_hidden_states_of_another_width_are_learned_and_not_exported(two: Path) -> None:
+    shutil.rmtree(two / "models" / "large")
+    shutil.copytree(tiny_model_dir(two / "wide", "mpnet", hidden_size=48), two / "models" / "large")
+    student = {"start": "checkpoint", "regularisers": {"distil": {"hidden": 1.0}}}
+    context = taught(two, teacher=PHASES["teacher"], finetune=student)
+    found = search(context)
+    inputs = phase_inputs(context, context.phase("finetune"), None)
+    teacher = inputs.handed["teacher"]
+    assert teacher.answers is not None
+    assert teacher.hidden is not None
+    assert (tuple(teacher.answers.shape), tuple(teacher.hidden.shape)) == ((24, 2), (24, 48))
+    record = finetune(Context(context.job), found)
+    assert record["status"] == "ok", record["error"]
+    assert all(name.startswith(("bert.", "classifier.")) for name in weights_of(two, record["key"]))
+
+
 def test_the_record_tells_both_encoders(two: Path) -> None:
     settings = manifest_head(taught(two))["settings"]
     assert settings["model"]["name"] == "models/tiny"
@@ -80,11 +96,11 @@ def test_only_runs_that_learn_from_it_depend_on_a_phases_encoder(two: Path) -> N
     context, plain = taught(two), Context(job(two, "vanilla"))
     before = [context.keys.of(name) for name in ("teacher", "finetune")], plain.keys.of("finetune")
     shutil.rmtree(two / "models" / "large")
-    shutil.copytree(tiny_model_dir(two / "scratch", "mpnet", layers=4), two / "models" / "large")
+    shutil.copytree(tiny_model_dir(two / "scratch", "mpnet", num_hidden_layers=4), two / "models" / "large")
     again = Context(job(two, "taught"))
     assert [again.keys.of(name) for name in ("teacher", "finetune")] == before[0]
     shutil.rmtree(two / "models" / "large")
-    shutil.copytree(tiny_model_dir(two / "other", "bert", layers=3), two / "models" / "large")
+    shutil.copytree(tiny_model_dir(two / "other", "bert", num_hidden_layers=3), two / "models" / "large")
     edited = Context(job(two, "taught"))
     assert not {edited.keys.of(name) for name in ("teacher", "finetune")} & set(before[0])
     assert Context(job(two, "vanilla")).keys.of("finetune") == before[1]

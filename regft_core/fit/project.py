@@ -32,7 +32,7 @@ from regft_core.models.source import longest_input, resolve_model
 from regft_core.names import plural
 from regft_core.runs.project import open_project
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.execution import ExecutionConfig
+from regft_core.schema.params import ExecutionConfig
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.cost import PlanRow, run_cost
 from regft_core.settings.files import OVERRIDE, TASKS, ships, task_file

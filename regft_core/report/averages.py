@@ -21,7 +21,7 @@ from regft_core.names import plural
 from regft_core.report.formatting import interval, number, points
 from regft_core.report.model import ROLES, Block, by_size
 from regft_core.rng import derive
-from regft_core.schema.report import Part, weights_of
+from regft_core.schema.params import Part, weights_of
 from regft_core.statistics.bootstrap import Estimate, percentiles
 from regft_core.statistics.learning_curve import Gain, expected_gains
 from regft_core.statistics.reproduction import Bounds

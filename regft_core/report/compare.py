@@ -14,7 +14,7 @@ from regft_core.report.looks import Look, Looks, digests
 from regft_core.report.model import Block, Comparison, Opponents, Pair
 from regft_core.report.read_grid import BlockData
 from regft_core.schema.method import Method
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.power import shares

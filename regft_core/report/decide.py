@@ -17,7 +17,7 @@ from regft_core.names import plural
 from regft_core.report.compare import point_of
 from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall

@@ -17,8 +17,7 @@ from regft_core.evaluate.ood import positive_of
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
 from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.schema.method import Method
-from regft_core.schema.params import SmallScale
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig, SmallScale
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.contamination import read_contamination, sentences

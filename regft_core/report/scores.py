@@ -16,7 +16,7 @@ from regft_core.report.decide import decide
 from regft_core.report.looks import Looks
 from regft_core.report.model import Block, Row, Score
 from regft_core.report.read_grid import BlockData, CellData, Inputs
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.bootstrap import bounded
 from regft_core.statistics.over_tasks import rank_sets

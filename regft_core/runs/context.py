@@ -37,7 +37,7 @@ from regft_core.runs.work import dataset_folder, described_task
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
-from regft_core.schema.tuning import TuningConfig
+from regft_core.schema.params import TuningConfig
 from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.project import Project
 from regft_core.settings.store_path import store_path

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from regft_core.models.products import fast_products
-from regft_core.schema.execution import ExecutionConfig
+from regft_core.schema.params import ExecutionConfig
 
 
 def set_up(device: str, execution: ExecutionConfig) -> dict[str, Any]:

@@ -77,7 +77,7 @@ STAGES: Mapping[StageName, Scope] = {
     ),
     # One evaluation beyond the scores; its own file is added.
     "evaluation": Scope(("regft_core.evaluate.evaluated", "regft_core.evaluate.analysis_result", JUDGING)),
-    "report": Scope(("regft_core.report", "regft_core.schema.params", "regft_core.schema.report")),
+    "report": Scope(("regft_core.report", "regft_core.schema.params")),
 }
 
 

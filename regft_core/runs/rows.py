@@ -26,8 +26,8 @@ from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
+from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.schema.tuning import TuningConfig
 
 
 class Summary(NamedTuple):

@@ -24,7 +24,7 @@ from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.store import NotStored
 from regft_core.runs.train import finetune, search
-from regft_core.schema.tuning import TuningConfig
+from regft_core.schema.params import TuningConfig
 from regft_core.settings.project import Project
 
 Record = dict[str, Any]

@@ -24,7 +24,7 @@ from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.records import RunRecord
 from regft_core.runs.work import JudgedRows, Predictions, Work, wrong
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from regft_core.statistics.abstention import best_guarantee, effective, threshold_for
 from regft_core.statistics.arms import Arms

@@ -11,9 +11,8 @@ from typing import Any
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.method import Method, Registry, is_name
-from regft_core.schema.methods import MethodConfig
+from regft_core.schema.methods import MethodConfig, paths
 from regft_core.schema.params import Params
-from regft_core.schema.sources import paths
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.derived import Change, changes_of, flipped, split_name
 from regft_core.settings.difference import settings_of

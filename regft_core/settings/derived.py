@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from regft_core.errors import ConfigError
 from regft_core.schema.method import FINETUNE, Declared, Registry
-from regft_core.schema.methods import WORDS
-from regft_core.schema.sources import paths
+from regft_core.schema.methods import WORDS, paths
 from regft_core.settings.document import Document, KeyPath, dotted, leaves
 from regft_core.settings.layers import lay
 

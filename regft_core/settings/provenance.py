@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from regft_core.schema.methods import WORDS, MethodConfig
-from regft_core.schema.sources import SECTIONS
+from regft_core.schema.methods import SECTIONS, WORDS, MethodConfig
 from regft_core.settings.document import Document, dotted, leaves
 from regft_core.settings.files import method_file
 

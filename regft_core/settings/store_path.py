@@ -7,8 +7,7 @@ from pathlib import Path
 
 from regft_core.disk.paths import expand, what_is
 from regft_core.errors import Problem
-from regft_core.schema.execution import StoreConfig
-from regft_core.schema.params import Params
+from regft_core.schema.params import Params, StoreConfig
 from regft_core.settings.document import Document
 
 #: Folders of a project that git or DVC own: they would take runs for changed data or code, or delete them.

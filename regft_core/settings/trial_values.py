@@ -14,8 +14,8 @@ from typing import Any
 
 from regft_core.errors import ConfigError
 from regft_core.schema.method import Method
+from regft_core.schema.params import TuningConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import KeyPath
 from regft_core.settings.layers import from_dotted, lay, shared_sections

@@ -16,7 +16,7 @@ from regft_core.errors import ConfigError, OutOfMemory, RunFailed, StoreError
 from regft_core.grid.executors import JobsFailed, run_all, visible_devices
 from regft_core.grid.executors.processes import staying
 from regft_core.grid.queue import is_machine_fault
-from regft_core.schema.execution import ExecutionConfig
+from regft_core.schema.params import ExecutionConfig
 from tests.errors import raises_code
 from tests.execution import cluster_jobs
 from tests.small_project import build

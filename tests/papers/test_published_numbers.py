@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.schema.report import Part
+from regft_core.schema.params import Part
 from regft_core.settings.files import METHODS, TASKS
 from regft_core.settings.files import names as files_of
 from regft_core.settings.papers.published import ALL, PublishedConfig, PublishedRow, published_names, read_published

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.report import Inputs, Report, write_report
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from tests.report import synthetic as simulated
 

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from rich.console import Console
 
 from regft_core.report import Inputs, Report, show, write_report
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "terminal.txt"

@@ -10,7 +10,7 @@ import pytest
 
 from regft_core.errors import StoreError
 from regft_core.report import Inputs, write_report
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.report.grids import terminal
 

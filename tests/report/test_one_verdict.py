@@ -16,7 +16,7 @@ from regft_core.report import Inputs, show
 from regft_core.report import page as pages
 from regft_core.report.read_grid import read_grid
 from regft_core.report.write import build_report
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.statistics.verdict import SYMBOLS, overall
 
 #: Of 100 grids the quick tests take 10.

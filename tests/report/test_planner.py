@@ -11,7 +11,7 @@ import pytest
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
 from regft_core.report.planner import needs, table
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.report.averages import average_columns
-from regft_core.schema.report import ReportConfig, weights_of
+from regft_core.schema.params import ReportConfig, weights_of
 from regft_core.statistics.learning_curve import expected_max
 
 SEEDS = range(4)

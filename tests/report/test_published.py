@@ -13,7 +13,7 @@ import yaml
 
 from regft_core.report import Inputs, Report, write_report
 from regft_core.report.published import words
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.settings.grid import Cell
 from tests.report.grids import terminal
 from tests.report.synthetic import TRAINING, Arm, Task, build, methods_of

@@ -28,7 +28,7 @@ from regft_core.runs.trials import (
     trials_of_run,
     try_values,
 )
-from regft_core.schema.tuning import TuningConfig
+from regft_core.schema.params import TuningConfig
 from regft_core.serve.export import export
 from regft_core.settings.grid import Cell
 from tests.runs.conftest import SIZE, TASK, change, job, stored, write_method

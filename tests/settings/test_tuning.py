@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.schema.tuning import TuningConfig
+from regft_core.schema.params import TuningConfig
 from regft_core.settings.cost import plan_rows
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project

@@ -11,7 +11,7 @@ import yaml
 
 from regft_core.grid.method_table import CITED, COMMITS, Line, all_methods, as_text, catalogue, pinned
 from regft_core.hooks.registry import discover
-from regft_core.schema.sources import KINDS, source_problem
+from regft_core.schema.methods import SOURCE_KINDS, source_problem
 from regft_core.settings.provenance import Setting, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def test_every_value_of_a_method_has_a_source() -> None:
     assert not [f"{name}: {one.path}" for name, own in found.items() for one in own if not one.source]
     every: list[Setting] = [one for own in found.values() for one in own]
     kinds = Counter(one.source.partition(":")[0] for one in every)
-    assert set(kinds) == set(KINDS)
+    assert set(kinds) == set(SOURCE_KINDS)
     assert len(every) > 400
 
 

@@ -31,7 +31,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/models": (4250, 41),
     "regft_core/report": (5350, 33),
     "regft_core/runs": (5250, 29),
-    "regft_core/schema": (1500, 13),
+    "regft_core/schema": (1450, 9),
     "regft_core/serve": (2200, 14),
     "regft_core/settings": (4350, 31),
     "regft_core/statistics": (1550, 11),

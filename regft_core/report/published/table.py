@@ -29,7 +29,7 @@ from regft_core.report.published.paper import (
     PublishedTable,
     Tested,
 )
-from regft_core.schema.report import ReportConfig
+from regft_core.schema.params import ReportConfig
 from regft_core.settings.papers.published import ALL, Claim, Numbers, Published, PublishedConfig, PublishedRow, row_of
 from regft_core.statistics.bootstrap import seed_interval
 from regft_core.statistics.power import detectable_gain

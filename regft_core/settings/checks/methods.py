@@ -11,10 +11,9 @@ from regft_core.hooks import compose
 from regft_core.names import listing, suggestion
 from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Method
-from regft_core.schema.params import Params
+from regft_core.schema.params import Params, TuningConfig
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
-from regft_core.schema.tuning import TuningConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.checks.params import check_model
 from regft_core.settings.derived import regularisers_of

@@ -15,8 +15,7 @@ from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.params import PATTERN, Params
-from regft_core.schema.report import split_part
+from regft_core.schema.params import PATTERN, Params, split_part
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.checks.sources import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place

@@ -26,8 +26,7 @@ from pydantic import BeforeValidator, Field
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Name, NameList, OneOrMoreNames, Size, StrictModel
-from regft_core.schema.params import Params
-from regft_core.schema.report import Part, PartName
+from regft_core.schema.params import Params, Part, PartName
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.files import PUBLISHED, names, read
 from regft_core.settings.validate import validate

@@ -184,6 +184,7 @@ KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
 SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor")
+MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
@@ -196,6 +197,7 @@ OWN = {
     "evaluations": EVALUATIONS,
     "optimisers": OPTIMISERS,
     "schedules": SCHEDULES,
+    "merges": MERGES,
     "executors": EXECUTORS,
     "kinds": KINDS,
     "families": FAMILIES,

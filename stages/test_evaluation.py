@@ -2,7 +2,8 @@
 
 Looks at runs of a tiny encoder on every kind of task that the evaluation fits
 and prints which promises it keeps. NAME is that of the file
-evaluations/NAME.py. Exits with 1 when a promise is broken; writes nothing.
+evaluations/NAME.py. Its options are those of `evaluations` in params.yaml, or
+their defaults. Exits with 1 when a promise is broken; writes nothing.
 
 examples
   regft test-evaluation calibration

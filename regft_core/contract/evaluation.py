@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from regft_core.catalogue import EVALUATIONS, use_project
 from regft_core.contract import Promise, require, tried
 from regft_core.contract.trial import TASKS, Trial, job_of, plain_trial, quiet, ready
+from regft_core.errors import ConfigError, Problem
 from regft_core.evaluate.analyses import Evaluation, enabled, find
 from regft_core.evaluate.analysis_result import Unfit
 from regft_core.evaluate.evaluated import EvaluatedRun
@@ -21,21 +22,29 @@ from regft_core.runs.analyses import JudgedRun
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
 from regft_core.runs.run import run
+from regft_core.settings.document import load_yaml
 
 
 def check_evaluation(root: Path, name: str) -> Iterator[Promise]:
     """Try the contract of the evaluation ``name`` as the project at ``root`` sees it; each promise as it is tried.
 
-    Raises ConfigError: there is none of that name, or its file is broken.
+    Its options are those of ``params.yaml``. Raises ConfigError: there is none of that name, its file is broken, or an
+    option has neither a default nor a value there.
     """
     use_project(root)
     require(EVALUATIONS, name)
     evaluation = find(name)
     yield Promise("its file declares what it is", True)
+    listed = _listed_options(root, name)
     tasks = [task for task, declared in TASKS.items() if evaluation.fits(declared.get("kind", "classification"))]
     with tempfile.TemporaryDirectory(prefix="regft-contract-") as scratch:
         others = {evaluation.tasks: tasks, evaluation.method: "vanilla"}
-        options = {option: value for option, value in others.items() if option is not None}
+        options = listed | {option: value for option, value in others.items() if option is not None}
+        fields = evaluation.Config.model_fields.items()
+        if without := [option for option, field in fields if field.is_required() and option not in options]:
+            hint = f"try it with values: evaluations: {{{name}: {{{', '.join(f'{one}: ...' for one in without)}}}}}"
+            message = f"the evaluation '{name}' has options without a default: {', '.join(without)}"
+            raise ConfigError([Problem("option-missing", "params.yaml", 0, f"evaluations.{name}", message, hint)])
         trial = plain_trial(root, Path(scratch), tasks, evaluations={name: options})
         with quiet():
             ready(trial)
@@ -57,6 +66,13 @@ def check_evaluation(root: Path, name: str) -> Iterator[Promise]:
         yield replace(promise, kept=None, found=unsaid) if unsaid else promise
         for says, law in _LAWS.items():
             yield tried(says, on_every_task(law), unsaid)
+
+
+def _listed_options(root: Path, name: str) -> dict[str, Any]:
+    """The options with which ``params.yaml`` lists the evaluation; none where it does not."""
+    path = root / "params.yaml"
+    listed = load_yaml(path, root).value(("evaluations", name)) if path.is_file() else None
+    return dict(listed) if isinstance(listed, Mapping) else {}
 
 
 def _finished(trial: Trial, task: str, name: str) -> EvaluatedRun:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from regft_core.catalogue import MERGES
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.earlier_phases import answers_problems, earlier_problems, task_of
 from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
@@ -287,8 +288,8 @@ def variants(method: Method, registry: Mapping[str, type[Regulariser]]) -> str |
     """``paper`` or ``released`` where that is a choice; ``mixed`` if regularisers, or merges of members, differ."""
     found: set[str] = set()
     for phase in method.phases:
-        if phase.repeat is not None and phase.repeat.merge == "greedy":
-            found.add(phase.repeat.variant)
+        if phase.repeat is not None and (of_merge := getattr(MERGES.load(phase.repeat.merge), "VARIANT", None)):
+            found.add(of_merge)
         for entry in active(entries(registry, phase.regularisers)):
             if (value := entry.declares.description.variant) is not None:
                 found.add(value)

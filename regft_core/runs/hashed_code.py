@@ -29,7 +29,9 @@ NEVER: Mapping[str, str] = {
     "regft_core.runs": "finds inputs and makes the key, which has them by content; what computes is an entry",
     "regft_core.grid": "schedules runs",
 }
-StageName = Literal["dataset", "subsample", "lengths", "training", "mean", "merge", "evaluate", "evaluation", "report"]
+StageName = Literal[
+    "dataset", "subsample", "lengths", "training", "merge", "scored_merge", "evaluate", "evaluation", "report"
+]
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,12 @@ STAGES: Mapping[StageName, Scope] = {
     "lengths": Scope(("regft_core.data.lengths", "regft_core.grid.lengths"), ("regft_core.models", "regft_core.hooks")),
     # What builds the model and the batches of one phase and runs its loop, and what makes its tokens.
     "training": Scope(("regft_core.runs.training_run", *TOKENS), (READING, JUDGING)),
-    # The members of a phase become one: by their mean, or as a greedy soup, whose members are scored.
-    "mean": Scope(("regft_core.runs.merge",), ("regft_core",)),
-    "merge": Scope(("regft_core.runs.merge", *_SCORES), (READING, "regft_core.training")),
+    # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.
+    "merge": Scope(("regft_core.training.merges",), ("regft_core",)),
+    "scored_merge": Scope(
+        ("regft_core.training.merges", "regft_core.training.merges.greedy", "regft_core.runs.merge", *_SCORES),
+        (READING, "regft_core.training"),
+    ),
     # The weights that training leaves are hashed by content.
     "evaluate": Scope(
         ("regft_core.runs.evaluate", "regft_core.runs.finished_model", "regft_core.data.batches", *TOKENS, *_SCORES),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.catalogue import OPTIMISERS, SCHEDULES
+from regft_core.catalogue import MERGES, OPTIMISERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
 from regft_core.errors import PlanOutdated
@@ -179,21 +179,22 @@ class Keys:
             "members": [sha256_json(self.identity(phase.name, index)) for index in range(phase.repeat.times)],
             "code": code_of(self.merge_scope(phase)).sha256,
         }
-        if phase.repeat.merge == "greedy":
+        if phase.repeat.scores:
             task = self._context.data(phase).task
             identity["metric"] = {name: task.get(name) for name in ("primary", "positive_label")}
-            identity["variant"] = phase.repeat.variant
         return identity
 
     # ---------------------------------------------------------------------------------------------------- code
 
     def merge_scope(self, phase: Phase) -> Scope:
         """The code that merges the members of a phase."""
-        if phase.repeat is not None and phase.repeat.merge == "mean":
-            return scope_of("mean")
+        assert phase.repeat is not None
+        rule = [MERGES.entry(phase.repeat.merge)]
+        if not phase.repeat.scores:
+            return scope_of("merge", rule)
         data = self._context.data(phase)
         source = self._context.source_of(phase)
-        return scope_of("merge", kinds=[data.kind], metrics=[data.task["primary"]], source=source)
+        return scope_of("scored_merge", rule, kinds=[data.kind], metrics=[data.task["primary"]], source=source)
 
     def training_scope(self, phase: Phase) -> Scope:
         """The code that trains a phase: the shared part, and what this phase uses and another may not.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from regft_core.catalogue import MERGES
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from regft_core.runs.run_folder import OpenRun
     from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.best import Judge
+    from regft_core.training.merges import Outcome
 
     #: What is stored of a run, by name: ``weights``, ``state``, ``kept`` -> named tensors.
     Tensors = Mapping[str, Mapping[str, Tensor]]
@@ -148,12 +150,12 @@ class _Making:
 
     def _merged(self, working: OpenRun, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
         """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-        from regft_core.runs.merge import merge_greedily, merge_mean
+        from regft_core.runs.merge import validation_score
 
         context, phase = self.context, self.phase
         assert phase.repeat is not None
-        greedy, members = phase.repeat.merge == "greedy", list[StoredRun]()
-        need: Need = "weights" if weights or greedy else "state"
+        rule_name, members = phase.repeat.merge, list[StoredRun]()
+        need: Need = "weights" if weights or phase.repeat.scores else "state"
         making = [_Making(context, phase, need, key, member) for member, key in enumerate(working.identity["members"])]
         for member in making:
             members.append(replace(member, need="result").run())
@@ -165,15 +167,20 @@ class _Making:
             failed = f"{making[len(members) - 1].label}: {members[-1].result['error']}"
             return record | {"status": "failed", "error": failed}, {}
         tensors = [_read(context, phase, member.run, weights=need == "weights")[1] for member in making]
-        if greedy:
-            inputs, task = phase_inputs(context, phase, 0), context.data(phase).task
-            try:
-                chosen, scores = merge_greedily(inputs, tensors, task, phase.repeat.variant)
-            except RunFailed as error:
-                return record | {"status": "failed", "error": f"merging: {error}"}, {}
-            record["soup"] = {"scores": scores, "chosen": chosen}
-            tensors = [tensors[index] for index in chosen]
-        return record | {"status": "ok", "error": None}, merge_mean(tensors)
+        inputs = cache(partial(phase_inputs, context, phase, 0))
+
+        def score(member: Outcome) -> float:
+            if phase.repeat is None or not phase.repeat.scores:  # its key has no metric
+                raise RunFailed(
+                    "scores-undeclared", f"{MERGES.path(rule_name)} asks for scores; add SCORES = True to it"
+                )
+            return validation_score(inputs(), member, context.data(phase).task)
+
+        try:
+            merged, choice = MERGES.load(rule_name).merge(tensors, score)
+        except RunFailed as error:
+            return record | {"status": "failed", "error": f"merging: {error}"}, {}
+        return record | {"status": "ok", "error": None} | ({"soup": choice} if choice else {}), merged
 
 
 def _read(

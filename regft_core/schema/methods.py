@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from regft_core.catalogue import MERGES
 from regft_core.schema import (
     ConsistentModel,
     Inconsistency,
@@ -17,6 +18,7 @@ from regft_core.schema import (
     Seed,
     Size,
     StrictModel,
+    named_in,
 )
 from regft_core.schema.encoder import MethodModel, PhaseModel
 
@@ -80,11 +82,7 @@ class RepeatConfig(ConsistentModel):
     """A phase that is run several times; its members are stored one by one, then merged."""
 
     times: int = Field(ge=1, le=100)
-    merge: Literal["mean", "greedy"] = Field("mean", description="greedy: keep what the validation share likes")
-    variant: Literal["paper", "released"] = Field(
-        "paper",
-        description="of merge: greedy alone; released: a member stays only if it raises the mean's score",
-    )
+    merge: Annotated[str, named_in(MERGES)] = Field("mean", description="a file of regft_core/training/merges")
     vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
         "split",
         "order",
@@ -92,8 +90,13 @@ class RepeatConfig(ConsistentModel):
     )
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        if self.merge == "greedy" and "split" in self.vary:
-            yield ("vary",), "merge: greedy compares members on one validation share; take split out of vary"
+        if self.scores and "split" in self.vary:
+            yield ("vary",), f"merge: {self.merge} compares members on one validation share; take split out of vary"
+
+    @property
+    def scores(self) -> bool:
+        """Whether the rule asks for scores on the validation share."""
+        return getattr(MERGES.load(self.merge), "SCORES", False)
 
 
 class PhaseConfig(StrictModel):
@@ -224,8 +227,8 @@ class MethodConfig(ConsistentModel):
         if start in earlier and (self.phases or {})[start].model != phase.model:
             message = f"'{name}' starts from '{start}', which has another encoder; set start: checkpoint"
             yield (*at, "start"), f"{message}, or the same 'model' for both"
-        if phase.repeat is not None and phase.repeat.merge == "greedy" and data.split == 1.0:
-            message = f"'{name}' merges greedily but has no validation share; set data.split below 1"
+        if phase.repeat is not None and phase.repeat.scores and data.split == 1.0:
+            message = f"'{name}' merges by scores but has no validation share; set data.split below 1"
             yield (*at, "repeat", "merge"), message
         if phase.seed is not None and data.task is None and data.size != "full":
             message = f"'{name}' has one seed for all, but the rows of a cell differ by seed; "

@@ -24,7 +24,6 @@ from regft_core.hooks.declare import Handed
 from regft_core.hooks.registry import discover
 from regft_core.models.load import load_tokenizer, quiet
 from regft_core.models.source import ModelSource, resolve_model
-from regft_core.runs.merge import merge_mean
 from regft_core.runs.rows import split_rows
 from regft_core.runs.training_run import PhaseInputs, TrainedPhase, outcome_tensors, train
 from regft_core.schema import DropoutConfig
@@ -35,6 +34,7 @@ from regft_core.schema.params import Params
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
 from regft_core.settings.document import Document, load_yaml
+from regft_core.training.merges import mean
 from tests.methods.harness import TRAINING, Listed, entries, examples, prompt_of, source_of
 from tests.tiny import EMBEDDERS, scratch_folder, tiny_config, tiny_tokenizer
 
@@ -179,7 +179,7 @@ class Runner:
             members.append(trained)
             fits += counted
             tensors.append(outcome_tensors(inputs, trained, weights=True))
-        return Ran(given, merge_mean(tensors) if given.repeat is not None else tensors[0], members, fits)
+        return Ran(given, mean.merge(tensors, float)[0] if given.repeat is not None else tensors[0], members, fits)
 
     def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
         """What one member of a phase is computed from."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regft_core.hooks.base import Handed
-from regft_core.runs.merge import merge_mean
 from regft_core.schema.training import TrainingConfig
+from regft_core.training.merges import mean
 from tests.methods.chain import run_phase
 from tests.methods.harness import NO_STEPS, TRAINING, Bench, same
 
@@ -116,7 +116,7 @@ def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
 
 
 def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return merge_mean([{"weights": one} for one in members])["weights"]
+    return mean.merge([{"weights": one} for one in members], float)[0]["weights"]
 
 
 def test_a_soup_is_the_mean_of_its_members_which_share_the_drawn_head() -> None:

@@ -14,6 +14,7 @@ from regft_core.contract import tried
 from regft_core.contract.check import check_method
 from regft_core.contract.evaluation import check_evaluation
 from regft_core.contract.metric import check_metric
+from regft_core.errors import ConfigError
 from regft_core.hooks.registry import discover
 from tests.promises.kit import regft
 
@@ -257,16 +258,22 @@ import numpy as np
 
 from regft_core.evaluate.analysis_result import Findings
 from regft_core.rng import derive
+from regft_core.schema import StrictModel
 
 DESCRIPTION = "how sure the run is"
 KINDS = ("classification",)
 NEEDS_MODEL = False
 
 
+class Config(StrictModel):
+    low: float
+
+
 def run(run):
     drawn = np.random.default_rng(derive(run.seed, "sure.draw")).uniform()
     sure = {name: float(judged.confidences().mean()) for name, judged in run.sets.items()}
-    return Findings({name: {"sure": value, "draw": drawn} for name, value in sure.items()}, ranges={"sure": (0, 1)})
+    scalars = {name: {"sure": value, "draw": drawn} for name, value in sure.items()}
+    return Findings(scalars, ranges={"sure": (run.options.low, 1)})
 """
 EVALUATION_FAULTS: dict[str, tuple[str, str]] = {
     'np.random.default_rng(derive(run.seed, "sure.draw")).uniform()': (
@@ -274,7 +281,7 @@ EVALUATION_FAULTS: dict[str, tuple[str, str]] = {
         "it draws from generators of its own",
     ),
     "judged.confidences().mean()": ("judged.confidences()[1]", "it answers on a set of one row"),
-    "(0, 1)": ("(0, 0.1)", "its numbers are within its ranges"),
+    "options.low, 1)": ("options.low, 0.1)", "its numbers are within its ranges"),
     "    sure =": (
         "    for judged in run.sets.values(): judged.logits[:] = judged.logits * 0.99\n    sure =",
         "it leaves logits and labels as they are",
@@ -286,6 +293,10 @@ def test_faults_of_an_evaluation_are_named(project: Path) -> None:
     (project / "evaluations").mkdir()
     file, faulty = project / "evaluations/sure.py", EVALUATION
     file.write_text(EVALUATION)
+    with pytest.raises(ConfigError) as refused:
+        list(check_evaluation(project, "sure"))
+    assert {problem.code for problem in refused.value.problems} == {"option-missing"}
+    (project / "params.yaml").write_text("evaluations: {sure: {low: 0.0}}\n")
     assert [promise for promise in check_evaluation(project, "sure") if promise.kept is not True] == []
     for old, (new, _) in EVALUATION_FAULTS.items():
         assert old in faulty

@@ -12,6 +12,7 @@ import torch
 from regft_core.runs import merge
 from regft_core.runs.epoch_scores import epoch_scores, judge
 from regft_core.training.best import EpochScores
+from regft_core.training.merges import greedy
 from tests.methods.harness import Bench, examples
 
 TASK: dict[str, Any] = {
@@ -79,8 +80,8 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     for bias in BIASES:
         constant(bench, bias)
         members.append({"weights": {n: t.clone() for n, t in bench.trainee.plain_weights().items()}})
-    chosen, own = merge.merge_greedily(inputs, members, TASK)
+    _, choice = greedy.merge(members, lambda member: merge.validation_score(inputs, member, TASK))
     errors = [squared_error(bias, rows) for bias in BIASES]
-    assert own == pytest.approx([-error for error in errors])
+    assert choice["scores"] == pytest.approx([-error for error in errors])
     assert errors[1] == min(errors)
-    assert chosen == [1]
+    assert choice["chosen"] == [1]

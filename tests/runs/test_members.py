@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from regft_core.data.batches import collate, padding_of
+from regft_core.errors import ConfigError
 from regft_core.models.architectures import architecture_of
 from regft_core.models.load import load_classifier
 from regft_core.runs import phase as run_phase
@@ -16,6 +17,8 @@ from regft_core.runs import training_run
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
+from regft_core.runs.project import open_project
+from regft_core.training.merges import greedy, greedy_released
 from tests.runs.conftest import DIVERGES, change, job, runs, train, weights_of, write_method
 
 
@@ -121,23 +124,25 @@ def test_a_greedy_soup_follows_the_recipe(project: Path) -> None:
 
 def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
     """By hand: what the mean of chosen members scores is read off a table."""
-    from regft_core.runs import merge
-
     # Of equal members the first comes first.
     table = {(0,): 0.7, (1,): 0.9, (2,): 0.7, (1, 2): 0.9, (0, 1): 0.9, (0, 1, 2): 0.8}
     parts = [{"weights": {"x": torch.tensor([float(2**index)])}} for index in range(3)]
     means = {round(sum(2.0**i for i in chosen) / len(chosen), 3): value for chosen, value in table.items()}
 
-    def judge(inputs: Any, outcome: Any, task: Any) -> float:
-        return means[round(float(outcome["weights"]["x"]), 3)]
+    def score(member: Any) -> float:
+        return means[round(float(member["weights"]["x"]), 3)]
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(merge, "validation_score", judge)
-        assert merge.merge_greedily(None, parts, {}) == ([1, 0], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
-        # Released: the score of the second mean is the same, which is no reason to keep a member.
-        assert merge.merge_greedily(None, parts, {}, "released") == ([1], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
-        means[1.5] = 0.91
-        assert merge.merge_greedily(None, parts, {}, "released") == ([1, 0], [0.7, 0.9, 0.7])  # type: ignore[arg-type]
+    def chosen(rule: Any) -> list[int]:
+        merged, choice = rule.merge(parts, score)
+        assert choice["scores"] == [0.7, 0.9, 0.7]
+        assert float(merged["weights"]["x"]) == sum(2.0**i for i in choice["chosen"]) / len(choice["chosen"])
+        return list(choice["chosen"])
+
+    assert chosen(greedy) == [1, 0]
+    # Released: the score of the second mean is the same, which is no reason to keep a member.
+    assert chosen(greedy_released) == [1]
+    means[1.5] = 0.91
+    assert chosen(greedy_released) == [1, 0]
 
 
 def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
@@ -152,10 +157,7 @@ def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
     paper = train(project, "soup")
     assert (paper["soup"]["chosen"], paper["variant"]) == ([0, 1, 2], "paper")
     before = members(project, "finetune")
-    content["phases"]["finetune"]["repeat"]["variant"] = "paper"
-    write_method(project, "soup", **content)
-    assert train(project, "soup")["key"] == paper["key"]
-    content["phases"]["finetune"]["repeat"]["variant"] = "released"
+    content["phases"]["finetune"]["repeat"]["merge"] = "greedy_released"
     write_method(project, "soup", **content)
     released = train(project, "soup")
     assert (released["soup"]["chosen"], released["variant"]) == ([0], "released")
@@ -173,3 +175,34 @@ def test_a_member_that_fails_fails_the_run_and_ends_it(project: Path) -> None:
     assert list(members(project, "finetune").values()) == [0]
     evaluated = evaluate(Context(job(project, "soup")), record)
     assert (evaluated["status"], evaluated["sets"]) == ("failed", {})
+
+
+MEDIAN = """
+from regft_core.training.merges import entrywise
+
+
+def merge(members, score):
+    return entrywise(members, lambda stacked: stacked.median(0).values), {}
+"""
+
+
+def test_a_rule_of_ones_own_merges_and_its_code_is_in_the_key_of_the_merge_alone(project: Path) -> None:
+    (project / "merges").mkdir()
+    file = project / "merges" / "middle.py"
+    file.write_text(MEDIAN)
+    write_method(project, "soup", **soup("middle"))
+    record = train(project, "soup")
+    assert record["status"] == "ok", record["error"]
+    of_members = members(project, "finetune")
+    parts, merged = [weights_of(project, key) for key in of_members], weights_of(project, record["key"])
+    for name, value in merged.items():  # of three, the middle one
+        assert torch.equal(value, torch.stack([part[name] for part in parts]).sort(0).values[1]), name
+    file.write_text(MEDIAN.replace("median(0).values", "amax(0)"))
+    other = train(project, "soup")
+    assert other["key"] != record["key"]
+    assert members(project, "finetune") == of_members
+    file.write_text(MEDIAN.replace("return", "score(members[0])\n    return"))
+    assert "SCORES = True" in train(project, "soup")["error"]
+    write_method(project, "soup", **soup("midle"))
+    with pytest.raises(ConfigError, match="middle"):
+        open_project(project)

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
-from typing import Any, Literal, Protocol, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
 from regft_core.errors import DataError
+
+if TYPE_CHECKING:
+    from regft_core.data.memory import Memory
 
 #: Part of the key of tokens; raise it when their content changes.
 FORMAT = 1
@@ -30,16 +33,6 @@ class Tokens(TypedDict):
     segment: Rows
     #: How many rows each example has, one after the other; None: one each.
     windows: list[int] | None
-
-
-class TokenCache(Protocol):
-    """Where tokens are looked up and kept, by the key of their texts and settings."""
-
-    def get(self, key: str) -> Tokens | None:
-        """Return the tokens under a key; None where there are none."""
-
-    def put(self, key: str, tokens: Tokens) -> None:
-        """Keep tokens under a key."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def encode(
     examples: Sequence[Example],
     tokenizer: Any,
     max_length: int,
-    cache: TokenCache | None = None,
+    cache: Memory[Tokens] | None = None,
     *,
     rows_per_example: int = 1,
     prompt: Prompt | None = None,

@@ -39,6 +39,17 @@ def declaration_of(task: TaskConfig) -> Declaration:
     return Declaration(**{name: getattr(task, name) for name in declared}, decimal=_decimal_of(task.source))
 
 
+def own_sets(task_name: str, task: TaskConfig) -> dict[str, EvaluationSet]:
+    """Return train, dev and unlabelled of a task, as far as they are splits of its source."""
+    declared = declaration_of(task)
+    splits = ("train", task.splits.train), ("dev", task.splits.dev)
+    named = {key: (name, declared) for key, name in splits if isinstance(name, str)}
+    if task.splits.unlabelled is not None:
+        columns = task.columns.model_copy(update={"id": None, "group": None})
+        named["unlabelled"] = task.splits.unlabelled, replace(declared, columns=columns, labelled=False)
+    return {key: EvaluationSet(task.source, split, of, task=task_name) for key, (split, of) in named.items()}
+
+
 def _decimal_of(source: Source) -> str | None:
     return source.decimal if isinstance(source, FilesSource) else None
 
@@ -88,17 +99,8 @@ def prepare_dataset(
     def where(split: str) -> str:
         return f"{place(split)} (task '{task_name}')" if place else f"task '{task_name}', splits.{split}"
 
-    sets = {
-        split: EvaluationSet(task.source, name, declaration_of(task), task=task_name)
-        for split, name in (("train", task.splits.train), ("dev", task.splits.dev))
-        if isinstance(name, str)
-    }
     resolved = {name: resolve_ood(task_name, name, tasks) for name in task.ood}
-    if task.splits.unlabelled is not None:
-        columns = task.columns.model_copy(update={"id": None, "group": None})
-        declared = replace(declaration_of(task), columns=columns, labelled=False)
-        sets["unlabelled"] = EvaluationSet(task.source, task.splits.unlabelled, declared, task=task_name)
-    ood = _read_all(root, task_name, {**sets, **resolved}, rows)
+    ood = _read_all(root, task_name, own_sets(task_name, task) | resolved, rows)
     train, dev, texts = ood.pop("train"), ood.pop("dev", None), ood.pop("unlabelled", None)
     if texts is not None:
         texts = _unseen(where("unlabelled"), texts, [split for split in (train, dev, *ood.values()) if split])

@@ -97,15 +97,19 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
     return to_examples(rows, declaration, where)
 
 
-def check_columns(table: Table, declaration: Declaration, where: str) -> None:
-    """Raise DataError when a declared column is not there."""
+def missing_columns(table: Table, declaration: Declaration) -> list[tuple[str, str, str]]:
+    """Return (key below ``columns``, message, hint) for each declared column that a table lacks."""
     columns = declaration.columns
     wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id), ("group", columns.group)]
     if declaration.labelled:
-        key = "label" if columns.labels is None else "labels"
-        wanted[2:2] = [(key, name) for name in columns.of_labels]
-    if problems := column_problems(table, [(f"columns.{key}", name) for key, name in wanted if name], "key"):
-        lines = "; ".join(f"{key}: {message}" for key, message, _ in problems)
+        wanted[2:2] = [("label" if columns.labels is None else "labels", name) for name in columns.of_labels]
+    return column_problems(table, [(key, name) for key, name in wanted if name], "key")
+
+
+def check_columns(table: Table, declaration: Declaration, where: str) -> None:
+    """Raise DataError when a declared column is not there."""
+    if problems := missing_columns(table, declaration):
+        lines = "; ".join(f"columns.{key}: {message}" for key, message, _ in problems)
         hints = "; ".join(dict.fromkeys(hint for _, _, hint in problems))
         raise DataError("column-missing", f"{where}: {lines}\n    -> {hints}")
 

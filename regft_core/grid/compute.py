@@ -24,7 +24,7 @@ from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.job import Job
-from regft_core.runs.outputs import trains_encoder, write_evaluation, write_training
+from regft_core.runs.outputs import trains_encoder, write_cell
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work, is_current
@@ -207,10 +207,7 @@ class _Grid:
     def _write(self, cell: Cell, runs: Sequence[tuple[Job, Record | None, Record | None]], keys: Keys) -> None:
         context = Context(replace(runs[0][0], stored_only=True), project=self.project)
         records = [record for _, _, record in runs if record is not None]
-        if self.stage == "evaluate":
-            write_evaluation(context, records, keys)
-        else:
-            write_training(context, self.stage, records, keys)
+        write_cell(context, self.stage, records, keys)
 
 
 def _cell(name: str) -> Cell:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +28,8 @@ from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.pooling import pool
 from regft_core.models.sites import classify, takes_token_types
 
-
-class Kept(Protocol):
-    """Where vectors are kept."""
-
-    def get(self, key: str) -> Tensor | None:
-        """The vectors ``[B, H]`` of a key; None where there are none."""
-
-    def put(self, key: str, vectors: Tensor) -> None:
-        """Keep vectors ``[B, H]`` under a key."""
+if TYPE_CHECKING:
+    from regft_core.data.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -48,7 +41,7 @@ class Features:
         alone: whether the encoder reads every example by itself.
     """
 
-    kept: Kept
+    kept: Memory[Tensor]
     about: Mapping[str, Any]
     alone: bool = False
 
@@ -71,7 +64,7 @@ class Features:
 class KeptVectors:
     """The vectors of one model, by batch."""
 
-    def __init__(self, kept: Kept, digest: Any) -> None:
+    def __init__(self, kept: Memory[Tensor], digest: Any) -> None:
         self._kept, self._digest = kept, digest
 
     def key(self, batch: Batch) -> str:

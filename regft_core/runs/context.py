@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from regft_core.data.examples import Example, read_jsonl
+from regft_core.data.memory import token_memory, vector_memory
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.disk.canonical import canonical_json
@@ -19,7 +20,6 @@ from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.environment import environment
 from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
-from regft_core.runs.memory import token_memory, vector_memory
 from regft_core.runs.project import check_listed, open_project
 from regft_core.runs.rows import (
     PhaseData,

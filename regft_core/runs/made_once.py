@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import regft_core
 from regft_core.catalogue import LOADED
+from regft_core.data.memory import vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import FileState
 from regft_core.errors import CodeChanged, ConfigError, RunFailed
 from regft_core.runs.code import code_of
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
-from regft_core.runs.memory import vector_memory
 from regft_core.runs.run_folder import OpenRun, StoredRun
 
 if TYPE_CHECKING:

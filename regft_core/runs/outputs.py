@@ -14,12 +14,13 @@ from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import versions
 from regft_core.runs.records import Evaluation, Finding, Manifest, Record, SearchManifest
-from regft_core.runs.work import Work, seal
+from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
 from regft_core.settings.papers.encoders import facts
 from regft_core.settings.run_config import run_config
 
+MODELS: dict[str, type[Record]] = {"search": SearchManifest, "finetune": Manifest, "evaluate": Evaluation}
 #: Of the files with a row for each step of each seed.
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
@@ -76,32 +77,43 @@ def _model(context: Context, phase: Phase) -> dict[str, Any]:
     return {**encoder, "revision": source.revision, "sha256": source.content_sha256}
 
 
-def write_training(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
-    """Write ``work/search`` or ``work/finetune`` of a cell from the records of its runs, sealed with its keys."""
-    target = Work(context.root).folder(stage, cell_of(context.job))
-    if stage == "search":  # the runs alone: no setting of fine-tuning makes it another
-        write_manifest(target, SearchManifest, {}, records, keys)
-        return
-    config = run_config(context.project, cell_of(context.job))
-    settings = manifest_head(context) | {"config": config, "versions": versions()}
-    write_manifest(target, Manifest, settings, records, keys)
+def write_cell(context: Context, stage: str, records: Sequence[Plain], keys: Any) -> None:
+    """Write ``work/<stage>`` of a cell from the records of its runs, sealed with its keys.
+
+    The settings of ``work/finetune`` are those of the cell; a search is described by its runs alone, so that no setting
+    of fine-tuning makes it another.
+    """
+    cell = cell_of(context.job)
+    settings: dict[str, Any] = {}
+    if stage == "finetune":
+        settings = manifest_head(context) | {"config": run_config(context.project, cell), "versions": versions()}
+    elif stage == "evaluate":
+        settings = {"primary": context.task["primary"]}
+    write_folder(Work(context.root).folder(stage, cell), MODELS[stage], settings, records, keys)
 
 
-def write_manifest(target: Path, model: type[Record], settings: Plain, records: Sequence[Plain], keys: Any) -> None:
-    """Write the folder of a training stage, which appears as a whole or not at all.
+def write_folder(target: Path, model: type[Record], settings: Plain, records: Sequence[Plain], keys: Any) -> None:
+    """Write the folder of a stage, which appears as a whole or not at all.
 
     Args:
-        settings: of ``model``, ``SearchManifest`` or ``Manifest``.
-        records: of its runs, with ``curve`` ([phase, step, epoch, loss, learning rate, gradient norm]) and
-            ``diagnostics`` ([phase, step, name, value]).
+        model: of ``settings`` with the runs: one of ``MODELS``.
+        records: of ``RunRecord``, from training with ``curve`` ([phase, step, epoch, loss, learning rate, gradient
+            norm]) and ``diagnostics`` ([phase, step, name, value]), from the evaluation with ``predictions`` (set ->
+            lines) and ``evaluations`` (name -> what is in ``FindingRecord`` and ``Finding``).
         keys: of the plan, with which the folder is sealed (``work.py``).
     """
-    curves = [[record["seed"], *row] for record in records for row in record.get("curve", [])]
-    logged = [[record["seed"], *row] for record in records for row in record.get("diagnostics", [])]
+    runs = [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
     with atomic_directory(target) as folder:
-        _fill_in(folder / "manifest.json", model, {**settings, "runs": _slim(records)})
-        fill_in(folder / "curves.csv", _csv(CURVE_COLUMNS, curves))
-        fill_in(folder / "method_metrics.csv", _csv(LOGGED_COLUMNS, logged))
+        _fill_in(folder / (RESULT if model is Evaluation else MANIFEST), model, {**settings, "runs": runs})
+        if model is not Evaluation:
+            for file, columns, part in ((CURVES, CURVE_COLUMNS, "curve"), (LOGGED, LOGGED_COLUMNS, "diagnostics")):
+                rows = [[record["seed"], *row] for record in records for row in record.get(part, [])]
+                fill_in(folder / file, _csv(columns, rows))
+        for name, content in _findings(records).items():
+            _fill_in(folder / "evaluations" / f"{name}.json", Finding, content)
+        for record in records:
+            for name, text in record.get("predictions", {}).items():
+                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
         seal(folder, keys)
 
 
@@ -129,38 +141,6 @@ def reads_text(context: Context) -> bool:
     return all(entry.declares.reads_text for entry in context.acting(context.phase("finetune")))
 
 
-def write_evaluation(context: Context, records: Sequence[Plain], keys: Any) -> None:
-    """Write ``work/evaluate`` of a cell from the evaluations of its runs, sealed with its keys.
-
-    ``evaluations/<name>.json`` beside ``result.json`` is what an evaluation beyond the scores found out.
-    """
-    target = Work(context.root).folder("evaluate", cell_of(context.job))
-    write_result(target, {"primary": context.task["primary"]}, records, keys)
-
-
-def write_result(target: Path, settings: Plain, records: Sequence[Plain], keys: Any) -> None:
-    """Write the folder of the stage evaluate, which appears as a whole or not at all.
-
-    Args:
-        settings: of ``Evaluation``.
-        records: of ``RunRecord``, with ``predictions`` (set -> lines) and ``evaluations`` (name -> what is in
-            ``FindingRecord`` and ``Finding``).
-        keys: of the plan, with which the folder is sealed (``work.py``).
-    """
-    with atomic_directory(target) as folder:
-        _fill_in(folder / "result.json", Evaluation, {**settings, "runs": _slim(records)})
-        for name, content in _findings(records).items():
-            _fill_in(folder / "evaluations" / f"{name}.json", Finding, content)
-        for record in records:
-            for name, text in record["predictions"].items():
-                fill_in(folder / "predictions" / f"seed-{record['seed']}" / f"{name}.jsonl", text.encode())
-        seal(folder, keys)
-
-
-def _slim(records: Sequence[Plain]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in record.items() if key not in _BULKY} for record in records]
-
-
 def _fill_in(path: Path, model: type[Record], content: Plain) -> None:
     """Write a new file of a record as it was given; one that could not be read again is a mistake in the caller."""
     model.model_validate(content, extra="forbid")
@@ -179,7 +159,7 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
     """Content of the file of each evaluation: what it is, and what it found out about every run that it saw."""
     files: dict[str, dict[str, Any]] = {}
     for record in records:
-        for name, finding in record["evaluations"].items():
+        for name, finding in record.get("evaluations", {}).items():
             shared = {key: finding[key] for key in _SHARED}
             of_run = {key: value for key, value in finding.items() if key not in _SHARED}
             content = files.setdefault(name, {**shared, "runs": []})

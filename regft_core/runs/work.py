@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 R = TypeVar("R", bound=Record)
+#: Files in the folder of a cell: of search and finetune, of evaluate, of every step of search and finetune.
+MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv", "method_metrics.csv"
 
 
 class CurvePoint(NamedTuple):
@@ -127,11 +129,11 @@ class Work:
 
     def manifest_file(self, stage: str, cell: Cell) -> Path:
         """The file of ``search`` and ``finetune``; it is there when the cell was run."""
-        return self.folder(stage, cell) / "manifest.json"
+        return self.folder(stage, cell) / MANIFEST
 
     def result_file(self, cell: Cell) -> Path:
         """The file of ``evaluation``; it is there when the cell was evaluated."""
-        return self.folder("evaluate", cell) / "result.json"
+        return self.folder("evaluate", cell) / RESULT
 
     def search(self, cell: Cell) -> SearchManifest:
         """Read the results of the phases before fine-tuning."""
@@ -170,7 +172,7 @@ class Work:
 
     def curves(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
         """Loss, learning rate and gradient norm of every step of these seeds; None where there is no file."""
-        path = self.folder(stage, cell) / "curves.csv"
+        path = self.folder(stage, cell) / CURVES
         points = []
         with _damaged(path, stage):
             for seed, phase, step, _, *values in _lines(path, seeds):
@@ -180,7 +182,7 @@ class Work:
 
     def logged(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
         """Read the numbers that methods logged in the runs of these seeds."""
-        path = self.folder(stage, cell) / "method_metrics.csv"
+        path = self.folder(stage, cell) / LOGGED
         with _damaged(path, stage):
             rows = _lines(path, seeds)
             return [Logged(int(row[0]), row[1], int(float(row[2])), name, float(value)) for *row, name, value in rows]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
-from regft_core.data.file_format import NAMED, WrongFile, below_data, column_problems, is_known
+from regft_core.data.file_format import NAMED, WrongFile, below_data, is_known
 from regft_core.data.hub import shadow_problem
+from regft_core.data.prepare import EvaluationSet
+from regft_core.data.rows import Declaration, missing_columns
 from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, FilesSource, HubSource, PackageSource
+from regft_core.schema.tasks import BuiltinSource, FilesSource, HubSource, PackageSource, Source
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.validate import validate
 
-Source = HubSource | PackageSource | FilesSource | BuiltinSource
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 
@@ -31,49 +32,28 @@ class Use(NamedTuple):
     split: str
 
 
-class Columns(NamedTuple):
-    """The columns that are read, named at ``path`` of ``document``; ``sparse`` when rows may lack some.
-
-    Of texts without labels (``labelled`` False) only the texts are read.
-    """
-
-    document: Document
-    path: KeyPath
-    config: ColumnsConfig
-    sparse: bool
-    labelled: bool = True
-
-    def wanted(self) -> list[tuple[str, str]]:
-        """Return (key, column) of every column."""
-        if not self.labelled:
-            return [(key, name) for key, name in zip(("text", "text_pair"), self.config.texts)]
-        of_labels = self.config.labels or ()
-        keys = ("text", "text_pair", *(() if of_labels else ("label",)), "id", "group")
-        named = [(key, name) for key in keys if (name := getattr(self.config, key)) is not None]
-        return named + [("labels", name) for name in of_labels]
-
-
 def check_source(
-    root: Path, source: Source, document: Document, path: KeyPath, uses: Iterable[Use], columns: Columns
+    root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
 ) -> Iterator[Problem]:
-    """Yield problems of the ``source`` at ``path`` of ``document`` and of the splits that are read from it."""
+    """Yield problems of a set: of its ``source`` at ``at`` of ``document``, of its columns there, and of its split."""
+    source = judged.source
     if isinstance(source, FilesSource):
-        for use in uses:
-            yield from _check_file(root, source, use, columns)
+        yield from _check_file(root, source, judged.declaration, document, columns, use)
     elif isinstance(source, HubSource):
         if shadow := shadow_problem(source.id, root):
-            yield document.problem("dataset-shadowed", (*path, "id"), *shadow)
+            yield document.problem("dataset-shadowed", (*at, "id"), *shadow)
         if problem := revision_problem(source.revision):
-            yield document.problem("bad-revision", (*path, "revision"), problem, "give the commit (40 hex digits)")
+            yield document.problem("bad-revision", (*at, "revision"), problem, "give the commit (40 hex digits)")
     elif isinstance(source, BuiltinSource):
-        yield from validate(BuiltinOptions, document, (*path, "options"))[1] if source.options else ()
-        for use in uses:
-            if use.split not in SPLITS:
-                hint = suggestion(use.split, SPLITS, "built-in tasks have")
-                yield use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint)
+        yield from validate(BuiltinOptions, document, (*at, "options"))[1] if source.options else ()
+        if use.split not in SPLITS:
+            hint = suggestion(use.split, SPLITS, "built-in tasks have")
+            yield use.document.problem("unknown-split", use.path, f"unknown split '{use.split}'", hint)
 
 
-def _check_file(root: Path, source: FilesSource, use: Use, columns: Columns) -> Iterator[Problem]:
+def _check_file(
+    root: Path, source: FilesSource, declared: Declaration, document: Document, columns: KeyPath, use: Use
+) -> Iterator[Problem]:
     try:
         file = locate(root, source, use.split)
     except WrongFile as error:
@@ -82,10 +62,10 @@ def _check_file(root: Path, source: FilesSource, use: Use, columns: Columns) -> 
     try:
         with opened(file, source) as table:
             # Rows of JSON lines that may be dropped need not have every column: the first one tells little.
-            sparse = columns.sparse and ".jsonl" in file.name.lower()
-            for key, message, hint in [] if sparse else column_problems(table, columns.wanted(), "key"):
+            sparse = declared.drop_empty and ".jsonl" in file.name.lower()
+            for key, message, hint in [] if sparse else missing_columns(table, declared):
                 text = f"{message} in {file_name(use.split)}"
-                yield columns.document.problem("column-missing", (*columns.path, key), text, hint)
+                yield document.problem("column-missing", (*columns, key), text, hint)
     except WrongFile as error:
         yield use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from regft_core import metrics
 from regft_core.catalogue import KINDS
+from regft_core.data.prepare import own_sets, resolve_ood
 from regft_core.errors import ConfigError, Problem
 from regft_core.kinds import Declared, find
 from regft_core.kinds._possible import impossible
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
-from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, TaskConfig
+from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, Source, TaskConfig
 from regft_core.settings.checks.params import duplicates
-from regft_core.settings.checks.sources import Columns, Source, Use, check_source, moving_revision, same_rows
+from regft_core.settings.checks.sources import Use, check_source, moving_revision, same_rows
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
 
@@ -36,52 +37,33 @@ def check_task(
     ``tasks`` are those that are right; ``documents`` holds the files read so far.
     """
     task, document = tasks[name], documents[task_file(name)]
-    uses = [
-        Use(document, ("splits", key), split)
-        for key, split in (("train", task.splits.train), ("dev", task.splits.dev))
-        if isinstance(split, str)
-    ]
-    problems = [*_check_kind(task, document), *_check_metrics(task, document)]
-    problems += _check_generated((), task.source, task.kind, task.labels, document)
+    problems, warnings = [*_check_kind(task, document), *_check_metrics(task, document)], list[str]()
     if task.splits.train is None:
         message, hint = "'train' is missing: this set can only judge others", "add it, or take the task out of the grid"
         problems.append(document.problem("training-split-missing", ("splits",), message, hint))
-    columns = Columns(document, ("columns",), task.columns, task.drop_empty)
-    problems += check_source(root, task.source, document, ("source",), uses, columns)
-    if task.splits.unlabelled is not None:
-        texts = [Use(document, ("splits", "unlabelled"), task.splits.unlabelled)]
-        problems += check_source(root, task.source, document, ("source",), texts, columns._replace(labelled=False))
-    warnings = moving_revision(task.source, document, ("source",))
-    if isinstance(task.splits.dev, str):
-        problems += _check_unseen(root, task, task.source, uses[-1], document, ("splits", "dev"))
-    for ood, config in task.ood.items():
-        at: KeyPath = ("ood", ood)
-        split = Use(document, (*at, "split"), config.split or "")
-        if config.source is not None:
-            own = config.columns or task.columns.model_copy(update={"group": None})  # a group is of the task's own rows
-            path = (*at, "columns") if config.columns is not None else ("columns",)
-            columns = Columns(document, path, own, config.drop_empty or task.drop_empty)
-            source, where, place, kind = config.source, document, (*at, "source"), task.kind
-            labels = config.labels or task.labels
-            problems += _check_generated(at, source, kind, labels, document)
-        elif (other := tasks.get(ood)) is not None:
-            source, where, place, kind, labels = (
-                other.source,
-                documents[task_file(ood)],
-                ("source",),
-                other.kind,
-                other.labels,
-            )
-            columns = Columns(where, ("columns",), other.columns, other.drop_empty)
-            key = "dev" if isinstance(other.splits.dev, str) else "train"
-            split = split if config.split is not None else Use(where, ("splits", key), other.splits.judging or "")
+    # A set of another file that is wrong is told where that is read.
+    judging = {ood: config for ood, config in task.ood.items() if config.source is not None or ood in tasks}
+    for key, judged in (own_sets(name, task) | {ood: resolve_ood(name, ood, tasks) for ood in judging}).items():
+        config, declared = judging.get(key), judged.declaration
+        at: KeyPath = ("splits", key) if config is None else ("ood", key)
+        in_place = config is not None and config.source is not None
+        where, start = documents[task_file(judged.task or name)], at if in_place else ()
+        columns: KeyPath = (*start, "columns") if (*start, "columns") in where.places else ("columns",)
+        if config is None:
+            use = Use(document, at, judged.split)
+        elif in_place or config.split is not None:
+            use = Use(document, (*at, "split"), judged.split)
         else:
-            continue  # it is wrong, which is told where it is read
-        problems += check_source(root, source, where, place, [split], columns)
-        warnings += moving_revision(source, where, place)
-        problems += _check_unseen(root, task, source, split, document, at)
-        problems += _check_labels(task, config, kind, labels or (), at, document)
-    return problems, warnings
+            use = Use(where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train"), judged.split)
+        problems += check_source(root, judged, where, (*start, "source"), columns, use)
+        warnings += moving_revision(judged.source, where, (*start, "source"))
+        if where is document:
+            problems += _check_generated(start, judged.source, declared.kind, declared.labels, document)
+        if key not in ("train", "unlabelled"):
+            problems += _check_unseen(root, task, judged.source, use, document, at)
+        if config is not None:
+            problems += _check_labels(task, config, declared.kind, declared.labels or (), at, document)
+    return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))
 
 
 def _check_generated(

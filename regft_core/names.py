@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 #: Longer lists of allowed names are cut and counted.
@@ -28,6 +28,13 @@ def listing(names: Iterable[str]) -> str:
 def plural(count: int, word: str) -> str:
     """``1 seed``, ``2 seeds``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return lines of cells in columns: the first ``left`` of them flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    cells = [[f"{cell:{'<' if at < left else '>'}{widths[at]}}" for at, cell in enumerate(line)] for line in lines]
+    return ["  ".join(row).rstrip() for row in cells]
 
 
 def suggestion(given: str, allowed: Iterable[str], what: str = "allowed") -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from regft_core.names import listing, nearest
 
@@ -25,10 +24,6 @@ class WrongFile(ValueError):
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.code, self.hint = code, hint
-
-
-#: How advice names a key: under ``source`` of a task's YAML, or as an option of the command that reads the file.
-Advice = Literal["key", "option"]
 
 
 @dataclass(frozen=True)
@@ -66,11 +61,9 @@ def is_known(path: Path) -> bool:
     return suffix_of(path) in FORMATS and not path.name.lower().endswith(".xlsx.gz")
 
 
-def advised(key: str, value: str, advice: Advice) -> str:
-    """Return how a user gives ``key: value`` of a file: as an option, or in a task's YAML."""
-    if advice == "option":
-        return f"add --{key} {'tab' if value == chr(9) else shlex.quote(value)}"
-    return f"write {key}: {json.dumps(value, ensure_ascii=False)} under source"
+def advised(key: str, value: str) -> str:
+    """Return how a user says ``key: value`` of a file: as an option, or in the ``source`` of a task's YAML."""
+    return f"add --{key} {'tab' if value == chr(9) else shlex.quote(value)} ('{key}' of a task's source)"
 
 
 def damaged(what: str, error: Exception) -> WrongFile:
@@ -111,9 +104,7 @@ def tabular(lines: Iterator[tuple[int, list[str]]]) -> Table:
     return Table(names, rows(), header=f"line {first}")
 
 
-def column_problems(
-    table: Table, wanted: Sequence[tuple[str, str]], advice: Advice = "option"
-) -> list[tuple[str, str, str]]:
+def column_problems(table: Table, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
     """Return (what names it, message, hint) for each wanted column that a table lacks; one for a wrong delimiter.
 
     Args:
@@ -124,7 +115,7 @@ def column_problems(
     for mark, word in DELIMITERS.items() if missing else ():
         parts = {part.strip().strip('"') for name in table.names if mark in name for part in name.split(mark)}
         if not (parts - present).isdisjoint(name for _, name in missing):
-            hint = f"{word} seem to separate its columns: {advised('delimiter', mark, advice)}"
+            hint = f"{word} seem to separate its columns: {advised('delimiter', mark)}"
             return [(missing[0][0], f"no column '{missing[0][1]}'", hint)]
     shown = f"{table.header} names the columns: {listing(repr(name[:60]) for name in table.names)}"
     problems = []

@@ -15,6 +15,7 @@ from typing import Any
 
 from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
+from regft_core.names import aligned
 
 #: Rows that are measured of a larger set, evenly spaced.
 MOST_ROWS = 20_000
@@ -197,6 +198,4 @@ def table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
                 numbers = (f"{number:,}" for number in (measured["rows"], read["median"], read["p95"], read["longest"]))
                 shares = share(read["cut"]), share(measured["unknown"])
                 lines.append((task, name, mode if "separately" in measured else "-", *numbers, *shares))
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    cells = [[f"{cell:{'<' if at < 3 else '>'}{widths[at]}}" for at, cell in enumerate(line)] for line in lines]
-    return "\n".join(map("  ".join, cells))
+    return "\n".join(aligned(lines, left=3))

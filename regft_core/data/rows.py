@@ -86,7 +86,7 @@ def read_split(root: Path, task_name: str, source: Source, split: str, declarati
         hint = "copy or link the file into data/ and name it from there"
         raise DataError("outside-data", f"{where}: the path leaves data/\n    -> {hint}")
     path = root / "data" / below_data(split)
-    with open_table(path, source, where, "key") as table:
+    with open_table(path, source, where) as table:
         sparse = suffix_of(path) == ".jsonl"  # whose rows need not all have every key
         if not sparse:
             check_columns(table, declaration, where)
@@ -103,7 +103,7 @@ def missing_columns(table: Table, declaration: Declaration) -> list[tuple[str, s
     wanted = [("text", columns.text), ("text_pair", columns.text_pair), ("id", columns.id), ("group", columns.group)]
     if declaration.labelled:
         wanted[2:2] = [("label" if columns.labels is None else "labels", name) for name in columns.of_labels]
-    return column_problems(table, [(key, name) for key, name in wanted if name], "key")
+    return column_problems(table, [(key, name) for key, name in wanted if name])
 
 
 def check_columns(table: Table, declaration: Declaration, where: str) -> None:

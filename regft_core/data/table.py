@@ -23,7 +23,6 @@ from typing import IO, Any, cast
 from regft_core.data.delimited import delimited
 from regft_core.data.file_format import (
     NAMED,
-    Advice,
     Row,
     Table,
     WrongFile,
@@ -57,19 +56,16 @@ _DAMAGED = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, SyntaxE
 
 
 @contextmanager
-def open_table(
-    path: Path, how: FileFormat = UNSAID, where: str | None = None, advice: Advice = "option"
-) -> Iterator[Table]:
+def open_table(path: Path, how: FileFormat = UNSAID, where: str | None = None) -> Iterator[Table]:
     """Open a data file (``FORMATS``, also .gz) to read its rows one after the other.
 
     Args:
         where: heads messages; the path when absent.
-        advice: how messages name what can be said of the file.
 
     Raises:
         DataError: here or while rows are read: no such file, unknown format, empty, damaged, not as ``how`` says.
     """
-    with explained_as(where or str(path)), opened(path, how, advice) as table:
+    with explained_as(where or str(path)), opened(path, how) as table:
         yield table
 
 
@@ -87,7 +83,7 @@ def explained_as(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, how: FileFormat = UNSAID, advice: Advice = "key") -> Iterator[Table]:
+def opened(path: Path, how: FileFormat = UNSAID) -> Iterator[Table]:
     """Open a file as ``open_table`` does. Raises WrongFile."""
     if not is_known(path):
         raise WrongFile("unknown-format", "has an unknown format", NAMED)
@@ -103,25 +99,25 @@ def opened(path: Path, how: FileFormat = UNSAID, advice: Advice = "key") -> Iter
         raise WrongFile("empty-file", "is empty", "copy it again")
     try:
         with raw:
-            table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix_of(path), how, advice)
+            table = _table(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, suffix_of(path), how)
             yield replace(table, done=lambda: 1.0 if raw.closed else min(1.0, raw.tell() / size))
     except UnicodeDecodeError as error:
-        raise _not_text(path, packed, how, advice) from error
+        raise _not_text(path, packed, how) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged("gzip", error) from error
 
 
-def _table(stream: IO[bytes], suffix: str, how: FileFormat, advice: Advice) -> Table:
+def _table(stream: IO[bytes], suffix: str, how: FileFormat) -> Table:
     """Read a file of a format. Raises WrongFile or UnicodeDecodeError, here or while rows are read."""
     if suffix == ".xlsx":
-        return tabular(sheet_lines(stream, how.sheet, advice))
+        return tabular(sheet_lines(stream, how.sheet))
     if suffix == ".parquet":
         return parquet(io.BytesIO(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
     start = stream.read(_START)
     stream.seek(0)
     encoding = _encoding(start, how)
     if b"\0" in start and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32")):
-        utf16 = f"for UTF-16 text without a byte-order mark {advised('encoding', 'utf-16-le', advice)}"
+        utf16 = f"for UTF-16 text without a byte-order mark {advised('encoding', 'utf-16-le')}"
         hint = f"name a workbook .xlsx, a Parquet file .parquet, a gzip file .gz; {utf16}"
         raise WrongFile("binary-file", f"is a binary file, not {suffix} text", hint)
     text = io.TextIOWrapper(stream, encoding=encoding, newline="\n" if suffix == ".jsonl" else "")
@@ -134,7 +130,7 @@ def _encoding(start: bytes, how: FileFormat) -> str:
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8-sig")
 
 
-def _not_text(path: Path, packed: bool, how: FileFormat, advice: Advice) -> WrongFile:
+def _not_text(path: Path, packed: bool, how: FileFormat) -> WrongFile:
     """Return the first byte that the encoding has not, by its line: the file is read once more up to it."""
     place = ""
     with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as stream:
@@ -144,7 +140,7 @@ def _not_text(path: Path, packed: bool, how: FileFormat, advice: Advice) -> Wron
             if wrong := re.search("[\udc80-\udcff]", line):
                 place = f" (line {number}, byte {ord(wrong[0]) - 0xDC00:#04x})"
                 break
-    hint = f"save the file as UTF-8, or {advised('encoding', 'cp1252', advice)} (Windows, Western Europe), or its own"
+    hint = f"save the file as UTF-8, or {advised('encoding', 'cp1252')} (Windows, Western Europe), or its own"
     code, name = ("not-utf8", "UTF-8") if how.encoding is None else ("not-its-encoding", how.encoding)
     return WrongFile(code, f"is not {name} text{place}", hint)
 
@@ -214,7 +210,7 @@ def parquet(file: IO[bytes]) -> Table:
     return Table(check_names(content.schema_arrow.names), rows(), header="its schema")
 
 
-def sheet_lines(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator[tuple[int, list[str]]]:
+def sheet_lines(file: IO[bytes], wanted: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield number and cells, as text, of each line that is not blank; formulas have the values saved with them.
 
     Args:
@@ -226,7 +222,7 @@ def sheet_lines(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator
 
     try:
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-        sheet = _chosen(book, wanted, advice)
+        sheet = _chosen(book, wanted)
         sheet.reset_dimensions()  # some programs write wrong ones
         width = 0
         for line, cells in enumerate(sheet.iter_rows(), start=1):
@@ -246,14 +242,14 @@ def sheet_lines(file: IO[bytes], wanted: str | None, advice: Advice) -> Iterator
         raise damaged("workbook", error) from error
 
 
-def _chosen(book: Any, wanted: str | None, advice: Advice) -> Any:
+def _chosen(book: Any, wanted: str | None) -> Any:
     sheets = {sheet.title: sheet for sheet in book.worksheets}
     shown = [title for title, sheet in sheets.items() if sheet.sheet_state == "visible"] or list(sheets)
     if wanted is None and len(shown) == 1:
         return sheets[shown[0]]
     if wanted is None:
         message = f"has the sheets {listing(repr(name) for name in shown)}"
-        raise WrongFile("sheet-missing", message, advised("sheet", shown[0], advice) if shown else "add one")
+        raise WrongFile("sheet-missing", message, advised("sheet", shown[0]) if shown else "add one")
     if wanted not in sheets:
         raise WrongFile("sheet-missing", f"has no sheet '{wanted}'", suggestion(wanted, shown, "its sheets"))
     return sheets[wanted]

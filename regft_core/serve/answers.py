@@ -53,13 +53,14 @@ class Counted:
     seconds: float = 0.0
 
 
-def columns_of(model: ServedModel) -> list[str]:
-    """The columns of an answer, after the number of its row."""
-    return [
-        "prediction",
-        *(["answered"] if model.served.abstain else []),
-        *find(model.served.kind).score_columns(model.labels),
-    ]
+def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) -> list[str]:
+    """The columns of the output. Raises DataError for a kept column with the name of another."""
+    answered = ["answered"] if model.served.abstain else []
+    names = ["prediction", *answered, *find(model.served.kind).score_columns(model.labels)]
+    if taken := [name for name in keep if name in ("row", *names)]:
+        message = f"--keep {taken[0]}: predictions have a column of that name"
+        raise DataError("column-taken", f"{message}\n    -> rename it in {data}")
+    return ["row", *keep, *names]
 
 
 def answers(
@@ -69,7 +70,7 @@ def answers(
     kept: Sequence[Mapping[str, Any]] = (),
     scores: Sequence[Sequence[float]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, ``columns_of`` the model.
+    """The lines of some rows, in their order: ``row``, what is ``kept`` of each, the ``answer_columns`` of the model.
 
     Args:
         examples: None for a row without a text, which gets no prediction.
@@ -176,10 +177,14 @@ class Columns:
     text_pair: str | None
 
     @property
+    def names(self) -> list[str]:
+        """The column of each text."""
+        return [self.text] if self.text_pair is None else [self.text, self.text_pair]
+
+    @property
     def options(self) -> list[tuple[str, str]]:
-        """Option of the command line -> column."""
-        pair = [] if self.text_pair is None else [("--text-pair", self.text_pair)]
-        return [("--text", self.text), *pair]
+        """(option of the command line, column)."""
+        return list(zip(("--text", "--text-pair"), self.names))
 
 
 def columns_of_requests(model: ServedModel, text: str | None, text_pair: str | None) -> Columns:
@@ -202,7 +207,7 @@ def format_of(path: Path, how: FileFormat, model: ServedModel, columns: Columns)
     if completed == how:
         return how
     try:
-        with opened(path, how, "option") as table:
+        with opened(path, how) as table:
             if column_problems(table, columns.options):
                 return completed
             if how.encoding != completed.encoding:
@@ -223,7 +228,7 @@ def require_columns(table: Table, columns: Columns, keep: Sequence[str], data: P
 
 def example_of(row: Row, columns: Columns) -> Example | None:
     """Return the texts of a row; None where one is empty. Raises WrongText for something else than text."""
-    texts = [text_of(row.values.get(column), column) for _, column in columns.options]
+    texts = [text_of(row.values.get(column), column) for column in columns.names]
     if None in texts:
         return None
     return Example(row.position, texts[0] or "", texts[1] if len(texts) > 1 else None, 0)

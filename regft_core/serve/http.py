@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -32,9 +32,6 @@ from regft_core.serve.model import ServedModel
 
 #: Names under which a server on this machine is asked. Others come from a page that a browser has open (DNS rebinding).
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -61,12 +58,12 @@ def _refusal(status: int, code: str, message: str) -> JSONResponse:
     return JSONResponse({"error": {"code": code, "message": encodable(message)}}, status, headers)
 
 
-class Full(Exception):
-    """As many rows wait as may."""
+#: Rows of the requests that wait, and where their answers go.
+_Waiting = tuple[Sequence[Any], "asyncio.Future[Any]"]
 
 
 @dataclass
-class Batcher(Generic[Asked, Answer]):
+class Batcher:
     """Answers to requests, computed by one thread for all who ask; to be used within one event loop.
 
     Attributes:
@@ -76,21 +73,21 @@ class Batcher(Generic[Asked, Answer]):
         waiting: rows that are not answered yet.
     """
 
-    work: Callable[[Sequence[Sequence[Asked]]], Sequence[Answer]]
+    work: Callable[[Sequence[Sequence[Any]]], Sequence[Any]]
     most_rows: int = 256
     most_waiting: int = 2_000
     waiting: int = 0
-    _queue: asyncio.Queue[tuple[Sequence[Asked], asyncio.Future[Answer]]] = field(default_factory=asyncio.Queue)
+    _queue: asyncio.Queue[_Waiting] = field(default_factory=asyncio.Queue)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "model"))
 
-    async def answer(self, rows: Sequence[Asked]) -> Answer:
+    async def answer(self, rows: Sequence[Any]) -> Any:
         """The answer to one request. A caller that is cancelled leaves the queue.
 
-        Raises Full, and what ``work`` raises for these rows alone.
+        Raises Refused where too many rows wait, and what ``work`` raises for these rows alone.
         """
         if self.waiting and self.waiting + len(rows) > self.most_waiting:
-            raise Full
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            raise Refused(503, "busy", "too many rows wait already; ask again later")
+        future = asyncio.get_running_loop().create_future()
         self.waiting += len(rows)
         try:
             self._queue.put_nowait((rows, future))
@@ -102,13 +99,11 @@ class Batcher(Generic[Asked, Answer]):
         """Answer requests until it is cancelled."""
         while True:
             requests = [await self._queue.get()]
-            count = len(requests[0][0])
-            while not self._queue.empty() and count < self.most_rows:
+            while not self._queue.empty() and sum(len(rows) for rows, _ in requests) < self.most_rows:
                 requests.append(self._queue.get_nowait())
-                count += len(requests[-1][0])
             await self._do([one for one in requests if not one[1].done()])
 
-    async def _do(self, requests: Sequence[tuple[Sequence[Asked], asyncio.Future[Answer]]]) -> None:
+    async def _do(self, requests: Sequence[_Waiting]) -> None:
         if not requests:
             return
         rows = [one for one, _ in requests]
@@ -133,22 +128,17 @@ class Service:
     model: ServedModel
     columns: Columns
     limits: Limits
-    batcher: Batcher[Example | None, dict[str, Any]] = field(init=False)
+    batcher: Batcher = field(init=False)
     rows: int = 0
 
     def __post_init__(self) -> None:
         self.batcher = Batcher(lambda requests: together(self.model, requests))
 
-    @property
-    def names(self) -> list[str]:
-        """The columns that a row has to have."""
-        return [name for name in (self.columns.text, self.columns.text_pair) if name is not None]
-
     async def health(self, request: Request) -> JSONResponse:
         """That it answers, and what to ask it."""
         model, folder = self.model, self.model.directory.resolve().name
         health: dict[str, Any] = {"status": "ok", "regft": __version__, "model": folder, "kind": model.served.kind}
-        health |= {"columns": self.names, "labels": list(model.labels), "precision": model.precision}
+        health |= {"columns": self.columns.names, "labels": list(model.labels), "precision": model.precision}
         health |= {f"max_{name}": value for name, value in vars(self.limits).items()}
         return JSONResponse({**health, "waiting": self.batcher.waiting, "answered": self.rows})
 
@@ -162,8 +152,6 @@ class Service:
         except TimeoutError:
             seconds = f"{self.limits.seconds:g} s"
             return _refusal(504, "too-slow", f"no answer within {seconds}; send fewer rows, or ask again later")
-        except Full:
-            return _refusal(503, "busy", "too many rows wait already; ask again later")
         except ClientDisconnect:
             return _refusal(400, "disconnected", "the request ended before its body")
         except Exception:  # what it says may name folders of this machine: it goes to the log alone
@@ -177,7 +165,7 @@ class Service:
         return body
 
     def _example(self, row: Mapping[str, Any], number: int) -> Example | None:
-        for name in self.names:
+        for name in self.columns.names:
             if name not in row:
                 hint = suggestion(name, [str(one)[:60] for one in list(row)[:20]], "its keys")
                 raise Refused(422, "column-missing", f"row {number} has no '{name}'; {hint}")

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -32,9 +32,9 @@ from regft_core.serve.answers import (
     Columns,
     Counted,
     Writer,
+    answer_columns,
     answers,
     check_output,
-    columns_of,
     columns_of_requests,
     format_of,
     readable,
@@ -120,12 +120,12 @@ def predict_file(
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
             answering = Answering(model, columns, keep, writer, counted)
-            progress = Progress(table, counted.rows)
+            progress = _progress(table, counted.rows)
             while chunk := _chunk(table.rows, columns):
                 answering.answer(chunk)
                 partial.keep(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
-            progress.end()
+            progress(None)
             answering.end(data)
     counted.seconds = time.monotonic() - started
     return counted
@@ -136,20 +136,11 @@ def _chunk(rows: Iterator[Row], columns: Columns) -> list[Row]:
     chunk, characters = list[Row](), 0
     for row in islice(rows, CHUNK_ROWS):
         chunk.append(row)
-        texts = (row.values.get(name) for name in (columns.text, columns.text_pair) if name)
+        texts = map(row.values.get, columns.names)
         characters += sum(len(text) for text in texts if isinstance(text, str))
         if characters >= CHUNK_CHARACTERS:
             break
     return chunk
-
-
-def answer_columns(model: ServedModel, keep: Sequence[str], data: Path | str) -> list[str]:
-    """The columns of the output. Raises DataError for a kept column with the name of another."""
-    names = columns_of(model)
-    if taken := [name for name in keep if name in ("row", *names)]:
-        message = f"--keep {taken[0]}: predictions have a column of that name"
-        raise DataError("column-taken", f"{message}\n    -> rename it in {data}")
-    return ["row", *keep, *names]
 
 
 def _key(
@@ -242,28 +233,25 @@ def _earlier(path: Path, state: Path, key: str) -> dict[str, Any]:
     return nothing
 
 
-class Progress:
-    """Progress on standard error, as a changing line on a terminal and new lines in a log.
+def _progress(table: Table, resumed: int) -> Callable[[int | None], None]:
+    """Return what shows on standard error how many rows are done (None: the end, which clears a terminal's line).
 
-    ``resumed``: rows that an earlier call has predicted.
+    A changing line on a terminal, and new lines in a log. ``resumed``: rows that an earlier call has predicted.
     """
+    terminal = sys.stderr.isatty()
+    started = last = time.monotonic()
 
-    def __init__(self, table: Table, resumed: int = 0) -> None:
-        self._done, self._resumed = table.done, resumed
-        self._terminal = sys.stderr.isatty()
-        self._started = self._last = time.monotonic()
+    def show(rows: int | None) -> None:
+        nonlocal last
+        now, text = time.monotonic(), ""
+        if rows is not None:
+            if now - last < _EVERY[0 if terminal else 1]:
+                return
+            rate = (rows - resumed) / (now - started)
+            text = f"{rows:,} rows, {100 * table.done():.0f}% of the file, {rate:,.0f} rows/s"
+        last = now
+        if terminal or text:
+            drawing(sys.stderr).write(f"\r{text}\x1b[K" if terminal else f"  {text}\n")
+            sys.stderr.flush()
 
-    def __call__(self, rows: int) -> None:
-        now = time.monotonic()
-        if now - self._last < _EVERY[0 if self._terminal else 1]:
-            return
-        self._last = now
-        rate = (rows - self._resumed) / (now - self._started)
-        text = f"{rows:,} rows, {100 * self._done():.0f}% of the file, {rate:,.0f} rows/s"
-        drawing(sys.stderr).write(f"\r{text}\x1b[K" if self._terminal else f"  {text}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Clear the line."""
-        if self._terminal:
-            print("\r\x1b[K", end="", file=drawing(sys.stderr), flush=True)
+    return show

@@ -17,9 +17,9 @@ from regft_core.data.delimited import delimited
 from regft_core.data.file_format import Row, Table
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
-from regft_core.serve.answers import Columns, Counted, Writer, columns_of_requests, require_columns
+from regft_core.serve.answers import Columns, Counted, Writer, answer_columns, columns_of_requests, require_columns
 from regft_core.serve.model import ServedModel
-from regft_core.serve.predict import Answering, answer_columns
+from regft_core.serve.predict import Answering
 
 #: What lines may be: an object each, fields below a header, or a text each.
 FORMATS = ("jsonl", "csv", "tsv", "text")

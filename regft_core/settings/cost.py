@@ -14,7 +14,7 @@ from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
-from regft_core.names import duration
+from regft_core.names import aligned, duration
 from regft_core.schema.method import Method, Phase, Registry
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
@@ -195,8 +195,6 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
         left = seconds(row.cell)
         time = "-" if row.to_train == 0 else "?" if left is None else duration(left)
         lines.append((row.cell.method, str(row.seeds), str(row.cached), *steps, time))
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     runs, unknown = sum(row.to_train for row in rows), sum(row.to_train for row in rows if row.cost is None)
     known = sum(row.in_grid or 0 for row in rows)
     total = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {known:,.0f} plain steps"
@@ -204,4 +202,4 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
         total += f" and {unknown} runs of unknown length (size full, dataset not prepared)"
     if any(row.published for row in rows):
         total += " (sets that are not prepared yet with their published numbers of rows)"
-    return "\n".join([*text, "", total])
+    return "\n".join([*aligned(lines), "", total])

@@ -21,7 +21,7 @@ import uvicorn
 
 from regft_core.errors import RunFailed
 from regft_core.serve.answers import Writer, columns_of_requests, rounded
-from regft_core.serve.http import LOCAL, Batcher, Full, Limits, application
+from regft_core.serve.http import LOCAL, Batcher, Limits, Refused, application
 from regft_core.serve.model import ServedModel, load_served
 from regft_core.serve.predict import predict_file
 from tests.small_project import review, write_csv
@@ -177,7 +177,7 @@ class Work:
         return [[2 * row for row in rows] for rows in requests]
 
 
-async def begun(batcher: Batcher[int, list[int]], work: Work, *requests: list[int]) -> list[asyncio.Task[list[int]]]:
+async def begun(batcher: Batcher, work: Work, *requests: list[int]) -> list[asyncio.Task[list[int]]]:
     """Requests that wait while the first one is being answered."""
     first = asyncio.create_task(batcher.answer([0]))
     while not work.calls:
@@ -224,7 +224,7 @@ def test_too_many_rows_are_refused_and_cancelled_ones_are_not_computed() -> None
         batcher = Batcher(work, most_rows=2, most_waiting=4)
         loop = asyncio.create_task(batcher.run())
         tasks = await begun(batcher, work, [1, 2], [3])
-        with pytest.raises(Full):
+        with pytest.raises(Refused):
             await batcher.answer([4])
         tasks[1].cancel()
         await asyncio.sleep(0)

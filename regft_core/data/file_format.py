@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +64,8 @@ def is_known(path: Path) -> bool:
 
 def advised(key: str, value: str) -> str:
     """Return how a user says ``key: value`` of a file: as an option, or in the ``source`` of a task's YAML."""
-    return f"add --{key} {'tab' if value == chr(9) else shlex.quote(value)} ('{key}' of a task's source)"
+    option = f"--{key} {'tab' if value == chr(9) else shlex.quote(value)}"
+    return f"add {option} (to a task's source: {key}: {json.dumps(value, ensure_ascii=False)})"
 
 
 def damaged(what: str, error: Exception) -> WrongFile:

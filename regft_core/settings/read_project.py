@@ -86,12 +86,12 @@ def load_project(
 
     builder = MethodBuilder(root, registry, document, params, shared_on)
     methods = _read_methods(reader, builder)
-    reader.note(*check_params(root, params, document))
-    reader.note(*check_folds(params, document, grid))
+    reader.note(check_params(root, params, document))
+    reader.note(check_folds(params, document, grid))
     reader.note(check_layers(builder, params, document))
     reader.note(check_report(params, document, grid, reader.left_out))
-    problems, warnings, read = check_evaluations(params, document, grid)
-    reader.note(problems, warnings)
+    found, read = check_evaluations(params, document, grid)
+    reader.note(found)
     for path, name in read.items():
         reader.read_training_rows(name, document, path, "read rows of")
     sections = {}
@@ -102,9 +102,9 @@ def load_project(
             sections[name] = (training, model)
     changed = _on_tasks(builder, reader, methods, grid)
     grid = {name: task for name, task in grid.items() if name in sections}
-    reader.note(*check_model(root, params.model, document))
+    reader.note(check_model(root, params.model, document))
     for name in grid:
-        reader.note(*check_model(root, sections[name][1], shared_on(name)))
+        reader.note(check_model(root, sections[name][1], shared_on(name)))
 
     reader.note(check_lent(params, methods, reader.documents))
     trials: dict[str, list[Method]] = {}
@@ -116,7 +116,7 @@ def load_project(
         reader.note(check_encoder(method, place, params.model))
         for task in grid:
             on_this, file = changed.get((name, task), method), builder.document(name, task) or place
-            reader.note(*check_phase_encoders(root, on_this, file, shared_on(task)))
+            reader.note(check_phase_encoders(root, on_this, file, shared_on(task)))
         if check_composition:
             # Where a task changes the method, its trials are laid over that: they are other methods than these.
             tried = {

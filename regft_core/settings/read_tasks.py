@@ -17,7 +17,7 @@ from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import TASKS, missing, read, task_file
 from regft_core.settings.layers import lay
 from regft_core.settings.project import LeftOut
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import Found, validate
 
 #: Keys of ``task_settings`` that are laid over something else than the task's own file.
 _NOT_THE_FILES = TaskSettings.model_fields.keys() - {"primary"}
@@ -44,10 +44,13 @@ class Reader:
         self.left_out: dict[str, dict[str, LeftOut]] = {}
         self.tasks: dict[str, TaskConfig] = {}
 
-    def note(self, problems: Iterable[Problem], warnings: Iterable[str] = ()) -> None:
+    def note(self, found: Iterable[Found]) -> None:
         """Add what a check found."""
-        self.problems += problems
-        self.warnings += warnings
+        for one in found:
+            if isinstance(one, Problem):
+                self.problems.append(one)
+            else:
+                self.warnings.append(one)
 
     def document(self, name: str) -> Document | None:
         """Return a task's file, None where it cannot be read, which is told where it is named."""
@@ -114,7 +117,7 @@ class Reader:
         return document
 
     def _check(self, name: str) -> None:
-        self.note(*check_task(self.root, name, self.tasks, self.documents))
+        self.note(check_task(self.root, name, self.tasks, self.documents))
 
     def _chosen(self, name: str) -> bool:
         """Whether ``ood`` of the params file lets a set judge."""

@@ -14,6 +14,8 @@ from regft_core.schema import NAME_LENGTH, NAME_PATTERN, Inconsistent
 from regft_core.settings.document import Document, KeyPath
 
 Model = TypeVar("Model", bound=BaseModel)
+#: What a check yields: a problem, or a warning as text.
+Found = Problem | str
 #: Errors that are not about the kind of a value: they are told one by one.
 _SINGLE = ("extra_forbidden", "missing", "union_tag_not_found", "union_tag_invalid", "value_error")
 

@@ -21,7 +21,7 @@ from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import METHODS, find, method_file, missing
 from regft_core.settings.layers import from_dotted, lay
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import Found, validate
 
 #: The protocol and the encoder that all methods share on a task.
 Sections = tuple[TrainingConfig, EncoderConfig]
@@ -91,22 +91,16 @@ def check_encoder(method: Method, document: Document, shared: EncoderConfig) -> 
         yield document.problem("model-conflict", at, message, "change it here or there")
 
 
-def check_phase_encoders(
-    root: Path, method: Method, document: Document, shared: Document
-) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of the encoders that phases name in a method's ``document``.
+def check_phase_encoders(root: Path, method: Method, document: Document, shared: Document) -> Iterator[Found]:
+    """Yield problems and warnings of the encoders that phases name in a method's ``document``.
 
     ``shared``: ``params.yaml`` as the task changes it.
     """
-    problems, warnings = list[Problem](), list[str]()
     for phase in method.phases:
         if phase.model and phase.lent is None:
             laid = lay(lay(shared, document, ("model",), "model"), document, ("phases", phase.name, "model"), "model")
             model, wrong = validate(EncoderConfig, laid, ("model",))
-            found = check_model(root, model, laid) if model is not None else (wrong, [])
-            problems += found[0]
-            warnings += found[1]
-    return problems, warnings
+            yield from wrong if model is None else check_model(root, model, laid)
 
 
 def check_compositions(

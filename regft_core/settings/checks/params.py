@@ -21,34 +21,33 @@ from regft_core.settings.checks.sources import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place
 from regft_core.settings.papers.published import check_published
 from regft_core.settings.store_path import check_store
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import Found, validate
 
 #: Three seeds show little by any rule (benchmarks/statistics.md). What more of them show, the report says.
 MIN_SEEDS = 4
 
 
-def check_params(root: Path, params: Params, document: Document) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of a ``params.yaml``."""
+def check_params(root: Path, params: Params, document: Document) -> Iterator[Found]:
+    """Yield problems and warnings of a ``params.yaml``."""
     lists: list[KeyPath] = [("grid", "tasks"), ("grid", "sizes"), ("grid", "seeds"), ("methods",), ("evaluations",)]
     lists += [("task_settings", task, "sizes") for task in params.task_settings]
-    problems = [problem for path in lists for problem in duplicates(document, path)]
+    for path in lists:
+        yield from duplicates(document, path)
     if (reference := params.report.reference) not in params.methods:
         # The default is vanilla: without the key, the place to repair is the list of methods.
         at: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
         hint = "list it under methods, or name another; " + suggestion(reference, params.methods, "listed")
-        problems.append(document.problem("not-listed", at, f"'{reference}' is not a listed method", hint))
-    problems += check_store(root, params.store, document)
-    problems += check_published(root, params, document)
-    problems += _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
+        yield document.problem("not-listed", at, f"'{reference}' is not a listed method", hint)
+    yield from check_store(root, params.store, document)
+    yield from check_published(root, params, document)
+    yield from _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
     for name in params.trackers:
-        problems += _check_plug_in(TRACKERS, name, "log", "examples/trackers/tensorboard.py of the repository")
-    warnings, seeds = [], len(set(params.grid.seeds))
-    if seeds < MIN_SEEDS:
-        warnings.append(
+        yield from _check_plug_in(TRACKERS, name, "log", "examples/trackers/tensorboard.py of the repository")
+    if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
+        yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "
             f"with fewer than {MIN_SEEDS} only large differences between methods can be shown"
         )
-    return problems, warnings
 
 
 def check_version(document: Document, ours: str = __version__) -> list[str]:
@@ -89,34 +88,28 @@ def _check_plug_in(catalogue: Catalogue, name: str, function: str, example: str)
     return [Problem(f"bad-{catalogue.what}", shown(module.__file__), 0, "", message, hint)]
 
 
-def check_model(root: Path, model: EncoderConfig, document: Document) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of the section ``model`` as it stands in ``document``."""
-    warnings = []
-    if model.revision is not None and model.name not in ALIASES and moves(model.revision):
-        where = document.place(("model", "revision"))
-        warnings.append(f"{where}: revision '{model.revision}' of {model.name} can move; pin the commit")
-    return _problems_of_model(root, model, document), warnings
-
-
-def _problems_of_model(root: Path, model: EncoderConfig, document: Document) -> list[Problem]:
-    name, revision = model.name, model.revision
+def check_model(root: Path, model: EncoderConfig, document: Document) -> Iterator[Found]:
+    """Yield problems and warnings of the section ``model`` as it stands in ``document``."""
+    name, revision, at = model.name, model.revision, ("model", "revision")
+    if revision is not None and name not in ALIASES and moves(revision):
+        yield f"{document.place(at)}: revision '{revision}' of {name} can move; pin the commit"
     try:
         is_local = name in ALIASES or what_is(expand(root, name)) == "a directory"
     except ValueError as error:
-        hint = "give an alias, a directory, or a hub id"
-        return [document.problem("bad-path", ("model", "name"), str(error), hint)]
+        yield document.problem("bad-path", ("model", "name"), str(error), "give an alias, a directory, or a hub id")
+        return
     if is_local:
-        problems = [document.problem(code, ("model", key), text) for key, code, text in encoder_problems(model, root)]
-        message = f"'{name}' is not read from the hub, so it has no revision"
-        wrong = document.problem("revision-not-allowed", ("model", "revision"), message, "remove the key")
-        return problems if revision is None else [wrong, *problems]
-    if not revision:
+        if revision is not None:
+            message = f"'{name}' is not read from the hub, so it has no revision"
+            yield document.problem("revision-not-allowed", at, message, "remove the key")
+        for key, code, text in encoder_problems(model, root):
+            yield document.problem(code, ("model", key), text)
+    elif not revision:
         message = f"'{name}' is neither an alias nor a directory here, and a hub id needs a revision"
         hint = f"{suggestion(name, ALIASES, 'aliases')}; or add 'revision:' with the commit (40 hex digits)"
-        return [document.problem("revision-missing", ("model", "name"), message, hint)]
-    if problem := revision_problem(revision):
-        return [document.problem("bad-revision", ("model", "revision"), problem, "give the commit (40 hex digits)")]
-    return []
+        yield document.problem("revision-missing", ("model", "name"), message, hint)
+    elif problem := revision_problem(revision):
+        yield document.problem("bad-revision", at, problem, "give the commit (40 hex digits)")
 
 
 def check_report(
@@ -148,12 +141,12 @@ def check_report(
 
 def check_evaluations(
     params: Params, document: Document, tasks: Mapping[str, TaskConfig]
-) -> tuple[list[Problem], list[str], dict[KeyPath, str]]:
+) -> tuple[list[Found], dict[KeyPath, str]]:
     """Return problems and warnings of ``evaluations``, and the tasks whose rows they read, by the place of the name.
 
     ``tasks`` are those of the grid that are right.
     """
-    problems, warnings, read = list[Problem](), list[str](), dict[KeyPath, str]()
+    problems, read = list[Found](), dict[KeyPath, str]()
     places: dict[str, KeyPath] = {name: ("evaluations", name) for name in params.evaluations}
     if isinstance(listed := document.data.get("evaluations"), list):
         # A list of names is a mapping from them to no options.
@@ -186,5 +179,5 @@ def check_evaluations(
             message, hint = f"{kinds}, and there is none in the grid", "take it out, or add such a task"
             problems.append(document.problem("no-task-fits", at, message, hint))
         elif unfit:
-            warnings.append(f"{document.place(at)}: {kinds}: it leaves {listing(unfit)} out")
-    return problems, warnings, read
+            problems.append(f"{document.place(at)}: {kinds}: it leaves {listing(unfit)} out")
+    return problems, read

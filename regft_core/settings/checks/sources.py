@@ -18,7 +18,7 @@ from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
 from regft_core.schema.tasks import BuiltinSource, FilesSource, HubSource, PackageSource, Source
 from regft_core.settings.document import Document, KeyPath
-from regft_core.settings.validate import validate
+from regft_core.settings.validate import Found, validate
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -34,8 +34,11 @@ class Use(NamedTuple):
 
 def check_source(
     root: Path, judged: EvaluationSet, document: Document, at: KeyPath, columns: KeyPath, use: Use
-) -> Iterator[Problem]:
-    """Yield problems of a set: of its ``source`` at ``at`` of ``document``, of its columns there, and of its split."""
+) -> Iterator[Found]:
+    """Yield what is wrong with a set: its ``source`` at ``at`` of ``document``, its columns there, and its split.
+
+    A revision that is a branch or tag is a warning.
+    """
     source = judged.source
     if isinstance(source, FilesSource):
         yield from _check_file(root, source, judged.declaration, document, columns, use)
@@ -44,6 +47,9 @@ def check_source(
             yield document.problem("dataset-shadowed", (*at, "id"), *shadow)
         if problem := revision_problem(source.revision):
             yield document.problem("bad-revision", (*at, "revision"), problem, "give the commit (40 hex digits)")
+        if moves(source.revision):
+            where = document.place((*at, "revision"))
+            yield f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"
     elif isinstance(source, BuiltinSource):
         yield from validate(BuiltinOptions, document, (*at, "options"))[1] if source.options else ()
         if use.split not in SPLITS:
@@ -68,14 +74,6 @@ def _check_file(
                 yield document.problem("column-missing", (*columns, key), text, hint)
     except WrongFile as error:
         yield use.document.problem(error.code, use.path, f"{file_name(use.split)} {error}", error.hint)
-
-
-def moving_revision(source: Source, document: Document, path: KeyPath) -> list[str]:
-    """Return the warning of a hub set whose revision is a branch or tag."""
-    if not isinstance(source, HubSource) or not moves(source.revision):
-        return []
-    where = document.place((*path, "revision"))
-    return [f"{where}: revision '{source.revision}' of {source.id} can move; pin the commit"]
 
 
 def revision_problem(revision: str) -> str:

@@ -16,9 +16,10 @@ from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
 from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, Source, TaskConfig
 from regft_core.settings.checks.params import duplicates
-from regft_core.settings.checks.sources import Use, check_source, moving_revision, same_rows
+from regft_core.settings.checks.sources import Use, check_source, same_rows
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.files import task_file
+from regft_core.settings.validate import Found
 
 
 def referenced_tasks(document: Document) -> Iterator[str]:
@@ -31,16 +32,17 @@ def referenced_tasks(document: Document) -> Iterator[str]:
 
 def check_task(
     root: Path, name: str, tasks: Mapping[str, TaskConfig], documents: Mapping[str, Document]
-) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of a task, and of everything that judges it.
+) -> Iterator[Found]:
+    """Yield problems and warnings of a task, and of everything that judges it.
 
     ``tasks`` are those that are right; ``documents`` holds the files read so far.
     """
     task, document = tasks[name], documents[task_file(name)]
-    problems, warnings = [*_check_kind(task, document), *_check_metrics(task, document)], list[str]()
+    yield from _check_kind(task, document)
+    yield from _check_metrics(task, document)
     if task.splits.train is None:
         message, hint = "'train' is missing: this set can only judge others", "add it, or take the task out of the grid"
-        problems.append(document.problem("training-split-missing", ("splits",), message, hint))
+        yield document.problem("training-split-missing", ("splits",), message, hint)
     # A set of another file that is wrong is told where that is read.
     judging = {ood: config for ood, config in task.ood.items() if config.source is not None or ood in tasks}
     for key, judged in (own_sets(name, task) | {ood: resolve_ood(name, ood, tasks) for ood in judging}).items():
@@ -55,15 +57,13 @@ def check_task(
             use = Use(document, (*at, "split"), judged.split)
         else:
             use = Use(where, ("splits", "dev" if isinstance(tasks[key].splits.dev, str) else "train"), judged.split)
-        problems += check_source(root, judged, where, (*start, "source"), columns, use)
-        warnings += moving_revision(judged.source, where, (*start, "source"))
+        yield from check_source(root, judged, where, (*start, "source"), columns, use)
         if where is document:
-            problems += _check_generated(start, judged.source, declared.kind, declared.labels, document)
+            yield from _check_generated(start, judged.source, declared.kind, declared.labels, document)
         if key not in ("train", "unlabelled"):
-            problems += _check_unseen(root, task, judged.source, use, document, at)
+            yield from _check_unseen(root, task, judged.source, use, document, at)
         if config is not None:
-            problems += _check_labels(task, config, declared.kind, declared.labels or (), at, document)
-    return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))
+            yield from _check_labels(task, config, declared.kind, declared.labels or (), at, document)
 
 
 def _check_generated(
@@ -148,13 +148,12 @@ def _check_unseen(
         yield document.problem("judged-on-training-rows", at, message, "name a split or file that is not trained on")
 
 
-def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of the ``tasks`` of the grid that have folds.
+def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConfig]) -> Iterator[Found]:
+    """Yield problems and warnings of the ``tasks`` of the grid that have folds.
 
     Problems: seeds without a fold, a choice that rows of other folds would make. Warnings: repeats that the seeds
     leave incomplete, so that some rows are predicted more often than others.
     """
-    problems, warnings = [], []
     seeds, tuning = params.grid.seeds, params.tuning
     for name, task in tasks.items():
         dev = task.splits.dev
@@ -165,11 +164,11 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
             if seed >= most:
                 message = f"seed {seed} has no fold: the seeds of task '{name}' are 0 to {most - 1}"
                 hint = f"take others, or set repeats: {seed // dev.folds + 1} in splits.dev of that task"
-                problems.append(document.problem("no-such-fold", ("grid", "seeds", i), message, hint))
+                yield document.problem("no-such-fold", ("grid", "seeds", i), message, hint)
         repeats = {seed // dev.folds for seed in seeds if seed < most}
         missing = sorted({repeat * dev.folds + fold for repeat in repeats for fold in range(dev.folds)} - set(seeds))
         if missing:
-            warnings.append(
+            yield (
                 f"{document.place(('grid', 'seeds'))}: {plural(len(seeds), 'seed')} of {dev.folds} folds of task "
                 f"'{name}' make no whole repeats, so rows are not judged equally often; add seeds "
                 f"{', '.join(map(str, missing))}"
@@ -177,5 +176,4 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
         if tuning is not None and not (tuning.selection == "split" and tuning.judged_by_seed):
             key, value = ("per", "seed") if tuning.selection == "split" else ("selection", "split")
             message = f"values would be chosen by rows that judge the folds of task '{name}'"
-            problems.append(document.problem("chosen-by-judges", ("tuning", key), message, f"set {key}: {value}"))
-    return problems, warnings
+            yield document.problem("chosen-by-judges", ("tuning", key), message, f"set {key}: {value}")

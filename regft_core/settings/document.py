@@ -99,12 +99,14 @@ def leaves(data: Mapping[Any, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath,
 
 def edited(file: Path, change: Callable[[Any], None]) -> str:
     """Return the text of a YAML file after a ``change`` of its data; comments and order stay."""
-    yaml, text = YAML(), StringIO()
+    yaml, written, text = YAML(), StringIO(), file.read_text(encoding="utf-8-sig")
     yaml.preserve_quotes, yaml.width = True, 4096
-    data = yaml.load(file.read_text(encoding="utf-8"))
+    if re.search("^ +- ", text, re.MULTILINE):
+        yaml.indent(sequence=4, offset=2)
+    data = yaml.load(text)
     change(data)
-    yaml.dump(data, text)
-    return text.getvalue()
+    yaml.dump(data, written)
+    return written.getvalue()
 
 
 def load_yaml(path: Path, root: Path, text: str | None = None) -> Document:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,68 +64,45 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     judged = None
     if accuracy is not None or (job.refit and Work(context.root).result_file(cell_of(job)).is_file()):
         judged = OutOfFold(context.root, cell_of(job), context.params.grid.seeds)
-    beside: dict[str, Any] = {}
+    refit = abstain = None
     data = context.data(context.phase("finetune"))
     if judged is not None and job.refit:
         refit = judged.expected(data.summary.length, context.params.report, reported(context))
-        beside = {"temperature": refit.temperature, "refit": refit}
+    temperature = (refit and refit.temperature) or 1.0
     if judged is not None and accuracy is not None:
-        beside["abstain"] = abstain_for(context, accuracy, judged, beside.get("temperature") or 1.0)
+        abstain = abstain_for(context, accuracy, judged, temperature)
     take_shared(context.root, context.store, record.key)
-    trained = FinishedModel(context)
-    served = _served(context, record.key, trained, beside.get("temperature")).model_copy(update=beside)
-    examples = data.examples[:CHECKED_EXAMPLES]
-    answering = answers_for_model(entries)
-    by_name = answering[0].name if answering else ""
+    trained, answering = FinishedModel(context), answers_for_model(entries)
+    served = _served(context, record.key, trained, answering, temperature)
+    served = served.model_copy(update={"refit": refit, "abstain": abstain, "temperature": refit and refit.temperature})
+    by = served.answered_by.regulariser if served.answered_by else ""
     if onnx:
-        _refuse_without_graph(job.method, served, by_name)
-    card = model_card(context, record, served, judged if job.refit else None, by_name)
+        _refuse_without_graph(job.method, served)
+    card = model_card(context, record, served, judged if job.refit else None, by)
+    examples = data.examples[:CHECKED_EXAMPLES]
+
+    def write_model(model: Any, folder: Path, **how: Any) -> Path:
+        encoded = trained.encode(examples)
+        batch = collate(encoded, range(len(encoded)), padding_of(context.tokenizer), context.task["kind"])
+        length = context.encoder.max_length
+        inputs = batch.model_inputs()
+        return export_model(model, context.tokenizer, folder, check_batch=inputs, max_length=length, **how)
+
     if answering is not None:
-        cls, options = answering
-        tensors = {
-            key.removeprefix(f"{cls.name}."): t for key, t in trained.kept.items() if key.startswith(f"{cls.name}.")
-        }
-        by = AnsweredBy(regulariser=cls.name, options=options.model_dump(mode="json"))
-        served = served.model_copy(update={"answered_by": by})
-        if not answering.declares.reads_encoder:
-            plain = {"max_length": None, "rows_per_example": 1, "instruction": "", "windows": 1, "stride": 0}
-            served = served.model_copy(update=plain)
-            return write_answers(target, served, tensors, card, examples, trained.answer(examples))
-    encoded = trained.encode(examples)
-    batch = collate(encoded, range(len(encoded)), padding_of(context.tokenizer), context.task["kind"])
-    if answering is not None:
-        writing = partial(
-            export_model,
-            trained.trainee.model,
-            context.tokenizer,
-            card=f"The encoder that `{by_name}` reads, with a head that was never trained; see the folder above.\n",
-            check_batch=batch.model_inputs(),
-            max_length=context.encoder.max_length,
-        )
-        answers = trained.answer(examples)
-        return write_answers(target, served, tensors, card, examples, answers, lambda folder: writing(directory=folder))
-    temperature = served.temperature or 1.0
-    if served.prompt is None:  # it goes into the head
+        kept = {key.removeprefix(f"{by}."): t for key, t in trained.kept.items() if key.startswith(f"{by}.")}
+        note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
+        reads = answering.declares.reads_encoder
+        writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
+        return write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
+    if served.prompt is None:  # the temperature goes into the head
         served = served.model_copy(update={"temperature": None})
-    export_model(
-        trained.model,
-        context.tokenizer,
-        target,
-        card=card,
-        check_batch=batch.model_inputs(),
-        max_length=context.encoder.max_length,
-        served=served,
-        temperature=temperature,
-        onnx=onnx,
-    )
-    return target
+    return write_model(trained.model, target, card=card, served=served, temperature=temperature, onnx=onnx)
 
 
-def _refuse_without_graph(method: str, served: Served, answered_by: str) -> None:
+def _refuse_without_graph(method: str, served: Served) -> None:
     """Raise ModelError where no ONNX graph holds how a model reads its inputs."""
-    without = answered_by or served.prompt is not None or served.windows > 1
-    how = f"by '{answered_by}' in place of a model" if answered_by else "at a mask" if served.prompt else "from windows"
-    if without:
+    by = f"by '{served.answered_by.regulariser}' in place of a model" if served.answered_by else ""
+    if how := by or ("at a mask" if served.prompt else "from windows" if served.windows > 1 else ""):
         raise ModelError("no-onnx", f"export --onnx: {method} answers {how}: no graph of it\n    -> leave --onnx out")
 
 
@@ -170,29 +146,35 @@ def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
             raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
 
 
-def _served(context: Context, key: str, trained: FinishedModel, temperature: float | None) -> Served:
-    columns, source = context.task_config.columns, context.task_config.source
-    examples = context.data(context.phase("finetune")).examples
-    decision = trained.decision and trained.decision.at(temperature or 1.0)
+def _served(
+    context: Context, key: str, trained: FinishedModel, answering: phase_entries.Entry | None, temperature: float
+) -> Served:
+    columns, source, encoder = context.task_config.columns, context.task_config.source, context.encoder
+    decision = trained.decision and trained.decision.at(temperature)
     told = source.told if isinstance(source, FilesSource) else {}
-    return Served(
+    served = Served(
         text=columns.text,
         text_pair=columns.text_pair,
         kind=context.task["kind"],
         labels=context.task["labels"],
-        max_length=context.encoder.max_length,
+        max_length=None,
         offsets=decision.offsets if decision else (),
         at_least_one=bool(decision and decision.at_least_one),
-        rows_per_example=2 if context.rows_per_example(examples, context.method.finetune) == 2 else 1,
-        instruction=context.encoder.prompt or "",
-        windows=context.encoder.windows,
-        stride=context.encoder.stride,
         task=context.job.task,
         run_key=key,
-        prompt=_prompt(context, trained),
         # What was said of the training file, but for its numbers.
         file_format={name: value for name, value in told.items() if value and name != "decimal"},
     )
+    update: dict[str, Any] = {}
+    if answering is not None:
+        options = answering.options.model_dump(mode="json")
+        update["answered_by"] = AnsweredBy(regulariser=answering.cls.name, options=options)
+    if answering is None or answering.declares.reads_encoder:
+        separate = context.rows_per_example(context.data(context.phase("finetune")).examples, context.method.finetune)
+        update |= {"max_length": encoder.max_length, "rows_per_example": 2 if separate == 2 else 1}
+        update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
+        update["prompt"] = _prompt(context, trained)
+    return served.model_copy(update=update)
 
 
 def _prompt(context: Context, trained: FinishedModel) -> ServedPrompt | None:

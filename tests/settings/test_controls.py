@@ -23,7 +23,7 @@ def control(target: str, epochs: int) -> str:
     [
         (
             "methods: [vanilla, noise]   # plain\n\n# end\ntraining: {}\n",
-            "methods: [vanilla, noise, quiet, still]   # plain\n\n# end\ntraining: {}\n",
+            "methods: [vanilla, noise, quiet, still] # plain\n\n# end\ntraining: {}\n",
         ),
         (
             "methods:  # which\n  - vanilla\n  - mask  # ours\n# end\ntraining: {a: 'b'}\n",

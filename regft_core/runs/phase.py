@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,7 +64,7 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
             phase.name,
             context.store.path,
         )
-    return _Making(context, phase, need, key).run()
+    return _make(context, phase, key, need)
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:
@@ -76,111 +76,102 @@ def _serves(stored: StoredRun, need: Need) -> bool:
     return stored.has_weights or not stored.tensor_names
 
 
-@dataclass(frozen=True)
-class _Making:
-    """A phase (one member of it) that is made under its ``key``, unless the store has it."""
+def _make(context: Context, phase: Phase, key: str, need: Need, member: int | None = None) -> StoredRun:
+    """Return a phase, or one member of it, that is made under its ``key`` unless the store has it.
 
-    context: Context
-    phase: Phase
-    need: Need
-    key: str
-    member: int | None = None
+    Raises PlanOutdated where it would have another key: what it is made of was edited meanwhile.
+    """
+    identity = context.keys.identity(phase.name, member)
+    if sha256_json(identity) != key:  # else what the store has under the present key would pass for it
+        raise context.keys.outdated(f"phase '{member_label(phase.run_name, member)}'")
+    merged = phase.repeat is not None and member is None
+    scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
 
-    @property
-    def label(self) -> str:
-        return member_label(self.phase.run_name, self.member)
-
-    def run(self) -> StoredRun:
-        """Return it; raises PlanOutdated where it would have another key: what it is made of was edited meanwhile."""
-        context, phase = self.context, self.phase
-        identity = context.keys.identity(phase.name, self.member)
-        if sha256_json(identity) != self.key:  # else what the store has under the present key would pass for it
-            raise context.keys.outdated(f"phase '{self.label}'")
-        merged = phase.repeat is not None and self.member is None
-        scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
-
-        def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
-            # Weights are stored where somebody wants them, or the run had them before it was pruned.
-            before = working.finished is not None and "weights" in working.finished.tensor_names
-            weights = self.need == "weights" or context.keys.weights_wanted(phase) or before
-            try:
-                if merged:
-                    record, tensors = self._merged(working, here, weights)
-                else:
-                    record, tensors = self._trained(working, weights)
-            except RunFailed as error:
-                record, tensors = {"phase": phase.run_name, "status": "failed", "error": str(error)}, {}
-            record["environment"] = here
-            tensors, files = without_encoder(context, phase, tensors)
-            same = here["deterministic"] or record["status"] != "ok"
-            return working.commit(record, tensors, files, require_same_tensors=same)
-
-        serves = partial(_serves, need=self.need)
-        return made_once(context, identity, scope, f"phase '{phase.name}'", commit, serves=serves)
-
-    def _trained(self, working: OpenRun, weights: bool) -> tuple[dict[str, Any], Tensors]:
-        """Return the record, and what is stored with it; raises ModelError with file and line of a setting at fault."""
-        from regft_core.runs.training_run import outcome_tensors, train
-
-        context, phase = self.context, self.phase
-        free_memory(context.device)  # of phases, members and trials before, which would count in this one's peak
-        inputs = phase_inputs(context, phase, self.member)
-        if reason := context.keys.dropped_head(phase):
-            log.info("%s: phase '%s' draws a new head, for %s", context.job.name, phase.name, reason)
-        chooses = phase.training.checkpoint != "last"
+    def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
+        # Weights are stored where somebody wants them, or the run had them before it was pruned.
+        before = working.finished is not None and "weights" in working.finished.tensor_names
+        weights = need == "weights" or context.keys.weights_wanted(phase) or before
         try:
-            done = train(
-                inputs,
-                judge=_judge(context, phase, context.judging_rows(phase, self.member)) if chooses else None,
-                watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
-                checkpointer=working,
-                checkpoint_seconds=context.params.execution.checkpoint_seconds,
-                progress=ProgressWriter(context.job.progress, context.job.name, member_label(phase.name, self.member)),
-            )
-        except ModelError as error:
-            place = place_in(context.project, context.job.method, phase, error.text)
-            if place is None:
-                raise
-            raise ModelError(error.code, f"{place}: {error.text}") from error
-        tensors = outcome_tensors(inputs, done, weights=weights)
-        record = {"phase": phase.run_name, "status": "ok", "error": None} | phase_record(self.label, done)
-        if reason := context.keys.dropped_head(phase):
-            record["new_head"] = reason
-        return record | epoch_scores(self.label, done, phase.training.checkpoint, context.task["primary"]), tensors
-
-    def _merged(self, working: OpenRun, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
-        """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-        from regft_core.runs.merge import validation_score
-
-        context, phase = self.context, self.phase
-        assert phase.repeat is not None
-        rule_name, members = phase.repeat.merge, list[StoredRun]()
-        need: Need = "weights" if weights or phase.repeat.scores else "state"
-        making = [_Making(context, phase, need, key, member) for member, key in enumerate(working.identity["members"])]
-        for member in making:
-            members.append(replace(member, need="result").run())
-            if members[-1].result["status"] != "ok":
-                break
-        record = {"phase": phase.run_name} | merged_record(results := [member.result for member in members])
-        record["marks"] += other_environments(here, results)
-        if members[-1].result["status"] != "ok":
-            failed = f"{making[len(members) - 1].label}: {members[-1].result['error']}"
-            return record | {"status": "failed", "error": failed}, {}
-        tensors = [_read(context, phase, member.run, weights=need == "weights")[1] for member in making]
-        inputs = cache(partial(phase_inputs, context, phase, 0))
-
-        def score(member: Outcome) -> float:
-            if phase.repeat is None or not phase.repeat.scores:  # its key has no metric
-                raise RunFailed(
-                    "scores-undeclared", f"{MERGES.path(rule_name)} asks for scores; add SCORES = True to it"
-                )
-            return validation_score(inputs(), member, context.data(phase).task)
-
-        try:
-            merged, choice = MERGES.load(rule_name).merge(tensors, score)
+            if merged:
+                record, tensors = _merged(context, phase, identity["members"], here, weights)
+            else:
+                record, tensors = _trained(context, phase, member, working, weights)
         except RunFailed as error:
-            return record | {"status": "failed", "error": f"merging: {error}"}, {}
-        return record | {"status": "ok", "error": None} | ({"soup": choice} if choice else {}), merged
+            record, tensors = {"phase": phase.run_name, "status": "failed", "error": str(error)}, {}
+        record["environment"] = here
+        tensors, files = without_encoder(context, phase, tensors)
+        same = here["deterministic"] or record["status"] != "ok"
+        return working.commit(record, tensors, files, require_same_tensors=same)
+
+    serves = partial(_serves, need=need)
+    return made_once(context, identity, scope, f"phase '{phase.name}'", commit, serves=serves)
+
+
+def _trained(
+    context: Context, phase: Phase, member: int | None, working: OpenRun, weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """Return the record, and what is stored with it; raises ModelError with file and line of a setting at fault."""
+    from regft_core.runs.training_run import outcome_tensors, train
+
+    free_memory(context.device)  # of phases, members and trials before, which would count in this one's peak
+    inputs = phase_inputs(context, phase, member)
+    if reason := context.keys.dropped_head(phase):
+        log.info("%s: phase '%s' draws a new head, for %s", context.job.name, phase.name, reason)
+    chooses = phase.training.checkpoint != "last"
+    try:
+        done = train(
+            inputs,
+            judge=_judge(context, phase, context.judging_rows(phase, member)) if chooses else None,
+            watch=_judge(context, phase, context.dev_rows) if phase.training.epoch_scores else None,
+            checkpointer=working,
+            checkpoint_seconds=context.params.execution.checkpoint_seconds,
+            progress=ProgressWriter(context.job.progress, context.job.name, member_label(phase.name, member)),
+        )
+    except ModelError as error:
+        place = place_in(context.project, context.job.method, phase, error.text)
+        if place is None:
+            raise
+        raise ModelError(error.code, f"{place}: {error.text}") from error
+    tensors, label = outcome_tensors(inputs, done, weights=weights), member_label(phase.run_name, member)
+    record = {"phase": phase.run_name, "status": "ok", "error": None} | phase_record(label, done)
+    if reason:
+        record["new_head"] = reason
+    return record | epoch_scores(label, done, phase.training.checkpoint, context.task["primary"]), tensors
+
+
+def _merged(
+    context: Context, phase: Phase, keys: Sequence[str], here: dict[str, Any], weights: bool
+) -> tuple[dict[str, Any], Tensors]:
+    """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
+    from regft_core.runs.merge import validation_score
+
+    assert phase.repeat is not None
+    rule_name, scores = phase.repeat.merge, phase.repeat.scores
+    need: Need = "weights" if weights or scores else "state"
+    results: list[dict[str, Any]] = []
+    for member, key in enumerate(keys):
+        results.append(_make(context, phase, key, "result", member).result)
+        if results[-1]["status"] != "ok":
+            break
+    record = {"phase": phase.run_name} | merged_record(results)
+    record["marks"] += other_environments(here, results)
+    if results[-1]["status"] != "ok":
+        failed = f"{member_label(phase.run_name, len(results) - 1)}: {results[-1]['error']}"
+        return record | {"status": "failed", "error": failed}, {}
+    members = [partial(_make, context, phase, key, need, member) for member, key in enumerate(keys)]
+    tensors = [_read(context, phase, ensure, weights=need == "weights")[1] for ensure in members]
+    inputs = cache(partial(phase_inputs, context, phase, 0))
+
+    def score(member: Outcome) -> float:
+        if not scores:  # its key has no metric
+            raise RunFailed("scores-undeclared", f"{MERGES.path(rule_name)} asks for scores; add SCORES = True to it")
+        return validation_score(inputs(), member, context.data(phase).task)
+
+    try:
+        merged, choice = MERGES.load(rule_name).merge(tensors, score)
+    except RunFailed as error:
+        return record | {"status": "failed", "error": f"merging: {error}"}, {}
+    return record | {"status": "ok", "error": None} | ({"soup": choice} if choice else {}), merged
 
 
 def _read(

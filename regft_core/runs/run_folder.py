@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -149,34 +150,32 @@ class StoredRun:
         return (self.path / name).read_bytes()
 
 
+@dataclass
 class OpenRun:
     """The exclusive right to produce one run, within the block of ``RunStore.open``.
 
     ``finished`` is the complete run if there is one already: use it (train only if its weights
     were pruned and are needed). Leaving early or dying keeps the checkpoint (in ``path``) for the next
-    process that opens the key. ``guard`` and ``environment``: see ``RunStore.open``.
+    process that opens the key. ``target``: the folder of the complete run. ``guard`` and ``environment``: see
+    ``RunStore.open``.
     """
 
-    def __init__(
-        self,
-        key: str,
-        identity: Mapping[str, Any],
-        target: Path,
-        finished: StoredRun | None,
-        *,
-        guard: Callable[[], None] | None = None,
-        environment: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.key = key
-        self.identity = identity
-        self.path = target.with_name(target.name + PARTIAL)
-        self.finished = finished
-        self._guard = guard
-        self._environment = canonical_json(environment)
-        self._target = target
-        if finished is not None and (finished.has_weights or not finished.tensor_names):
+    key: str
+    identity: Mapping[str, Any]
+    target: Path
+    finished: StoredRun | None
+    guard: Callable[[], None] | None = None
+    environment: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
             with explained(self.path):  # of a process that died right after its commit
                 remove(self.path)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the run while it is produced."""
+        return self.target.with_name(self.target.name + PARTIAL)
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Store everything needed to continue, and the environment, in place of the checkpoint before.
@@ -184,7 +183,7 @@ class OpenRun:
         Raises ``StoreError`` when the disk refuses (the earlier checkpoint stays), ``TypeError`` or ``ValueError``
         when ``meta`` is not JSON.
         """
-        texts = {"meta": canonical_json(meta), "environment": self._environment}
+        texts = {"meta": canonical_json(meta), "environment": canonical_json(self.environment)}
         write_checked(self.path / CHECKPOINT, tensors, texts)
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -192,14 +191,14 @@ class OpenRun:
 
         One that is damaged, or was made in another environment (``RunStore.open``), is removed with a warning.
         """
-        path = self.path / CHECKPOINT
+        path, now = self.path / CHECKPOINT, canonical_json(self.environment)
         try:
             tensors, texts = read_checked(path)
-            if texts["environment"] == self._environment:
+            if texts["environment"] == now:
                 return tensors, json.loads(texts["meta"])
             reason = (
                 "was made in another environment, on which the bits of a result may depend "
-                f"({texts['environment']} then, {self._environment} now)"
+                f"({texts['environment']} then, {now} now)"
             )
         except FileNotFoundError:
             return None
@@ -236,7 +235,7 @@ class OpenRun:
             StoreError: the disk refuses; the checkpoint stays then.
             RegftError: of the guard, which is called last: what this process made is not stored, the checkpoint goes.
         """
-        with atomic_directory(self._target, self.path / "commit") as folder:
+        with atomic_directory(self.target, self.path / "commit") as folder:
             fill_in(folder / IDENTITY, json_text(self.identity).encode())
             fill_in(folder / RESULT, json_text(result).encode())
             for name, content in (files or {}).items():
@@ -249,14 +248,14 @@ class OpenRun:
             if require_same_tensors:
                 self._compare_with_pruned(entries)
             try:
-                if self._guard is not None:
-                    self._guard()
+                if self.guard is not None:
+                    self.guard()
             except RegftError:
                 self._discard_checkpoint()
                 raise
         with explained(self.path):
             remove(self.path)
-        self.finished = StoredRun(self.key, self._target)
+        self.finished = StoredRun(self.key, self.target)
         return self.finished
 
     def _compare_with_pruned(self, entries: Entries) -> None:
@@ -269,7 +268,7 @@ class OpenRun:
                     f"run {self.key}: trained again, its {name} differ from those of the stored result "
                     f"({new} instead of {old}). The training is not reproducible here (GPU without "
                     "execution.deterministic, other hardware). To accept the new model with a new result, delete "
-                    f"{self._target} and repeat the stages",
+                    f"{self.target} and repeat the stages",
                 )
 
 

@@ -140,7 +140,7 @@ class RunStore:
             raise NotStored(key)
         with self._locked(key):
             finished = self._intact(key)
-            yield OpenRun(key, identity, self.directory(key), finished, guard=guard, environment=environment)
+            yield OpenRun(key, identity, self.directory(key), finished, guard, environment)
 
     def lock(self, key: str) -> BaseFileLock:
         """Return the lock of ``key``, not acquired. The system releases it when its holder dies."""

@@ -18,8 +18,7 @@ from typing import Any
 
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError, StoreError, text_of
-from regft_core.models.architectures import Architecture, architecture_of, no_pooling
-from regft_core.schema.encoder import EncoderConfig
+from regft_core.models.architectures import Architecture, architecture_of
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -203,15 +202,10 @@ _WIDTHS = ("hidden_size", "d_model", "dim", "intermediate_size", "d_inner", "hid
 _ROWS = ("vocab_size", "type_vocab_size", "max_relative_positions", "position_buckets", "num_labels")
 
 
-def configured_architecture(config: dict[str, Any], path: Path, name: str) -> Architecture:
-    """Return the architecture that config.json names; raises ModelError where no family has it."""
-    return architecture_of(str(config.get("model_type")), where=f"model '{name}' ({path / 'config.json'})")
-
-
-def check_config(config: dict[str, Any], path: Path, name: str) -> None:
-    """Raise ModelError for a configuration that no encoder of its family can be built and trained from."""
-    architecture = configured_architecture(config, path, name)
+def check_config(config: dict[str, Any], path: Path, name: str) -> Architecture:
+    """Return the family of a configuration; ModelError where no encoder of it can be built and trained from that."""
     file = f"model '{name}' ({path / 'config.json'})"
+    architecture = architecture_of(str(config.get("model_type")), where=file)
     if config.get("quantization_config") is not None:
         hint = "give the model that it was made from, in floating-point numbers"
         raise ModelError("quantised-weights", f"{file}: the weights are quantised (quantization_config)\n    -> {hint}")
@@ -222,20 +216,7 @@ def check_config(config: dict[str, Any], path: Path, name: str) -> None:
     if architecture.positions == "after_padding" and type(padding := config.get("pad_token_id", 1)) is not int:
         hint = "correct it to the tokenizer's padding id, from which positions are counted"
         raise ModelError("bad-model-config", f"{file}: pad_token_id is {json.dumps(padding)}\n    -> {hint}")
-
-
-def check_length(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
-    """Raise ModelError where ``model.max_length`` is above the encoder's positions."""
-    positions = position_count(config, configured_architecture(config, path, encoder.name))
-    if positions is not None and encoder.max_length > positions:
-        message = f"{encoder.max_length} tokens, but '{encoder.name}' has position embeddings for {positions} only"
-        raise ModelError("input-too-long", f"model.max_length: {message}; give at most that")
-
-
-def check_pooling(config: dict[str, Any], path: Path, encoder: EncoderConfig) -> None:
-    """Raise ModelError where the architecture has nothing that ``model.pooling`` reads."""
-    if problem := no_pooling(configured_architecture(config, path, encoder.name), encoder.pooling):
-        raise ModelError("pooling-not-possible", problem)
+    return architecture
 
 
 def position_count(config: dict[str, Any], architecture: Architecture) -> int | None:

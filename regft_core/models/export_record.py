@@ -24,16 +24,20 @@ from regft_core.schema import named_in
 FILE, MLFLOW = "regft.json", "MLmodel"
 
 
-class AnsweredBy(BaseModel):
-    """The regulariser that answers in place of a model, with its options."""
+class Part(BaseModel):
+    """Base of what is in the file: a key of a later version is left aside."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class AnsweredBy(Part):
+    """The regulariser that answers in place of a model, with its options."""
 
     regulariser: str
     options: dict[str, Any] = {}
 
 
-class ServedPrompt(BaseModel):
+class ServedPrompt(Part):
     """How texts stand before a model that answers at a mask.
 
     Attributes:
@@ -42,14 +46,12 @@ class ServedPrompt(BaseModel):
         demonstrations: sets of token ids; the logits are means over inputs with each of them behind.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     template: str
     tokens: tuple[str, ...]
     demonstrations: list[list[int]] = []
 
 
-class Abstain(BaseModel):
+class Abstain(Part):
     """Answers below ``threshold`` are not given; those above are right with ``accuracy``, at ``confidence``.
 
     Attributes:
@@ -57,8 +59,6 @@ class Abstain(BaseModel):
         models: how many models judged them, each its own rows.
         groups: effective number of groups of these rows; None where they have none.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     threshold: float = Field(ge=0, le=1)
     accuracy: float = Field(gt=0, lt=1)
@@ -69,7 +69,7 @@ class Abstain(BaseModel):
     groups: float | None = None
 
 
-class Refit(BaseModel):
+class Refit(Part):
     """Of a model that was trained on all labelled rows: what is expected of it, from runs with the same settings.
 
     Attributes:
@@ -79,8 +79,6 @@ class Refit(BaseModel):
         metric: of ``expected``, their mean score on rows that they had not seen, with the interval ``low`` to ``high``
             at ``confidence``; None where one run gives none.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     rows: int
     judged_rows: tuple[int, int]
@@ -93,7 +91,7 @@ class Refit(BaseModel):
     confidence: float
 
 
-class Served(BaseModel):
+class Served(Part):
     """How an exported model was trained to read its inputs.
 
     Attributes:
@@ -113,8 +111,6 @@ class Served(BaseModel):
         file_format: how the file of the training rows was read, as far as that was said (encoding, delimiter, sheet).
         refit: None for the model of a run that was judged itself.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     format: Literal[1] = 1
     text: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,11 @@ from typing import Any
 from regft_core.disk.paths import FileState, content_sha256, expand, file_state, unwritten, what_is
 from regft_core.errors import InputChanged, ModelError
 from regft_core.models.aliases import ALIASES, fetched_directory
+from regft_core.models.architectures import architecture_of, no_pooling
 from regft_core.models.checkpoint_files import (
     TOKENIZER_FILES,
     VOCABULARY_FILES,
     check_config,
-    check_length,
-    check_pooling,
-    configured_architecture,
     position_count,
     read_model_json,
     refuse_adapters,
@@ -118,9 +116,9 @@ def resolve_model(encoder: EncoderConfig, root: Path) -> ModelSource:
         message = f"model.name: '{name}' is no alias and no directory, and a hub id needs a revision"
         hint = f"give an alias ({', '.join(ALIASES)}), a directory, or add revision: (40 hex digits) under model"
         raise ModelError("model-missing", f"{message}\n    -> {hint}")
-    for key, check in _checks(path, encoder):
+    for key, problem in _problems(path, encoder):
         if key != "pooling":  # `regft fit` opens an encoder before it chooses one
-            check()
+            raise problem
     files = _read_files(path, name)
     tokenizer = {file: sha256 for file, sha256 in files.items() if file in TOKENIZER_FILES}
     content = {file: sha256 for file, sha256 in files.items() if file not in TOKENIZER_FILES}
@@ -144,34 +142,36 @@ def encoder_problems(encoder: EncoderConfig, root: Path) -> list[tuple[str, str,
     For the validator: it reads the small files only, no weights; ``resolve_model`` says the same
     and checks the bytes of an alias as well.
     """
-    problems: list[tuple[str, str, str]] = []
     try:
         path = _alias_path(encoder.name, root) if encoder.name in ALIASES else expand(root, encoder.name).resolve()
-        for key, check in _checks(path, encoder):
-            try:
-                check()
-            except ModelError as error:
-                problems.append((key, error.code, error.text.removeprefix(f"model.{key}: ")))
+        found = list(_problems(path, encoder))
     except ModelError as error:
-        return [("name", error.code, error.text.removeprefix("model.name: "))]
+        found = [("name", error)]
     except ValueError as error:
         return [("name", "bad-path", str(error))]
-    return problems
+    return [(key, error.code, error.text.removeprefix(f"model.{key}: ")) for key, error in found]
 
 
-def _checks(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield checks of an encoder's folder, each with the key below ``model`` that may be at fault; ModelError before.
+def _problems(path: Path, encoder: EncoderConfig) -> Iterator[tuple[str, ModelError]]:
+    """Yield what is wrong with an encoder's folder, each with the key below ``model`` that may be at fault.
 
-    Where its configuration is wrong, nothing else can be checked.
+    Raises ModelError where its configuration is wrong: nothing else can be checked then.
     """
     refuse_adapters(path)
     refuse_paths(path)
     config = read_model_json(path / "config.json", encoder.name)
-    check_config(config, path, encoder.name)
-    yield "max_length", lambda: check_length(config, path, encoder)
-    yield "pooling", lambda: check_pooling(config, path, encoder)
-    yield "name", lambda: weight_files(path, encoder.name)
-    yield "name", lambda: tokenizer_files(path, encoder.name)
+    family = check_config(config, path, encoder.name)
+    positions = position_count(config, family)
+    if positions is not None and encoder.max_length > positions:
+        message = f"{encoder.max_length} tokens, but '{encoder.name}' has position embeddings for {positions} only"
+        yield "max_length", ModelError("input-too-long", f"model.max_length: {message}; give at most that")
+    if problem := no_pooling(family, encoder.pooling):
+        yield "pooling", ModelError("pooling-not-possible", problem)
+    for files in (weight_files, tokenizer_files):
+        try:
+            files(path, encoder.name)
+        except ModelError as error:
+            yield "name", error
 
 
 def _alias_path(name: str, root: Path) -> Path:
@@ -237,8 +237,8 @@ def encoder_weights(name: str, root: Path) -> float | None:
 
 def longest_input(source: ModelSource, encoder: EncoderConfig) -> int | None:
     """The most tokens that ``model.max_length`` may be for this encoder; None when only the schema limits it."""
-    config = read_model_json(source.path / "config.json", encoder.name)
-    return position_count(config, configured_architecture(config, source.path, encoder.name))
+    config = source.config()
+    return position_count(config, architecture_of(config.get("model_type"), where=f"model '{encoder.name}'"))
 
 
 def _digest(files: Mapping[str, str]) -> str:

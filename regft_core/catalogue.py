@@ -184,6 +184,7 @@ KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
 SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor")
+SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches")
 MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
@@ -197,6 +198,7 @@ OWN = {
     "evaluations": EVALUATIONS,
     "optimisers": OPTIMISERS,
     "schedules": SCHEDULES,
+    "samplers": SAMPLERS,
     "merges": MERGES,
     "executors": EXECUTORS,
     "kinds": KINDS,

@@ -1,21 +1,15 @@
-"""Batches of examples by length, and the padded tensors of one batch.
-
-Batches of similar length waste little padding; shuffling happens on every level, so that the
-order still differs between epochs and seeds.
-"""
+"""The padded tensors of a batch, and batches of similar length for passes without gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any, Literal, get_args
 
 import torch
 
 from regft_core.data.encode import Column, Encoded, Rows
 from regft_core.kinds import find
-from regft_core.rng import derive, shuffled
 
 
 @dataclass(frozen=True)
@@ -124,32 +118,6 @@ class Batch:
         if self.windows is not None:
             inputs["windows"] = self.windows
         return inputs
-
-
-def epoch_batches(
-    lengths: Sequence[int], *, seed_value: int, epoch: int, batch_size: int, bucket_batches: int
-) -> list[list[int]]:
-    """Indices of the batches of one epoch, a pure function of its arguments.
-
-    Examples are shuffled and cut into pools of ``bucket_batches * batch_size``; each pool is
-    sorted by length (ties in shuffled order) and cut into batches; the batches are shuffled.
-    Every example occurs exactly once. When the sizes do not divide, the last pool's longest
-    examples form a smaller batch, which is where a smaller rectangle saves most padding.
-    A pool as large as the set gives similar batches every epoch; fewer ``bucket_batches`` mix
-    more and pad more, and 1 is a plain shuffle.
-    """
-    if batch_size < 1 or bucket_batches < 1:
-        raise ValueError(f"batch_size {batch_size} and bucket_batches {bucket_batches} must be at least 1")
-    rng = Random(derive(seed_value, "order", epoch))
-    order = shuffled(range(len(lengths)), rng)
-    if bucket_batches == 1:
-        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    batches: list[list[int]] = []
-    pool_size = batch_size * bucket_batches
-    for first in range(0, len(order), pool_size):
-        pool = sorted(order[first : first + pool_size], key=lambda index: lengths[index])
-        batches += [pool[start : start + batch_size] for start in range(0, len(pool), batch_size)]
-    return shuffled(batches, rng)
 
 
 def evaluation_tokens(device: torch.device | str) -> int:

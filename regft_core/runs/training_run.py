@@ -205,7 +205,7 @@ def prepare(inputs: PhaseInputs, **loop_options: Any) -> TrainedPhase:
     stack.prepare(trainee, inputs.handed)
     inputs = inputs.learned(trainee.scale)
     order, training = inputs.streams["order"], inputs.training
-    training_stream = _stream(inputs, trainee, order, inputs.encoded, inputs.train_rows)
+    training_stream = _stream(inputs, trainee, order, inputs.encoded, inputs.train_rows, sampler=training.sampler)
     validation = unlabelled = None
     if inputs.validation_rows:
         validation = _stream(inputs, trainee, f"{order}-validation", inputs.encoded, inputs.validation_rows)
@@ -271,6 +271,7 @@ def _stream(
     rows: Sequence[int] | None = None,
     *,
     times: int = 1,
+    sampler: str = "by_length",
 ) -> BatchStream:
     """Batches ``times`` the size of those of a step; those of all rows are equally large."""
     return BatchStream(
@@ -283,6 +284,7 @@ def _stream(
         bucket_batches=inputs.training.bucket_batches,
         device=trainee.device,
         rows=rows,
+        sampler=sampler,
         whole=rows is None,
     )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.catalogue import OPTIMISERS, SCHEDULES
+from regft_core.catalogue import OPTIMISERS, SAMPLERS, SCHEDULES
 from regft_core.schema import DropoutConfig, Name, StrictModel, named_in
 
 MAX_EPOCHS, MAX_STEPS = 10_000, 100_000_000
@@ -28,6 +28,7 @@ ONLY_STEPS_READ = (
     "schedule",
     "warmup_ratio",
     "warmup_steps",
+    "sampler",
 )
 
 
@@ -56,6 +57,9 @@ class TrainingConfig(StrictModel):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     allow_precision_loss: bool = Field(
         False, description="run a method in a precision that erases its effect; the result is marked"
+    )
+    sampler: Annotated[str, named_in(SAMPLERS)] = Field(
+        "by_length", description="the order of the rows, a file of regft_core/training/samplers"
     )
     bucket_batches: int = Field(
         50, ge=1, description="batches' worth of shuffled examples sorted by length together; 1: no bucketing"

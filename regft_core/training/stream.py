@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from regft_core.data.batches import Batch, Padding, collate, epoch_batches
+from regft_core.catalogue import SAMPLERS
+from regft_core.data.batches import Batch, Padding, collate
 from regft_core.data.encode import Encoded
+from regft_core.errors import RunFailed
 from regft_core.rng import derive
 
 
@@ -17,6 +19,7 @@ class BatchStream:
     Args:
         encoded: the tokenised set.
         rows: row numbers to draw from; all of them when None.
+        sampler: the file of ``training.samplers`` that says the order.
         whole: leave out the smaller batch of an epoch, whose rows the next epoch may have elsewhere.
         seed, stream: determine the order together with the epoch.
     """
@@ -33,6 +36,7 @@ class BatchStream:
         bucket_batches: int,
         device: torch.device,
         rows: Sequence[int] | None = None,
+        sampler: str = "by_length",
         whole: bool = False,
     ) -> None:
         self.encoded = encoded
@@ -41,6 +45,7 @@ class BatchStream:
         self.batch_size = batch_size
         self.bucket_batches = bucket_batches
         self.device = device
+        self.sampler = sampler
         self.rows = list(range(len(encoded))) if rows is None else list(rows)
         self.seed_value = derive(seed, "order", stream)
         lengths = encoded.lengths
@@ -52,13 +57,18 @@ class BatchStream:
     def order(self, epoch: int) -> list[list[int]]:
         """Row numbers of every batch of ``epoch``."""
         if self._epoch is None or self._epoch[0] != epoch:
-            batches = epoch_batches(
+            batches = SAMPLERS.load(self.sampler).batches(
                 self.lengths,
-                seed_value=self.seed_value,
+                [self.encoded.labels[row] for row in self.rows],
+                seed=self.seed_value,
                 epoch=epoch,
                 batch_size=self.batch_size,
                 bucket_batches=self.bucket_batches,
             )
+            count = -(-len(self.rows) // self.batch_size)
+            if len(batches) != count or any(not 1 <= len(batch) <= self.batch_size for batch in batches):
+                wrong = f"gives {len(batches)} batches; an epoch has {count}, each of 1 to {self.batch_size} rows"
+                raise RunFailed("bad-sampler", f"{SAMPLERS.path(self.sampler)}: {wrong}")
             self._epoch = (epoch, [[self.rows[i] for i in batch] for batch in batches if len(batch) >= self.least])
         return self._epoch[1]
 

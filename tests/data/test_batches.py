@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regft_core.data.batches import Padding, collate, epoch_batches, evaluation_batches
+from regft_core.data.batches import Padding, collate, evaluation_batches
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
 from regft_core.errors import DataError
+from regft_core.training.samplers import by_length
 from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
+epoch_batches = partial(by_length.batches, labels=())
 
 
 @given(many_lengths, st.integers(0, 2**62), st.integers(0, 99), st.integers(1, 20), st.integers(1, 60))
 def test_every_example_exactly_once(lengths: list[int], seed: int, epoch: int, batch_size: int, bucket: int) -> None:
     arguments: dict[str, Any] = {
-        "seed_value": seed, "epoch": epoch, "batch_size": batch_size, "bucket_batches": bucket,
+        "seed": seed, "epoch": epoch, "batch_size": batch_size, "bucket_batches": bucket,
     }  # fmt: skip
     batches = epoch_batches(lengths, **arguments)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
@@ -38,7 +41,7 @@ def test_epochs_and_seeds_differ_in_batches_and_in_their_order() -> None:
     lengths = [random.Random(i).randint(5, 60) for i in range(300)]
 
     def batches(seed: int, epoch: int, bucket: int) -> list[frozenset[int]]:
-        found = epoch_batches(lengths, seed_value=seed, epoch=epoch, batch_size=16, bucket_batches=bucket)
+        found = epoch_batches(lengths, seed=seed, epoch=epoch, batch_size=16, bucket_batches=bucket)
         return [frozenset(batch) for batch in found]
 
     for bucket in (50, 4):
@@ -49,24 +52,20 @@ def test_epochs_and_seeds_differ_in_batches_and_in_their_order() -> None:
 
 
 def test_one_bucket_batch_ignores_lengths() -> None:
-    arguments: dict[str, Any] = {"seed_value": 3, "epoch": 0, "batch_size": 4, "bucket_batches": 1}
+    arguments: dict[str, Any] = {"seed": 3, "epoch": 0, "batch_size": 4, "bucket_batches": 1}
     assert epoch_batches([5] * 30, **arguments) == epoch_batches(list(range(1, 31)), **arguments)
 
 
 def test_the_order_of_batches_does_not_follow_length() -> None:
     lengths = list(range(1, 161))
-    first = [
-        sum(lengths[i] for i in epoch_batches(lengths, seed_value=s, epoch=0, batch_size=16, bucket_batches=50)[0])
-        for s in range(200)
-    ]
+    orders = (epoch_batches(lengths, seed=s, epoch=0, batch_size=16, bucket_batches=50) for s in range(200))
+    first = [sum(lengths[i] for i in order[0]) for order in orders]
     assert len(set(first)) == 10  # each of the ten batches comes first sometimes
     assert sum(first) / 200 == pytest.approx(16 * 80.5, rel=0.15)
 
 
 def test_the_short_batch_holds_the_longest_texts_and_comes_at_any_time() -> None:
-    found = [
-        epoch_batches(list(range(1, 36)), seed_value=s, epoch=0, batch_size=8, bucket_batches=50) for s in range(100)
-    ]
+    found = [epoch_batches(list(range(1, 36)), seed=s, epoch=0, batch_size=8, bucket_batches=50) for s in range(100)]
     assert all([32, 33, 34] in batches for batches in found)
     assert {batches.index([32, 33, 34]) for batches in found} == set(range(5))
 

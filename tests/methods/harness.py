@@ -215,10 +215,10 @@ class Bench:
         self.validation = self._stream(f"{phase}-validation") if validation else None
         times = self.stack.unlabelled
         self.unlabelled = self._stream(f"{phase}-unlabelled", times) if times else None
-        self.stream = self._stream(phase)
+        self.stream = self._stream(phase, sampler=self.training.sampler)
         self.stack.fit(self.trainee, FitData(self.trainee, self.setting, self.stream, self.validation, given))
 
-    def _stream(self, name: str, times: int = 1) -> BatchStream:
+    def _stream(self, name: str, times: int = 1, **options: Any) -> BatchStream:
         return BatchStream(
             self.encoded,
             kind=self.setting.kind,
@@ -228,6 +228,7 @@ class Bench:
             batch_size=times * self.training.batch_size,
             bucket_batches=self.training.bucket_batches,
             device=self.device,
+            **options,
         )
 
     @property

@@ -14,6 +14,8 @@ from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
 from tests.runs.conftest import TASK, change, edit, job, refresh
 
+BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length.batches\n"
+
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:
     return Context(Job(str(root), method, TASK, size, seed)).keys.of(phase)
@@ -53,6 +55,29 @@ def test_what_changes_no_result_changes_no_key(project: Path) -> None:
 def test_a_value_that_a_run_computes_with_changes_its_key(project: Path, changes: dict[str, Any]) -> None:
     first = key(project)
     change(project, **changes)
+    assert key(project) != first
+
+
+@pytest.mark.parametrize(
+    ("folder", "setting", "text"),
+    [
+        ("schedules", {"training": {"schedule": "own"}}, "def factor(progress):\n    return 1.0\n"),
+        ("samplers", {"training": {"sampler": "own"}}, BY_LENGTH),
+    ],
+)
+def test_a_file_of_ones_own_is_in_the_keys_of_what_it_computes(
+    project: Path, folder: str, setting: dict[str, Any], text: str
+) -> None:
+    (project / folder).mkdir()
+    file = project / folder / "own.py"
+    file.write_text(text)
+    shipped = key(project)
+    change(project, **setting)
+    first = key(project)
+    assert first != shipped
+    file.write_text(text + "# a comment\n")
+    assert key(project) == first
+    file.write_text(text + "USED = 1\n")
     assert key(project) != first
 
 

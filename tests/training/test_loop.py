@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from regft_core.catalogue import SCHEDULES
+from regft_core.catalogue import SAMPLERS, SCHEDULES
 from regft_core.errors import OutOfMemory, RunFailed
 from regft_core.rng import derive
 from regft_core.schema.training import TrainingConfig
@@ -145,3 +145,27 @@ def test_a_schedule_is_one_file(tmp_path: Path) -> None:
     with SCHEDULES.also(tmp_path):
         training = TrainingConfig(schedule="halved", epochs=1, batch_size=4, learning_rate=0.1, warmup_ratio=0.0)
         assert [rate for *_, rate, _ in Bench(training=training).loop().train().curve] == [0.05] * 3
+
+
+BALANCED = """
+from random import Random
+
+def batches(lengths, labels, *, seed, epoch, batch_size, bucket_batches):
+    drawn, rows = Random(f"{seed}/{epoch}"), [[row for row, one in enumerate(labels) if one == of] for of in (0, 1)]
+    return [[drawn.choice(rows[at % 2]) for at in range(batch_size)] for _ in range(-(-len(labels) // batch_size))]
+"""
+
+
+def test_a_sampler_is_one_file(tmp_path: Path) -> None:
+    """Every batch has as many rows of one label as of the other, and epochs differ."""
+    file = tmp_path / "balanced.py"
+    file.write_text(BALANCED)
+    with SAMPLERS.also(tmp_path):
+        run = Bench(training=TRAINING.model_copy(update={"sampler": "balanced"}))
+        labels, epochs = run.encoded.labels, [run.stream.order(epoch) for epoch in range(2)]
+        assert all(sum(labels[row] for row in batch) == 2 for order in epochs for batch in order)
+        assert epochs[0] != epochs[1]
+        assert not same(run.train(), Bench().train())
+        file.write_text(BALANCED.replace("in range(-(-", "in range(1 - (-"))
+        with raises_code(RunFailed, "bad-sampler"):
+            Bench(training=run.training).train()

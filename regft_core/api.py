@@ -45,7 +45,7 @@ from regft_core.grid.compute import compute_only
 from regft_core.grid.keys import grid_rows, read_failures
 from regft_core.grid.repro import repro
 from regft_core.report import project_report
-from regft_core.report.tables import Results
+from regft_core.report.results import Results
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.serve.loaded import LoadedModel, Text

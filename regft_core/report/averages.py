@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.formatting import interval, number, points
+from regft_core.report.formatting import interval, number, points, sign
 from regft_core.report.model import ROLES, Block, by_size
 from regft_core.rng import derive
 from regft_core.schema.params import Part, weights_of
@@ -30,13 +30,6 @@ from regft_core.statistics.reproduction import Bounds
 FACTORS = (2.0, 4.0)
 #: (task, set) -> its weight in a mean.
 Weights = Mapping[tuple[str, str], float]
-
-
-def _estimate(block: Block, method: str, name: str = "dev") -> Estimate | None:
-    """The primary metric of a method on one set; None where no seed has it."""
-    row = block.row(method)
-    found = row.scores.get(name, {}).get(block.primary) if row is not None else None
-    return found.estimate if found is not None and found.estimate.n else None
 
 
 # ----------------------------------------------------------------------------------- average columns
@@ -91,7 +84,7 @@ def _column(name: str, size: str, weights: Weights, blocks: Mapping[str, Block],
     lines = []
     for method in methods:
         rows = {key: row for key in weights if (row := blocks[key[0]].row(method)) is not None}
-        scores = {key: own for key in rows if (own := _estimate(blocks[key[0]], method, key[1])) is not None}
+        scores = {key: own for key in rows if (own := blocks[key[0]].estimate(method, key[1])) is not None}
         compared = {
             key: c.estimate for key, row in rows.items() for c in row.against("reference", key[1]) if c.estimate.n
         }
@@ -149,8 +142,8 @@ def across_tasks(blocks: Sequence[Block]) -> tuple[AcrossTasks, ...]:
     names = list(dict.fromkeys(row.method for block in blocks for row in block.rows))
     ranks = []
     for block in blocks:  # by mean score, ties shared; methods without a finished run have none
-        sign = -1.0 if metrics.higher_is_better(block.primary) else 1.0
-        means = {name: sign * estimate.mean for name in names if (estimate := _estimate(block, name)) is not None}
+        down = -sign(block.primary)
+        means = {name: down * estimate.mean for name in names if (estimate := block.estimate(name)) is not None}
         ranks.append(dict(zip(means, rankdata(list(means.values())).tolist())))
     return tuple(_across(name, blocks, ranks) for name in names)
 
@@ -211,7 +204,7 @@ def more_rows(blocks: Sequence[Block]) -> tuple[MoreRows, ...]:
         pick = last.decision.pick.method if last.decision is not None and last.decision.pick is not None else None
         best, rows = described.range[not described.lower_is_better], last.subsample.n
         for method in (row.method for row in last.rows if row.n_ok):
-            at = {float(b.subsample.n): estimate for b in own if (estimate := _estimate(b, method)) is not None}
+            at = {float(b.subsample.n): estimate for b in own if (estimate := b.estimate(method)) is not None}
             room = abs(best - at[rows].mean) if math.isfinite(best) else math.inf
             upwards = not described.lower_is_better
             if gains := expected_gains(list(at), list(at.values()), FACTORS, upwards=upwards, room=room):

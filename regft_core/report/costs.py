@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,21 +91,24 @@ def cost_of(cell: CellData, plain: CellData | None) -> Cost:
         for data in (cell, plain)
     )
     means = {name: _mean(ok.values(), name) for name in records.Cost.model_fields}
-    share, devices = _ratio(means["real_tokens"], means["padded_tokens"]), _devices(cell)
-    cost = Cost(declared(cell), means, share, _peak(ok.values()), devices)
-    if not ok:
-        return replace(cost, note="no run finished")
-    if plain is None:
-        return replace(cost, note="no plain fine-tuning in the grid")
-    if not (both := sorted(ok.keys() & base.keys())):
-        return replace(cost, note="no seed of both methods finished")
-    if devices != _devices(plain) or len(devices) > 1:
-        note = f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(_devices(plain))}"
-        return replace(cost, note=note)
-    mine, theirs = [ok[seed] for seed in both], [base[seed] for seed in both]
+    devices, others = _devices(cell), _devices(plain) if plain is not None else ()
+    both = sorted(ok.keys() & base.keys())
+    reasons = {
+        "no run finished": not ok,
+        "no plain fine-tuning in the grid": plain is None,
+        "no seed of both methods finished": not both,
+        f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(others)}": len({*devices, *others}) > 1,
+    }
+    note = next((reason for reason, holds in reasons.items() if holds), "")
+    mine, theirs = ([costs[seed] for seed in both if not note] for costs in (ok, base))
     ratios = [ratio for ratio in map(_ratio, map(_seconds, mine), map(_seconds, theirs)) if ratio is not None]
-    return replace(
-        cost,
+    return Cost(
+        declared(cell),
+        means,
+        _ratio(means["real_tokens"], means["padded_tokens"]),
+        _peak(ok.values()),
+        devices,
+        note,
         measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs))),
         per_step=_ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step")),
         memory=_ratio(_peak(mine), _peak(theirs)),

@@ -14,8 +14,7 @@ import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.compare import point_of
-from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
+from regft_core.report.formatting import interval, listed, number, point_of, points, ratio, score, some
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from regft_core import metrics
 from regft_core.data import lengths
 from regft_core.data.splits import split_line
 from regft_core.kinds import find
+from regft_core.report.formatting import sign
 from regft_core.report.read_grid import BlockData
 from regft_core.runs.records import Tuned
 from regft_core.settings.provenance import described
@@ -189,7 +189,7 @@ def _tuned(block: BlockData, method: str, runs: Sequence[Tuned]) -> TunedArm:
 
 def best_of_k(tuned: Sequence[Tuned], metric: str) -> tuple[tuple[int, float], ...]:
     """Expected best of 1 to all trials; only up to the number that finished for every seed."""
-    sign = 1.0 if metrics.higher_is_better(metric) else -1.0
-    scores = [[sign * trial.score for trial in run.trials if trial.score is not None] for run in tuned]
+    up = sign(metric)
+    scores = [[up * trial.score for trial in run.trials if trial.score is not None] for run in tuned]
     curves = [expected_max_curve(values) for values in scores] if all(scores) else []
-    return tuple((k, sign * sum(values) / len(values)) for k, values in enumerate(zip(*curves), 1))
+    return tuple((k, up * sum(values) / len(values)) for k, values in enumerate(zip(*curves), 1))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from regft_core import metrics
@@ -16,6 +18,11 @@ QUIET = 1.25
 def factor(metric: str) -> float:
     """Return the factor of a metric's values when shown."""
     return metrics.find(metric).factor
+
+
+def sign(metric: str) -> float:
+    """1 where higher values of a metric are better, else -1."""
+    return 1.0 if metrics.higher_is_better(metric) else -1.0
 
 
 def _missing(value: float | None) -> bool:
@@ -58,6 +65,14 @@ def unit(metric: str) -> str:
 def points(value: float | None, metric: str, signed: bool = False) -> str:
     """A difference of scores with its unit."""
     return f"{score(value, metric, signed)} {unit(metric)}"
+
+
+def point_of(metric: str, scores: Iterable[float]) -> float:
+    """One shown point in the metric's unit; of a metric without bounds one per cent of the median score."""
+    described = metrics.find(metric)
+    if math.isinf(described.largest_difference):
+        return 0.01 * (abs(median(list(scores) or [1.0])) or 1.0)
+    return 1 / described.factor
 
 
 def ratio(value: float | None) -> str:

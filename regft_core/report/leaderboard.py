@@ -14,7 +14,7 @@ import numpy as np
 from regft_core import metrics
 from regft_core.names import plural
 from regft_core.report.contents import Report
-from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, some
+from regft_core.report.formatting import NOT_AVAILABLE, interval, listed, measured, ratio, score, sign, some
 from regft_core.report.model import Block, Comparison, Role, Row
 from regft_core.report.sentences import looked_at
 from regft_core.statistics.bootstrap import Estimate
@@ -84,14 +84,13 @@ class Board:
 
 def leaderboard(block: Block, reference: str | None = None) -> Board:
     """Sort and rank the methods of ``block``."""
-    metric = metrics.find(block.primary)
-    sign = 1.0 if metric.lower_is_better else -1.0
-    scores = [(row, row.scores["dev"][block.primary].estimate if row.n_ok else None) for row in block.rows]
-    scores.sort(key=lambda scored: math.inf if scored[1] is None else sign * scored[1].mean)
+    metric, down = metrics.find(block.primary), -sign(block.primary)
+    scores = [(row, block.estimate(row.method)) for row in block.rows]
+    scores.sort(key=lambda scored: math.inf if scored[1] is None else down * scored[1].mean)
     means = [None if dev is None else round(dev.mean, 12) for _, dev in scores]
     lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
     columns = tuple(_columns(block, [line.row for line in lines], reference))
-    low, high = _scale([line.dev for line in lines if line.dev is not None], sign)
+    low, high = _scale([line.dev for line in lines if line.dev is not None], down)
     return Board(block, lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
 
 
@@ -135,16 +134,16 @@ def _against(comparisons: Sequence[Comparison]) -> Cell:
     word = overall(c.verdict.word for c in comparisons)
     if word is None:
         return Cell()
-    sign = 1.0 if metrics.higher_is_better(comparisons[0].metric) else -1.0
-    closest = min([c for c in comparisons if c.estimate.n] or comparisons, key=lambda c: sign * c.estimate.mean)
+    shown = [c for c in comparisons if c.estimate.n] or comparisons
+    closest = min(shown, key=lambda c: sign(c.metric) * c.estimate.mean)
     texts = [
         f"{score(c.estimate.mean, c.metric, signed=True)} {c.verdict.symbol} against {c.other}"
         + f" ({c.differs_by})" * bool(c.differs_by)
         for c in comparisons
     ]
     style = {GAIN: UP, LOSS: DOWN}.get(word, "none")
-    shown = score(closest.estimate.mean, closest.metric, signed=True)
-    return Cell(shown, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")
+    difference = score(closest.estimate.mean, closest.metric, signed=True)
+    return Cell(difference, closest.estimate.mean, "", SYMBOLS[word], style, f"{word}: {listed(texts)}")
 
 
 def _measured(row: Row) -> Cell:
@@ -182,11 +181,11 @@ def legend() -> str:
     return "   ".join([*(f"{symbol} {word}" for word, symbol in SYMBOLS.items()), f"{BELOW_MARK} {BELOW}"])
 
 
-def _scale(scores: Sequence[Estimate], sign: float) -> tuple[float, float]:
+def _scale(scores: Sequence[Estimate], down: float) -> tuple[float, float]:
     """From the intervals of all methods but those that are far behind, which would squeeze the others."""
     if not scores:
         return 0.0, 1.0
-    behind = np.array([sign * estimate.mean for estimate in scores])
+    behind = np.array([down * estimate.mean for estimate in scores])
     behind = behind - behind.min()
     near = behind <= FAR * max(float(np.median(behind)), 1e-12)
     ends = [end for e, close in zip(scores, near, strict=True) if close for end in (e.interval or (e.mean,))]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from regft_core import metrics
 from regft_core.report.costs import Cost
+from regft_core.report.formatting import sign
 from regft_core.report.looks import Look
 from regft_core.report.read_grid import BlockData, CellData
 from regft_core.statistics.bootstrap import Estimate
@@ -38,8 +38,8 @@ class Score:
     @property
     def no_better(self) -> bool:
         """Whether the mean is no better than the score of a constant answer."""
-        sign = 1.0 if metrics.higher_is_better(self.metric) else -1.0
-        return self.estimate.n > 0 and sign * (self.estimate.mean - self.majority) <= ROUNDING * abs(self.majority)
+        gain = sign(self.metric) * (self.estimate.mean - self.majority)
+        return self.estimate.n > 0 and gain <= ROUNDING * abs(self.majority)
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,12 @@ class Block(BlockData):
     def row(self, method: str) -> Row | None:
         """The row of ``method``, or None."""
         return next((row for row in self.rows if row.method == method), None)
+
+    def estimate(self, method: str, name: str = "dev") -> Estimate | None:
+        """The primary metric of ``method`` on one set; None where no seed has it."""
+        row = self.row(method)
+        score = row.scores.get(name, {}).get(self.primary) if row is not None else None
+        return score.estimate if score is not None and score.estimate.n else None
 
     def opposed(self) -> list[Comparison]:
         """Comparisons with the best frozen encoder that are none with the reference or a control as well."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from regft_core import metrics
 from regft_core.names import duration
-from regft_core.report.compare import point_of
-from regft_core.report.formatting import number, some
+from regft_core.report.formatting import number, point_of, some
 from regft_core.report.looks import Looks, digests
 from regft_core.report.model import Block, Comparison
 from regft_core.report.read_grid import Inputs, read_grid

@@ -79,6 +79,11 @@ class CellData:
         return {run.seed: run.key for run in self.runs}
 
     @property
+    def finished(self) -> dict[int, str]:
+        """Seed -> key, of the runs that ran to the end."""
+        return {run.seed: run.key for run in self.runs if run.ok}
+
+    @property
     def constant(self) -> bool:
         """Whether it answers without reading the input: a line of reference, about which nothing is claimed."""
         return not self.finetune.reads_text

@@ -10,11 +10,11 @@ from regft_core.data.leaks import leak_warning
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
 from regft_core.report import evaluations
-from regft_core.report.compare import controlled_methods
 from regft_core.report.facts import TunedArm, lengths_by_task
 from regft_core.report.formatting import listed
 from regft_core.report.model import Block
 from regft_core.report.read_grid import BlockData, Inputs
+from regft_core.report.scores import controlled_methods
 from regft_core.report.sentences import looked_at
 from regft_core.runs.environment import describe_environment
 

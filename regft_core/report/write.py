@@ -19,7 +19,6 @@ from regft_core.report.published.table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
 from regft_core.report.sentences import findings
-from regft_core.report.tables import tables
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
@@ -82,7 +81,7 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     looks.save()  # before anybody can have seen it
     folder, plots = inputs.root / out, inputs.root / out / "plots"
     with atomic_directory(folder / "tables") as shown:
-        for name, table in tables(report.blocks).items():
+        for name, table in results.tables(report.blocks).items():
             write_text(shown / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
     write_json(folder / "results.json", report.results)
     with atomic_directory(folder / "metrics") as shown:
@@ -101,7 +100,7 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     return report
 
 
-def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks | None = None) -> Report:
+def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Report:
     """Compute everything but the HTML.
 
     Raises:

@@ -70,6 +70,11 @@ class Estimate:
         return len(self.seeds)
 
     @property
+    def by_seed(self) -> dict[int, float]:
+        """Seed -> its value."""
+        return dict(zip(self.seeds, self.values, strict=True))
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """(low, high); None below two seeds, whose spread nobody knows."""
         return (self.low, self.high) if self.n > 1 else None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regft_core.report import results as numbers
-from regft_core.report.tables import thinned
+from regft_core.report.results import thinned
 from regft_core.runs.work import CurvePoint
 
 

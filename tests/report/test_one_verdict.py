@@ -14,6 +14,7 @@ from rich.console import Console
 
 from regft_core.report import Inputs, show
 from regft_core.report import page as pages
+from regft_core.report.looks import Looks
 from regft_core.report.read_grid import read_grid
 from regft_core.report.write import build_report
 from regft_core.schema.params import ReportConfig
@@ -133,6 +134,6 @@ def test_no_two_views_contradict_each_other(part: int, synthetic: Any, tmp_path:
         methods = synthetic.methods_of(arms)
         config = ReportConfig(bootstrap_samples=100, reference=str(rng.choice([*arms, "absent"])))
         inputs = Inputs(root, cells, range(seeds), config, methods)
-        report = build_report(read_grid(inputs), inputs)
+        report = build_report(read_grid(inputs), inputs, Looks())
         names = [block.name for block in report.blocks]
         check(report, pages.render(report, inputs, dict.fromkeys(names, ""), dict.fromkeys(names, ())))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from regft_core.errors import DataError
 from regft_core.report import Inputs, write_report
-from regft_core.report.compare import ordered
 from regft_core.report.leaderboard import leaderboard
+from regft_core.report.scores import ordered
 from regft_core.schema.params import ReportConfig
 from tests.errors import raises_code
 from tests.statistics.single import paired_difference

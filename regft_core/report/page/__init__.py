@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from inspect import isfunction
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +12,6 @@ from markupsafe import Markup, escape
 
 from regft_core import metrics
 from regft_core.hooks.registry import discover
-from regft_core.names import plural
 from regft_core.report import facts, formatting, sentences
 from regft_core.report.answers import MOST_LABELS
 from regft_core.report.averages import more_rows_sentence
@@ -30,10 +30,6 @@ from regft_core.statistics import verdict
 
 #: With more methods than this, tables and figures of all of them are folded.
 FOLDED_ABOVE = 12
-_FORMATS = (
-    *("score", "interval", "ratio", "seconds", "memory"),
-    *("setting", "number", "quantity", "signed_quantity"),
-)
 
 
 @lru_cache(maxsize=1)
@@ -42,26 +38,20 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {name: getattr(formatting, name) for name in _FORMATS}
+    for module in (formatting, sentences, words):
+        environment.filters |= {name: value for name, value in vars(module).items() if isfunction(value)}
     environment.filters |= {
-        "plural": plural,
-        "listed": lambda names: formatting.listed(list(names)),
         "capitalise": lambda text: text[:1].upper() + text[1:],
         # The full value for sorting and for those who read the source; empty when there is none.
         "sort_value": lambda value: "" if value is None or value != value else repr(float(value)),
-        "detectable": sentences.detectable,
-        "looks": sentences.looks,
         "more_rows": more_rows_sentence,
     }
-    for word in (words.bounds, words.published, words.ours, words.remarks, words.claimed, words.judged):
-        environment.filters[word.__name__] = word
     environment.globals |= {
         **{"grid": words.grid, "family": words.family, "rule": words.RULE},
         "most_labels": MOST_LABELS,
         **{"symbols": words.SYMBOLS, "other_mark": words.OTHER, "verdicts": verdict, "light": LIGHT},
         "styles": {verdict.GAIN: "up", verdict.LOSS: "down", verdict.SAME: "none", verdict.NONE: "none"},
         "spread_of_words": " / ".join((verdict.GAIN, verdict.SAME, verdict.LOSS)),
-        "seed_values": lambda estimate: zip(estimate.seeds, estimate.values, strict=True),
         "factor": formatting.factor,
         "counts_examples": lambda metric: metrics.find(metric).counts_examples,
     }

@@ -86,37 +86,34 @@ class JobQueue:
 
     def take(self) -> int | None:
         """The index of the job to start next; None when none can start now (others may later)."""
-        startable = (index for index, before in self._open.items() if not before)
-        _, index = min(((self._order(index), index) for index in startable), default=(None, None))
+
+        def order(index: int) -> tuple[bool, float, int]:
+            chain, short = self._chains[index], self._chains[index] <= self._short
+            return not short, chain if short else -chain, index
+
+        index = min((index for index, before in self._open.items() if not before), key=order, default=None)
         if index is not None:
             del self._open[index]
         return index
 
-    def _order(self, index: int) -> tuple[bool, float]:
-        chain = self._chains[index]
-        return chain > self._short, chain if chain <= self._short else -chain
+    def report(self, index: int, answer: tuple[Any, ...]) -> None:
+        """Take note of what ``attempt`` returned for a job; jobs that waited for it may start.
 
-    def succeeded(self, index: int, result: Any) -> None:
-        """Take note of a job's result; jobs that waited for it may start."""
-        self.results[index] = result
-        if self._on_result is not None:
-            self._on_result(index, result)
-        self._ended(index)
-
-    def _ended(self, index: int) -> None:
+        Where it has no result they make what they lack themselves.
+        """
+        succeeded, *rest = answer
+        if succeeded:
+            (self.results[index],) = rest
+            if self._on_result is not None:
+                self._on_result(index, *rest)
+        else:
+            self.failures.append(JobFailure(index, getattr(self.jobs[index], "name", f"job {index}"), *rest))
         for before in self._open.values():
             before.discard(index)
 
-    def report(self, index: int, answer: tuple[Any, ...]) -> None:
-        """Take note of what ``attempt`` returned for a job."""
-        succeeded, *rest = answer
-        (self.succeeded if succeeded else self.failed)(index, *rest)
-
-    def failed(self, index: int, message: str, trace: str = "") -> None:
-        """Take note that a job has no result; jobs that waited for it may start, and make what they lack themselves."""
-        name = getattr(self.jobs[index], "name", f"job {index}")
-        self.failures.append(JobFailure(index, name, message, trace))
-        self._ended(index)
+    def failed(self, index: int, message: str) -> None:
+        """Take note that a job has no result and no traceback: its process died."""
+        self.report(index, (False, message))
 
 
 # ---------------------------------------------------------------------------- for executors
@@ -127,10 +124,11 @@ class Workers:
     """Where and how an executor computes jobs.
 
     Attributes:
-        function: called as ``function(job, device=...)`` for each job; a module-level one.
+        function: called as ``function(job, device=...)`` for each job; a module-level one, which may go with the jobs
+            and the results from process to process.
         devices: on one of which each job runs.
         per_device: jobs at a time on each device.
-        threads: of torch, for every job; None leaves torch alone.
+        threads: of torch, for every job, since sums on the CPU may depend on it; None leaves torch alone.
         settings: the section of ``execution`` that has the executor's name.
     """
 

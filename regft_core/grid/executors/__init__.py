@@ -15,8 +15,8 @@ The contract, which ``tests/execution/test_executor_contract.py`` tries with eve
   ``queue.report(index, answer)`` with what ``queue.attempt`` returned where the job ran, or
   ``queue.failed(index, message)`` for a job whose process died. The other jobs still finish. A job may be started again
   where its machine failed it; it then continues from its checkpoint.
-- *Interruption.* ``run`` leaves no process and no job behind, also when SIGINT or SIGTERM interrupts it
-  (``processes.termination_raises``).
+- *Interruption.* ``run`` leaves no process and no job behind, also when an exception interrupts it; SIGINT, SIGTERM and
+  SIGHUP are exceptions (``processes.termination_raises``).
 - *Bits* do not depend on the executor, on the number of workers, or on the order in which jobs end: nothing is passed
   between jobs.
 
@@ -34,6 +34,7 @@ from typing import Any, TypeVar
 
 from regft_core.catalogue import EXECUTORS
 from regft_core.errors import ConfigError, Problem
+from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobFailure, JobQueue, JobsFailed, Workers
 from regft_core.models.devices import visible_devices
 
@@ -64,14 +65,9 @@ def run_all(
     """Return ``[function(job, device=...) for job in jobs]``, in the order of ``jobs``.
 
     Args:
-        jobs: passed to ``function`` one by one; an executor may send them, ``function`` (a
-            module-level one) and the results from process to process.
+        jobs, after, costs, on_result: see ``JobQueue``.
         executor: name of a file of this folder.
-        threads: torch threads of every job, whichever the executor, because sums on the CPU
-            may depend on it. None leaves torch alone.
-        settings: of the executor.
-        after, costs: which jobs wait for which, and which start first; see ``JobQueue``.
-        on_result: called here with (index, result) as each job ends.
+        function, devices, workers_per_device, threads, settings: see ``Workers``.
 
     Raises:
         JobsFailed: a ``RunFailed``, when jobs raised or their process died; all other jobs are
@@ -79,7 +75,8 @@ def run_all(
     """
     queue = JobQueue(jobs, after=after, costs=costs, on_result=on_result)
     if jobs:
-        EXECUTORS.load(executor).run(queue, Workers(function, devices, workers_per_device, threads, settings or {}))
+        with termination_raises():
+            EXECUTORS.load(executor).run(queue, Workers(function, devices, workers_per_device, threads, settings or {}))
     if queue.failures:
         raise JobsFailed(queue.failures, queue.results)
     return queue.results

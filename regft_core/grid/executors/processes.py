@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any
 
-from regft_core.grid.processes import die_with_parent, give_back_freed_memory, termination_raises, without_main
+from regft_core.grid.processes import die_with_parent, give_back_freed_memory, without_main
 from regft_core.grid.queue import JobQueue, Workers, attempt
 from regft_core.models.devices import free_memory, take_device
 from regft_core.runs.project import opened
@@ -26,25 +26,24 @@ def run(queue: JobQueue, workers: Workers) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
     devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue)]
     pools = [_worker(device, workers.threads) for device in devices]
-    with termination_raises():
-        try:
-            while True:
-                for worker in pools:
-                    if worker.future is None and (index := queue.take()) is not None:
-                        worker.start(index, workers.function, queue.jobs[index])
-                busy = [worker.future for worker in pools if worker.future is not None]
-                if not busy:
-                    if _waiting is not None:
-                        _waiting.extend(pools)
-                        pools = []
-                    return
-                done, _ = wait(busy, return_when=FIRST_COMPLETED)
-                for worker in pools:
-                    if worker.future in done:
-                        worker.report(queue)
-        finally:
+    try:
+        while True:
             for worker in pools:
-                worker.kill()
+                if worker.future is None and (index := queue.take()) is not None:
+                    worker.start(index, workers.function, queue.jobs[index])
+            busy = [worker.future for worker in pools if worker.future is not None]
+            if not busy:
+                break
+            done, _ = wait(busy, return_when=FIRST_COMPLETED)
+            for worker in pools:
+                if worker.future in done:
+                    worker.report(queue)
+        if _waiting is not None:
+            _waiting.extend(pools)
+            pools = []
+    finally:
+        for worker in pools:
+            worker.kill()
 
 
 #: Workers without a job, while they stay; None where each call ends its own.

@@ -21,7 +21,6 @@ from typing import Any
 
 from regft_core.errors import RunFailed, StoreError
 from regft_core.grid.executors import require
-from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobQueue, Workers, describe_failure, is_machine_fault, torch_threads
 from regft_core.models.devices import own_device
 from regft_core.runs.code import package_root
@@ -55,7 +54,7 @@ def run(queue: JobQueue, workers: Workers) -> None:
     ``root`` (the project), ``store`` (its run store) and ``keys`` (index of a job -> runs that it starts from).
     """
     ray = require("ray", "ray", "executor: ray")
-    with termination_raises(), _connected(ray, workers.settings, workers.per_device, workers.threads):
+    with _connected(ray, workers.settings, workers.per_device, workers.threads):
         _Driver(ray, queue, workers).work()
 
 

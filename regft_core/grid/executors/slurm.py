@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from regft_core.grid.executors import require
-from regft_core.grid.processes import termination_raises
 from regft_core.grid.queue import JobQueue, Workers, attempt, describe_failure, torch_threads
 from regft_core.models.devices import own_device
 
@@ -54,25 +53,24 @@ def run(queue: JobQueue, workers: Workers) -> None:
     submitit = require("submitit", "slurm", "executor: slurm")
     executor, device = _executor(submitit, settings, workers.threads), settings.get("device", "cpu")
     submitted: dict[int, Any] = {}
-    with termination_raises():
-        try:
-            while True:
-                if indices := [index for _ in range(queue.startable) if (index := queue.take()) is not None]:
-                    with executor.batch():  # one array job
-                        for index in indices:
-                            task = Task(workers.function, queue.jobs[index], device, workers.threads)
-                            submitted[index] = executor.submit(task)
-                if not submitted:
-                    return
-                ended = [index for index, job in submitted.items() if job.done()]
-                for index in ended:
-                    _collect(queue, index, submitted.pop(index))
-                if not ended:
-                    time.sleep(LOOK_SECONDS if settings.get("cluster") != "local" else 0.1)
-        finally:
-            for job in submitted.values():
-                with suppress(Exception):  # the cluster does not answer; the jobs end by their time limit
-                    job.cancel()
+    try:
+        while True:
+            if indices := [index for _ in range(queue.startable) if (index := queue.take()) is not None]:
+                with executor.batch():  # one array job
+                    for index in indices:
+                        task = Task(workers.function, queue.jobs[index], device, workers.threads)
+                        submitted[index] = executor.submit(task)
+            if not submitted:
+                return
+            ended = [index for index, job in submitted.items() if job.done()]
+            for index in ended:
+                _collect(queue, index, submitted.pop(index))
+            if not ended:
+                time.sleep(LOOK_SECONDS if settings.get("cluster") != "local" else 0.1)
+    finally:
+        for job in submitted.values():
+            with suppress(Exception):  # the cluster does not answer; the jobs end by their time limit
+                job.cancel()
 
 
 def _collect(queue: JobQueue, index: int, job: Any) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.answers import answers_of
 from regft_core.report.contents import Report
-from regft_core.report.figures import block as figures
-from regft_core.report.figures.answers import figures as answer_figures
+from regft_core.report.figures.block import figures
+from regft_core.report.figures.findings import answer_figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
 from regft_core.report.page import render
@@ -72,30 +73,30 @@ def write_report(inputs: Inputs, out: Path | None = OUT) -> Report:
     if out is None:
         looks.save()
         return report
-    curves = {block.name: figures.learning_curves(block) for block in report.blocks}
-    validated = {
-        name: {method: sets["dev"] for method, sets in by_method.items()} for name, by_method in report.answers.items()
-    }
-    answered = {block.name: list(answer_figures(block, validated[block.name])) for block in report.blocks}
-    report = replace(report, html=render(report, inputs, curves, answered))
+    drawn = {block.name: figures(block) for block in report.blocks}
+    answered = {block.name: list(answer_figures(block, report.answers[block.name])) for block in report.blocks}
+    report = replace(report, html=render(report, inputs, drawn, answered))
     looks.save()  # before anybody can have seen it
-    folder, plots = inputs.root / out, inputs.root / out / "plots"
-    with atomic_directory(folder / "tables") as shown:
-        for name, table in results.tables(report.blocks).items():
-            write_text(shown / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+    folder = inputs.root / out
+    texts = {
+        folder / "tables": {
+            f"{name}.csv": table.to_csv(index=False, lineterminator="\n")
+            for name, table in results.tables(report.blocks).items()
+        },
+        folder / "metrics": {f"{name}.json": json_text(own) for name, own in results.primary(report.blocks).items()},
+        folder / "figures": {
+            f"{name}/{figure}.svg": standalone(svg) for name, own in answered.items() for figure, _, svg in own
+        },
+        **{
+            folder / "plots" / place: {f"{name}.svg": standalone(own[of]) for name, own in drawn.items() if own[of]}
+            for place, of in (("leaderboard", "scores"), ("loss", "curves"))
+        },
+    }
+    for place, files in texts.items():
+        with atomic_directory(place) as target:
+            for name, text in files.items():
+                write_text(target / name, text)
     write_json(folder / "results.json", report.results)
-    with atomic_directory(folder / "metrics") as shown:
-        for name, numbers in results.primary(report.blocks).items():
-            write_json(shown / f"{name}.json", numbers)
-    with atomic_directory(folder / "figures") as shown:
-        for block_name, drawn_answers in answered.items():
-            for name, _, svg in drawn_answers:
-                write_text(shown / block_name / f"{name}.svg", standalone(svg))
-    with atomic_directory(plots / "leaderboard") as boards, atomic_directory(plots / "loss") as loss:
-        for block in report.blocks:
-            for place, drawn in ((boards, figures.scores(block)), (loss, curves[block.name])):
-                if drawn:
-                    write_text(place / f"{block.name}.svg", standalone(drawn))
     write_text(folder / "report.html", report.html)
     return report
 

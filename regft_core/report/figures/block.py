@@ -31,6 +31,18 @@ OUTER = ".validation_loss"
 VERDICT_LOOKS = {GAIN: (BETTER, "^"), LOSS: (WORSE, "v"), SAME: (MUTED, "o"), NO_VERDICT: (MUTED, "x")}
 
 
+def figures(block: Block) -> dict[str, str]:
+    """Name -> SVG of each figure; empty where there is nothing to draw."""
+    return {
+        "scores": scores(block),
+        "differences": differences(block),
+        "curves": learning_curves(block),
+        "cost": cost_and_score(block),
+        "search": search_curves(block),
+        "epochs": epoch_curves(block),
+    }
+
+
 def scores(block: Block) -> str:
     """Every seed as a dot, the mean with its interval, a constant answer dotted; one panel per set."""
     sets = {f"{name} (n = {n})": name for name, n in block.sets.items() if name in block.rows[0].scores}

@@ -17,9 +17,8 @@ from regft_core.report.answers import MOST_LABELS
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.contents import Report
 from regft_core.report.costs import overrides
-from regft_core.report.figures import block as figures
-from regft_core.report.figures.analyses import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.charts import named
+from regft_core.report.figures.findings import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.svg import LIGHT
 from regft_core.report.leaderboard import alerts, leaderboard
 from regft_core.report.model import Block, Comparison, Row, by_size, smaller
@@ -59,11 +58,14 @@ def _environment() -> Environment:
 
 
 def render(
-    report: Report, inputs: Inputs, curves: Mapping[str, str], answered: Mapping[str, Sequence[tuple[str, str, str]]]
+    report: Report,
+    inputs: Inputs,
+    drawn: Mapping[str, Mapping[str, str]],
+    answered: Mapping[str, Sequence[tuple[str, str, str]]],
 ) -> str:
     """Return the page. All text from files is escaped; only the figures are markup.
 
-    ``curves``: block -> its learning curves; ``answered``: block -> figures of answers. Both are files, too.
+    ``drawn``: block -> its figures; ``answered``: block -> those of answers. Some of both are files, too.
     """
     cells = [cell for block in report.blocks for cell in block.cells.values()]
     methods, rows = inputs.methods, [(block, row) for block in report.blocks for row in block.rows]
@@ -74,7 +76,7 @@ def render(
     findings = {(finding.method, finding.block): finding for finding in report.findings}
     return _environment().get_template("report.html.j2").render(
         report=report,
-        blocks=[_block(report, block, curves[block.name], answered[block.name]) for block in report.blocks],
+        blocks=[_block(report, block, drawn[block.name], answered[block.name]) for block in report.blocks],
         folded=smaller(report.blocks),
         scale={
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
@@ -109,16 +111,10 @@ def render(
     )  # fmt: skip
 
 
-def _block(report: Report, block: Block, curves: str, answered: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+def _block(
+    report: Report, block: Block, drawn: Mapping[str, str], answered: Sequence[tuple[str, str, str]]
+) -> dict[str, Any]:
     rows, large = block.rows, len(block.rows) > FOLDED_ABOVE
-    drawn = {
-        "scores": figures.scores(block),
-        "differences": figures.differences(block),
-        "curves": curves,
-        "cost": figures.cost_and_score(block),
-        "search": figures.search_curves(block),
-        "epochs": figures.epoch_curves(block),
-    }
     return {
         "block": block,
         "answer_figures": [(caption, Markup(svg)) for _, caption, svg in answered],

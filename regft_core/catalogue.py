@@ -73,14 +73,16 @@ class Catalogue:
         """Return the file of ``name``; raises as ``load``."""
         return self._files()[name]
 
-    def check(self, name: str) -> str:
-        """Return ``name`` if it is known; nothing is imported.
+    def check(self, name: str, beside: tuple[str, ...] = ()) -> str:
+        """Return ``name`` if it is known, or one of those ``beside`` the files; nothing is imported.
 
         Raises:
             ValueError: there is no such file; the message names the nearest one. Or it lacks the function.
             ConfigError: two folders have a file of one name.
         """
-        known = self.names()
+        if name in beside:
+            return name
+        known = (*beside, *self.names())
         if name not in known:
             raise ValueError(f"unknown {self.what} '{name}'; {suggestion(name, known)}")
         path = self.path(name)
@@ -186,25 +188,28 @@ OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
 SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor")
 SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches")
 MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge")
+POOLINGS = Catalogue("regft_core.models.poolings", "pooling", "pool")
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
 TRACKERS = Catalogue("regft_core.tracking.trackers", "tracker")
 FAMILIES = Catalogue("regft_core.models.families", "encoder family")
-#: Folder beside ``params.yaml`` -> what its files are.
-OWN = {
-    "methods": METHODS,
-    "metrics": METRICS,
-    "evaluations": EVALUATIONS,
-    "optimisers": OPTIMISERS,
-    "schedules": SCHEDULES,
-    "samplers": SAMPLERS,
-    "merges": MERGES,
-    "executors": EXECUTORS,
-    "kinds": KINDS,
-    "families": FAMILIES,
-    "trackers": TRACKERS,
-}
+_ALL = (
+    METHODS,
+    METRICS,
+    EVALUATIONS,
+    OPTIMISERS,
+    SCHEDULES,
+    SAMPLERS,
+    MERGES,
+    POOLINGS,
+    EXECUTORS,
+    KINDS,
+    FAMILIES,
+    TRACKERS,
+)
+#: Folder beside ``params.yaml`` -> what its files are; the name is that of the package.
+OWN = {"evaluations" if one is EVALUATIONS else one.package.rpartition(".")[2]: one for one in _ALL}
 
 
 def use_project(root: Path) -> None:

@@ -94,7 +94,7 @@ def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = 
     """``[B, F]``: one vector per example, pooled from what the head reads.
 
     Args:
-        pooling: ``mean``, ``unit_mean`` or ``last``, or anything else for the family's summary token.
+        pooling: that of the model; of ``head`` and ``mask`` the family's summary token.
         replace: gives the embedding output that the encoder reads in place of its own.
     """
 
@@ -116,7 +116,7 @@ def summaries(model: Any, batch: Batch, pooling: str, replace: Replace | None = 
 def pooled(model: Any, states: States, pooling: str, rows_per_example: int) -> Tensor:
     """``[B, F]`` of one layer's states; of a pair in two rows the features that a head for pairs reads."""
     summary = "last" if pooling == "last" else architecture_of(model.config.model_type).summary
-    vectors = pool(states.values, states.mask, pooling if pooling in ("mean", "unit_mean") else "cls", summary)
+    vectors = pool(states.values, states.mask, "cls" if pooling in ("head", "mask") else pooling, summary)
     return pair_features(vectors) if rows_per_example == 2 else vectors
 
 

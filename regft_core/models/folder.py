@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regft_core.catalogue import POOLINGS
 from regft_core.data.batches import padding_of
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
@@ -188,6 +189,9 @@ def _config(model: Any, tokenizer: Any, max_length: int, served: Served) -> Regf
     pooling = model.pooling if mask or isinstance(model, PooledClassifier) else "head"
     if pooling in ("cls", "last"):
         pooling = model.summary
+    elif pooling not in ("head", "mask") and not POOLINGS.is_shipped(pooling):
+        message = f"model.pooling: {pooling} is a file of your own, and an export knows the shipped ones only"
+        raise ModelError("pooling-not-exported", f"{message}\n    -> set model: {{pooling: mean}}, or keep the run")
     config = RegftConfig(
         encoder=model.config.to_dict(),
         pooling=pooling,

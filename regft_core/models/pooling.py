@@ -11,12 +11,18 @@ it (80.6 against 85.9, MiniLM) and 7 below the bare cosine (87.2).
 from __future__ import annotations
 
 import inspect
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from regft_core.catalogue import POOLINGS
 from regft_core.models.architectures import architecture_of
+from regft_core.models.poolings import cls, last, mean, unit_mean
+
+#: Imported, so that their code is in the key of whatever pools.
+SHIPPED = (cls, last, mean, unit_mean)
 
 
 class ClassifierOutput(NamedTuple):
@@ -26,23 +32,14 @@ class ClassifierOutput(NamedTuple):
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
-    """One vector [rows, H] per row of token vectors [rows, n, H].
+    """One vector [rows, H] per row of token vectors [rows, n, H], as the file ``pooling`` of ``poolings`` has it."""
+    rule = POOLINGS.load(pooling)
+    return _finished(rule, rule.pool(hidden, mask, summary))
 
-    Args:
-        mask: [rows, n], 1 on real tokens; every row has at least one. Padding may be on either side.
-        pooling: ``mean`` over the real tokens, ``unit_mean``: the same scaled to length 1, or ``cls`` or ``last``: the
-            ``summary`` token.
-        summary: ``first`` or ``last`` real token.
-    """
-    if pooling in ("mean", "unit_mean"):
-        weight = mask.unsqueeze(-1).to(hidden.dtype)
-        mean = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
-        return mean if pooling == "mean" else torch.nn.functional.normalize(mean, dim=1)
-    real = mask if summary == "first" else mask.flip(1)
-    position = real.to(torch.int64).argmax(1)
-    if summary == "last":
-        position = mask.shape[1] - 1 - position
-    return hidden[torch.arange(hidden.shape[0], device=hidden.device), position]
+
+def _finished(rule: ModuleType, vectors: Tensor) -> Tensor:
+    done: Tensor = rule.finish(vectors) if hasattr(rule, "finish") else vectors
+    return done
 
 
 def pair_features(pooled: Tensor) -> Tensor:
@@ -64,7 +61,7 @@ class PooledClassifier(nn.Module):
     its decoder, which are what its own head reads; its summary token is the last one.
 
     Attributes:
-        pooling: ``cls``, ``last``, ``mean`` or ``unit_mean``.
+        pooling: a file of ``poolings``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         parts: how many parts of one width the linear reads: the four of ``pair_features``, or one vector.
         summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.
@@ -112,18 +109,14 @@ class PooledClassifier(nn.Module):
         if windows is None:
             pooled = pool(hidden, mask, self.pooling, self.summary)
         else:
-            pooled = self._over_windows(hidden, mask, windows)
+            rule = POOLINGS.load(self.pooling)
+            pooled = rule.pool(hidden, mask, self.summary)
+            with torch.autocast(pooled.device.type, enabled=False):
+                pooled = windows @ pooled.float()  # windows count alike
+            pooled = _finished(rule, pooled)
         if self.rows_per_example == 2:
             pooled = pair_features(pooled)
         return ClassifierOutput(self.classifier(self.dropout(pooled)))
-
-    def _over_windows(self, hidden: Tensor, mask: Tensor, windows: Tensor) -> Tensor:
-        """One vector [texts, H] per text: windows count alike, and a mean is scaled to length 1 over all of them."""
-        scaled = self.pooling == "unit_mean"
-        pooled = pool(hidden, mask, "mean" if scaled else self.pooling, self.summary)
-        with torch.autocast(pooled.device.type, enabled=False):
-            pooled = windows @ pooled.float()
-        return torch.nn.functional.normalize(pooled, dim=1) if scaled else pooled
 
 
 def without_pooler(encoder_class: Any) -> dict[str, bool]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.catalogue import MERGES, OPTIMISERS, SAMPLERS, SCHEDULES
+from regft_core.catalogue import MERGES, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
 from regft_core.errors import PlanOutdated
@@ -212,6 +212,8 @@ class Keys:
             own.add(ANSWERS)
         if phase.training.optimizer in OPTIMISERS.names():  # else a regulariser brings its own
             own.add(OPTIMISERS.entry(phase.training.optimizer))
+        if (pooling := context.encoder_of(phase).pooling) in POOLINGS.names():
+            own.add(POOLINGS.entry(pooling))
         own |= {SCHEDULES.entry(phase.training.schedule), SAMPLERS.entry(phase.training.sampler)}
         if phase.training.judges_epochs:
             own |= {CHECKPOINT_RULE, JUDGING}

@@ -58,9 +58,9 @@ class ConsistentModel(StrictModel):
         return self
 
 
-def named_in(catalogue: Catalogue) -> AfterValidator:
-    """Refuses names that no file of the catalogue has."""
-    return AfterValidator(catalogue.check)
+def named_in(catalogue: Catalogue, *beside: str) -> AfterValidator:
+    """Refuses names that no file of the catalogue has, and that are none of those ``beside``."""
+    return AfterValidator(lambda name: catalogue.check(name, beside))
 
 
 Dropout = Literal["keep"] | Annotated[float, Field(ge=0, lt=1)]

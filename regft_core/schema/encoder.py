@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from regft_core.schema import ConsistentModel, Inconsistency
+from regft_core.catalogue import POOLINGS
+from regft_core.schema import ConsistentModel, Inconsistency, named_in
 
 MaxLength = Annotated[int, Field(ge=8, le=4096)]
-Pooling = Literal["head", "cls", "last", "mean", "unit_mean", "mask"]
 Pairs = Literal["jointly", "separately"]
 
 
@@ -26,11 +26,11 @@ class EncoderConfig(ConsistentModel):
     name: str = Field(min_length=1, description="alias (minilm, mpnet), local directory, or hub id")
     revision: str | None = Field(None, description="commit of a hub id; required for hub ids")
     max_length: MaxLength = Field(128, description="tokens; longer inputs are truncated")
-    pooling: Pooling = Field(
+    pooling: Annotated[str, named_in(POOLINGS, "head", "mask")] = Field(
         "head",
         description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
-        "(mean), or on that mean scaled to length 1 (unit_mean); mask: the checkpoint's masked-LM head at the mask of "
-        "a task's prompt",
+        "(mean), on that mean scaled to length 1 (unit_mean), or on what another file of regft_core/models/poolings "
+        "gives; mask: the checkpoint's masked-LM head at the mask of a task's prompt",
     )
     pairs: Pairs = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"

@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.nn import functional
 from transformers import AutoModel
 
+from regft_core.catalogue import POOLINGS
+from regft_core.errors import ModelError
+from regft_core.models.export import export_model
 from regft_core.models.pooling import PooledClassifier, pair_features, pool
 from regft_core.models.sites import SiteHooks, classify, find_sites
 from regft_core.schema import DropoutConfig
+from regft_core.schema.encoder import EncoderConfig
+from tests.errors import raises_code
 from tests.tiny import ARCHITECTURES
 
 every = pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -50,6 +56,22 @@ def test_the_logits_are_one_linear_on_the_pooled_states_of_the_plain_encoder(arc
         head = dict(loaded.model.named_parameters())
         expected = functional.linear(torch.stack(wanted), head["classifier.weight"], head["classifier.bias"])
         assert torch.allclose(classify(loaded.model, batch)[0], expected, atol=1e-5)
+
+
+def test_a_pooling_is_one_file_which_an_export_refuses(load, tmp_path):
+    largest = "hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)"
+    (tmp_path / "largest.py").write_text(f"def pool(hidden, mask, summary):\n    return {largest}\n")
+    with raises_code(ModelError, "pooling-not-exported"), POOLINGS.also(tmp_path):
+        assert EncoderConfig(name="minilm", pooling="largest").pooling == "largest"
+        batch = (loaded := load("bert", pooling="largest")).batch()
+        with torch.no_grad():
+            hidden = loaded.model.base_model(**batch)[0]
+            wanted = [row[mask == 1].max(0).values for row, mask in zip(hidden, batch["attention_mask"], strict=True)]
+            expected = loaded.model.classifier(torch.stack(wanted))
+        assert torch.allclose(classify(loaded.model, batch)[0], expected, atol=1e-6)
+        export_model(loaded.model, loaded.tokenizer, tmp_path / "out", card="", check_batch=batch)
+    with pytest.raises(ValidationError, match="allowed: head, mask"):
+        EncoderConfig(name="minilm", pooling="largest")
 
 
 @both

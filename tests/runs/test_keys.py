@@ -63,6 +63,7 @@ def test_a_value_that_a_run_computes_with_changes_its_key(project: Path, changes
     [
         ("schedules", {"training": {"schedule": "own"}}, "def factor(progress):\n    return 1.0\n"),
         ("samplers", {"training": {"sampler": "own"}}, BY_LENGTH),
+        ("poolings", {"model": {"pooling": "own"}}, "def pool(hidden, mask, summary):\n    return hidden.amax(1)\n"),
     ],
 )
 def test_a_file_of_ones_own_is_in_the_keys_of_what_it_computes(

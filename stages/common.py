@@ -81,11 +81,6 @@ PRESET = argument("--preset", "a preset, as `regft preset` runs it; params.yaml 
 CHANGES = argument(
     "--set", "KEY=VALUE: a dotted key and a YAML value that replaces the preset's; may be repeated", action="append"
 )
-#: Of the stages that compute the grid.
-GRID = (
-    argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
-    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
-)
 #: How a file of rows is written, where it does not tell.
 FORMAT = (
     argument("--encoding", "of a text file that is not UTF-8, for instance cp1252"),
@@ -190,23 +185,31 @@ def project_or_preset(root: Path, preset: str | None) -> Project:
     return open_project(lay_out(root, preset))
 
 
-def compute_stage(root: Path, stage: Stage, arguments: argparse.Namespace) -> None:
-    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 when cells failed."""
-    from regft_core.grid.compute import compute, compute_only
+def run_stage(stage: Stage) -> None:
+    """Run the command of a stage that computes the grid; with ``--only`` the stages before it, too."""
 
-    failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
-    if failures and not arguments.keep_going:
-        sys.exit(1)
+    def main(root: Path, arguments: argparse.Namespace) -> None:
+        from regft_core.grid.compute import compute, compute_only
+
+        failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
+        if failures and not arguments.keep_going:
+            sys.exit(1)
+
+    run(
+        main,
+        argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
+        flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
+    )
 
 
 def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:
     """Parse the command line and call ``main(root, arguments)``; exits with an error's code.
 
-    The project root is the working directory, where DVC runs stages. ``--help`` shows the module's docstring (what the
-    command does, examples, the next step) and every argument.
+    The project root is the working directory, where DVC runs stages. ``--help`` shows the docstring of the command's
+    file (what it does, examples, the next step) and every argument.
     """
-    module = inspect.getmodule(main)
-    name = Path((module and module.__file__) or "").stem.replace("_", "-")
+    module = sys.modules["__main__"]
+    name = Path(module.__file__ or "").stem.replace("_", "-")
     parser = argparse.ArgumentParser(
         prog=f"regft {name}",
         description=inspect.getdoc(module),

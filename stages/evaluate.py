@@ -11,16 +11,7 @@ next: regft report
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from .common import GRID, compute_stage, run
-
-
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/evaluate: scores, predictions per example, and results of analyses."""
-    compute_stage(root, "evaluate", arguments)
-
+from .common import run_stage
 
 if __name__ == "__main__":
-    run(main, *GRID)
+    run_stage("evaluate")

@@ -11,16 +11,7 @@ next: regft evaluate
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from .common import GRID, compute_stage, run
-
-
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/finetune. The weights are in the run store; killed runs continue."""
-    compute_stage(root, "finetune", arguments)
-
+from .common import run_stage
 
 if __name__ == "__main__":
-    run(main, *GRID)
+    run_stage("finetune")

@@ -10,16 +10,7 @@ next: regft finetune
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from .common import GRID, compute_stage, run
-
-
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write work/search for every cell that has such phases."""
-    compute_stage(root, "search", arguments)
-
+from .common import run_stage
 
 if __name__ == "__main__":
-    run(main, *GRID)
+    run_stage("search")

@@ -39,8 +39,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.push:
         print(f"pushed: {push(target, arguments.push)}")
     if arguments.register:
-        from regft_core.tracking.registry import register
-        from regft_core.tracking.sync import MLFLOW, sync_project
+        from regft_core.tracking.sync import MLFLOW, register, sync_project
 
         sync_project(root, MLFLOW)
         tags = {"method": job.method, "task": job.task, "size": str(job.size), "seed": str(job.seed)}

@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 
 from regft_core.tracking.sync import MLFLOW, sync_project
+from regft_core.tracking.trackers.mlflow import opened
 from regft_core.tracking.ui import require_port, serve
 
 from .common import argument, run
@@ -25,7 +26,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Bring mlflow.db up to date, then serve the page."""
     require_port(arguments.port)  # before the sync, which may take a while
     print(sync_project(root, MLFLOW), flush=True)
-    serve(root, arguments.port)
+    with opened(root) as tracker:
+        experiment = tracker.experiment
+    serve(root, arguments.port, experiment)
 
 
 def port_number(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from regft_core.report.costs import Cost
+from regft_core.report.facts import Cost
 from regft_core.report.formatting import sign
 from regft_core.report.looks import Look
 from regft_core.report.read_grid import BlockData, CellData

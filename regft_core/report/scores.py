@@ -10,8 +10,8 @@ from regft_core import metrics
 from regft_core.errors import DataError
 from regft_core.hooks.phase_entries import in_the_way_of_export
 from regft_core.hooks.registry import discover
-from regft_core.report.costs import cost_of, declared, overrides, plain_cell
 from regft_core.report.decide import decide
+from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Look, Looks, digests
 from regft_core.report.model import Block, Comparison, Opponents, Pair, Row, Score

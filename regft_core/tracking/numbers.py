@@ -142,8 +142,6 @@ def tensor_artifacts(stored: Path, names: Sequence[str]) -> dict[str, pd.DataFra
 
 
 def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
-    import numpy as np
-
     rows = [
         {
             "tensor": name,
@@ -160,7 +158,6 @@ def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _figure(name: str, tensors: Mapping[str, Any]) -> Figure:
-    import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")

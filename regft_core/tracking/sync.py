@@ -1,16 +1,21 @@
-"""Hands what was run to the trackers of a project."""
+"""Hands what was run to the trackers of a project, and an exported model to MLflow's registry when somebody asks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from regft_core.catalogue import TRACKERS
+from regft_core.disk.canonical import sha256_file, sha256_text
+from regft_core.disk.files import atomic_directory
+from regft_core.disk.reading import read_json
 from regft_core.errors import RegftError
 from regft_core.runs.project import open_project
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.store_path import store_path
 from regft_core.tracking.entries import Entry, read_grid, read_report
+from regft_core.tracking.trackers.mlflow import opened
 
 MLFLOW = ("mlflow",)
 
@@ -57,3 +62,40 @@ def sync(
         text = "\n".join([*lines, *failed])
         raise RegftError("tracker-failed", f"{text}\n    -> mend the cause, then `regft sync`")
     return "\n".join(lines)
+
+
+def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> int:
+    """Register a copy of the export ``folder`` as a version of the model ``task``; return its number.
+
+    The copy is below ``mlartifacts/models``: a later export to the same folder leaves it as it is. A folder with the
+    same content keeps its version. Sync first: the version then names the run in MLflow that was exported.
+
+    Raises StoreError where the database or the copy cannot be written.
+    """
+    root, folder = root.resolve(), folder.resolve()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
+    content = sha256_text("\n".join(lines))[:16]
+    key = read_json(folder / "regft.json", dict).get("run_key") or ""
+    with opened(root) as tracker:
+        client = tracker.client
+        if not client.search_registered_models(f"name = '{task}'"):
+            client.create_registered_model(task, description=f"Exported models of the task {task}.")
+        for version in client.search_model_versions(f"name = '{task}'"):
+            if version.tags.get("regft.content") == content:
+                return int(version.version)
+        copy = tracker.artifacts / "models" / task / content
+        with atomic_directory(copy) as target:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+        # Methods that amount to the same share a key.
+        every = (run for identity, runs in tracker.runs.items() if key in identity.split("/") for run in runs)
+        runs = [run for run in every if run.data.params.get("method") == tags.get("method")]
+        card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
+        made = client.create_model_version(
+            task,
+            copy.as_uri(),
+            run_id=runs[0].info.run_id if key and runs else None,
+            tags={**tags, "regft.content": content, "regft.export": folder.name, "regft.key": key},
+            description=card[:5000],  # without the metadata
+        )
+    return int(made.version)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from regft_core.evaluate.analysis_result import Plot
-from regft_core.report.costs import overrides
+from regft_core.report.facts import overrides
 from regft_core.report.figures import block as figures
 from regft_core.runs.records import EpochScore, EpochScores
 from regft_core.statistics.bootstrap import seed_interval

@@ -101,9 +101,9 @@ def test_trials_are_shown_with_the_expected_best(grid: Any) -> None:
         "training.learning_rate 3e-05": 1
     }
     known = [[score for score in scores if score is not None] for scores in SCORES]
-    for k, value in arm.curve:  # to 2, for one seed finished no more
+    for k, value in arm.shown:  # to 2, for one seed finished no more
         assert value == pytest.approx(math.fsum(expected_max(scores, k) for scores in known) / 4)
-    assert [k for k, _ in arm.curve] == [1, 2]
+    assert [k for k, _ in arm.shown] == [1, 2]
     assert "rte-300: methods were tuned with different numbers of trials (vanilla 0, hype_n 3)" in report.warnings
     assert "training.learning_rate 2e-05 (2)" in report.html
     with_trials(grid.root, "hype_n", "dev_as_published")

@@ -14,8 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from regft_core.errors import DataError, StoreError
-from regft_core.tracking.registry import register
-from regft_core.tracking.sync import sync
+from regft_core.tracking.sync import register, sync
 from regft_core.tracking.trackers.mlflow import Tracker, database_uri
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, SEARCHED, STEPS, VANILLA, Tree, sha

@@ -18,7 +18,7 @@ import pytest
 from regft_core.errors import RegftError
 from regft_core.tracking import ui as command
 from regft_core.tracking.entries import read_grid
-from regft_core.tracking.view import runs_page, view_state
+from regft_core.tracking.ui import runs_page, view_state
 from tests.errors import raises_code
 from tests.tracking.tree import HYPE, Tree
 
@@ -56,8 +56,11 @@ def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> No
 SERVE = """
 import sys
 from pathlib import Path
+from regft_core.tracking.trackers.mlflow import opened
 from regft_core.tracking.ui import serve
-serve(Path(sys.argv[1]), int(sys.argv[2]))
+with opened(Path(sys.argv[1])) as tracker:
+    experiment = tracker.experiment
+serve(Path(sys.argv[1]), int(sys.argv[2]), experiment)
 """
 
 

@@ -16,7 +16,7 @@ from regft_core.report import facts, formatting, sentences
 from regft_core.report.answers import MOST_LABELS
 from regft_core.report.averages import more_rows_sentence
 from regft_core.report.contents import Report
-from regft_core.report.costs import overrides
+from regft_core.report.facts import overrides
 from regft_core.report.figures.charts import named
 from regft_core.report.figures.findings import numbers_over_sizes, plotted, scores_over_sizes
 from regft_core.report.figures.svg import LIGHT

@@ -29,7 +29,7 @@ from regft_core.report.facts import CHANGED, git
 from regft_core.settings.store_path import project_root
 from regft_core.tracking.entries import Entry
 from regft_core.tracking.numbers import CURVES, Point
-from regft_core.tracking.view import experiment_tags
+from regft_core.tracking.ui import database_uri, experiment_tags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -301,11 +301,6 @@ def _same_settings(entry: Entry, run: Run) -> bool:
     keys = json.loads(run.data.tags[KEYS])
     same = run.data.params == dict(entry.params) and all(entry.keys.get(s, key) == key for s, key in keys.items())
     return entry.kind != "cell" or same
-
-
-def database_uri(root: Path) -> str:
-    """The address of the database. Always given explicitly: MLflow else picks up an old ./mlruns."""
-    return f"sqlite:///{root.resolve() / 'mlflow.db'}"
 
 
 def _source_tags(root: Path) -> dict[str, str]:

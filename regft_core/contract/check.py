@@ -14,7 +14,7 @@ from regft_core.contract import Promise, raised, require, tried
 from regft_core.contract.trial import Trial, job_of, quiet, ready, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.compose import precision_problems
 from regft_core.hooks.phase_entries import Entry, in_the_way_of_export
 from regft_core.hooks.registry import discover
@@ -116,7 +116,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         (
             "in evaluation it draws nothing",
             lambda: laws.inert(maker()),
-            "it answers in place of the model" if declares.owns_prediction else "",
+            "it answers in place of the model" if implements(cls, "predict") else "",
         ),
         ("killed and resumed it ends alike", lambda: laws.resume(maker(), 2), takes_steps),
         ("it runs the passes that it declares", lambda: laws.passes(maker(), declared_cost(entries)), takes_steps),

@@ -134,7 +134,7 @@ def load_answers(directory: Path, device: str = "cpu") -> Answers:
         max_length=served.max_length,
         reading=Reading(served.instruction, served.windows, served.stride),
     )
-    trainee = _loaded_encoder(directory / ENCODER, device) if entry.declares.reads_encoder else None
+    trainee = _loaded_encoder(directory / ENCODER, device) if entry.declares.reads == "encoder" else None
     return Answers(cls(options, setting), kept, served, trainee)
 
 

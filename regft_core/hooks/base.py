@@ -106,6 +106,12 @@ class Regulariser:
     #: ``ours: reason``.
     sources: ClassVar[Mapping[str, str]] = {}
 
+    #: Whether ``terms`` adds to the loss of the plain pass; such regularisers compose.
+    adds_terms: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.adds_terms = implements(cls, "terms")
+
     @classmethod
     def declare(cls, options: Any) -> Declares:
         """Return what the method does under these options; a field that is left out is that of plain fine-tuning."""
@@ -285,10 +291,10 @@ class Regulariser:
     ) -> npt.NDArray[np.float32]:
         """Answers ``[n, K]`` of raw examples: logits (log-probabilities will do), or values ``[n, 1]``.
 
-        Only called on the owner of the prediction (``Declares.owns_prediction``), in evaluation.
+        Only called in evaluation, on the one regulariser of the last phase that implements it.
 
         Args:
-            trainee: the plain model with the run's weights; None where ``Declares.reads_encoder`` is False.
+            trainee: the plain model with the run's weights; None where ``Declares.reads`` is not the encoder.
             kept: what :meth:`keep` returned; all that was fitted, as plain arrays (see ``hooks.declare.from_tensor``).
         """
         raise NotImplementedError(f"{self.name} does not own the prediction")

@@ -25,14 +25,11 @@ Fault = tuple[str, int, str, str, str]
 ALIKE = 0.8
 _HOOKS = {name: value for name, value in vars(Regulariser).items() if not name.startswith("_")}
 _FIELDS = {field.name: of.__name__ for of in (Description, Declares) for field in fields(of)}
-#: Field of ``Declares`` -> groups of hooks that act on it; the class needs one of each group.
+#: Field of ``Declares``, or hook -> groups of hooks that act on it; the class needs one of each group.
 _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "program": (("backward",),),
-    "adds_terms": (("terms",),),
-    "added_passes": (("terms",),),
+    "passes": (("backward", "terms"),),
     "needs_hidden": (("terms",),),
-    "owns_prediction": (("predict",),),
-    "keeps_for_inference": (("keep",), ("rebuild",)),
+    "rebuild": (("keep",),),
     "needs": (("prepare",),),
     "owns_weights": (("prepare",), ("export",)),
     "freezes_encoder": (("prepare",),),
@@ -40,10 +37,7 @@ _NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "edits": (("edit_weights", "prepare", "fit"),),
 }
 #: Hook -> field of ``Declares`` without which nothing calls it.
-_ASKED_FOR = {
-    **{"backward": "program", "terms": "adds_terms", "predict": "owns_prediction"},
-    **{"rebuild": "keeps_for_inference", "build_optimizer": "optimizer", "decision": "fits_decision"},
-}
+_ASKED_FOR = {"backward": "passes", "build_optimizer": "optimizer", "decision": "fits_decision"}
 
 
 def class_problems(cls: type[Regulariser], file: str) -> Iterator[Problem]:
@@ -119,11 +113,12 @@ def _declared(cls: type[Regulariser]) -> Iterator[Fault]:
             return
         declared.append(declares)
     for name, groups in _NEEDED.items():
-        for hooks in groups if any(getattr(each, name) for each in declared) else ():
+        present = implements(cls, name) if name in _HOOKS else any(getattr(each, name) for each in declared)
+        for hooks in groups if present else ():
             if not any(implements(cls, hook) for hook in hooks):
                 lacks = " or ".join(hooks)
                 hint = f"write {lacks}, or leave {name} out; regft_core/hooks/base.py describes every hook"
-                message = f"declares {name}, but the class has no {lacks}"
+                message = f"has {name}, but no {lacks}"
                 yield "hook-missing", code.co_firstlineno, ".declare", message, hint
     source = inspect.getsource(cls.declare)
     for hook, name in _ASKED_FOR.items():

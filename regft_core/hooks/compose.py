@@ -14,7 +14,7 @@ from regft_core.catalogue import MERGES
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.earlier_phases import answers_problems, earlier_problems, task_of
 from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
-from regft_core.hooks.phase_entries import Entry, active, entries
+from regft_core.hooks.phase_entries import Entry, active, answers_for_model, entries
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
@@ -103,7 +103,7 @@ def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingC
     """
     if phase.run_name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
         return False
-    return not any(entry.declares.owns_prediction for entry in acting)
+    return answers_for_model(acting) is None
 
 
 def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> list[str]:

@@ -126,12 +126,11 @@ class Declares:
         hands_over: what a phase before the last one hands over as its weights: the trained tensors behind a
             weight view, or what a forward pass sees (the view folded in).
         dropout: what it needs of dropout.
-        program: names of the passes when this regulariser owns the step program of its phase.
+        passes: names of the passes that its ``backward`` runs, which owns the step program where there are some; or of
+            those that its ``terms`` run beside the plain pass, which is called ``main``.
         trains_on_task: whether its step program trains on the task's loss, rather than on one of its own only.
         virtual_step: whether its step program looks ahead by a plain gradient step of the weights at the shared
             learning rate, so that what changes their update otherwise is refused.
-        adds_terms: whether ``terms`` adds to the loss of the plain pass; such regularisers compose.
-        added_passes: names of the passes that ``terms`` runs beside the plain one, which is called ``main``.
         needs_hidden: whether ``terms`` reads the last hidden states of the plain pass.
         acts_in: the passes of the phase that it is restricted to; None: all of them.
         random_passes: whether two passes over one batch differ by it (noise, random weights), dropout aside.
@@ -146,16 +145,13 @@ class Declares:
             to do; refused beside ``freezes_encoder``. None: as its edits, anchors, weight view and optimiser say.
         moves_tokens: whether hidden states have positions before those of the batch's tokens (virtual tokens).
         reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
-            beside ``moves_tokens``. None: where it has a step program or needs hidden states.
+            beside ``moves_tokens``. None: where it owns the step program or needs hidden states.
         fits_decision: whether its ``decision`` fits offsets of the logits to the metric, in a phase without steps.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
-        keeps_for_inference: whether a plain model cannot hold what was learned, so that ``rebuild`` is needed.
-        owns_prediction: whether ``predict`` answers in place of the model (a bag of words, a similarity).
         answers_at_mask: whether the model answers by the words at the mask of a template; such a regulariser and
             ``model.pooling: mask`` need each other.
         demonstration_sets: sets of labelled training examples behind every row, over which evaluation averages.
-        reads_encoder: whether the answers depend on the encoder: not those of a bag of words, or a constant.
-        reads_text: whether the answers depend on the input: not those of a constant, a line of reference.
+        reads: what the answers depend on: the ``text`` alone of a bag of words, ``nothing`` of a constant.
         description: what only describes the method.
     """
 
@@ -168,11 +164,9 @@ class Declares:
     draws_anew: bool = False
     hands_over: Literal["folded", "trained"] = "folded"
     dropout: DropoutWish = DropoutWish()
-    program: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
     trains_on_task: bool = True
     virtual_step: bool = False
-    adds_terms: bool = False
-    added_passes: tuple[str, ...] = ()
     needs_hidden: bool = False
     acts_in: tuple[str, ...] | None = None
     random_passes: bool = False
@@ -186,20 +180,15 @@ class Declares:
     reads_positions: bool | None = None
     fits_decision: bool = False
     validation_share: bool = False
-    keeps_for_inference: bool = False
-    owns_prediction: bool = False
     answers_at_mask: bool = False
     demonstration_sets: int = 0
-    reads_encoder: bool = True
-    reads_text: bool = True
+    reads: Literal["encoder", "text", "nothing"] = "encoder"
     description: Description = field(default=Description())
 
     def __post_init__(self) -> None:
         if self.trains_encoder is None:
             trains = "weights" in self.edits or self.owns_weights or bool(self.anchors) or self.optimizer is not None
             object.__setattr__(self, "trains_encoder", trains)
-        if self.reads_positions is None:
-            object.__setattr__(self, "reads_positions", bool(self.program) or self.needs_hidden)
 
 
 @dataclass

@@ -53,7 +53,7 @@ def answers_problems(
         problems += [
             f"{says}whose weights do not answer without '{entry.name}'; leave that out there"
             for entry in active(entries(registry, teacher.regularisers))
-            if entry.declares.keeps_for_inference
+            if implements(entry.cls, "rebuild")
             or entry.declares.answers_at_mask
             or entry.declares.hands_over != "folded"
         ]

@@ -48,7 +48,7 @@ def works_on_encoder(entry: Entry) -> bool:
 
 def solves_head(entry: Entry) -> bool:
     """Whether a frozen encoder comes with a fit or passes of its own, so that the task's loss trains no head."""
-    own = implements(entry.cls, "fit") or bool(entry.declares.program)
+    own = implements(entry.cls, "fit") or bool(entry.program)
     return entry.declares.freezes_encoder and own
 
 
@@ -57,11 +57,17 @@ def views_head(entry: Entry) -> bool:
     return entry.declares.owns_weights and not works_on_encoder(entry)
 
 
+def reads_positions(entry: Entry) -> bool:
+    """Whether a regulariser reads hidden states by position."""
+    declared = entry.declares.reads_positions
+    return bool(entry.program) or entry.declares.needs_hidden if declared is None else declared
+
+
 #: What one regulariser of a phase may own, whether an entry owns it, and why there can be no second owner.
 _SINGLE: tuple[tuple[str, Callable[[Entry], object], str], ...] = (
     (
         "the step program",
-        lambda entry: entry.declares.program,
+        lambda entry: entry.program,
         "each defines which passes and losses a step consists of, and no paper defines their union",
     ),
     ("the task's loss", transforms_loss, "each computes it in its own way from the logits"),
@@ -78,12 +84,12 @@ _SINGLE: tuple[tuple[str, Callable[[Entry], object], str], ...] = (
 #: Whether an entry excludes others, what of another one it excludes (None: nothing), and the sentence.
 _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str], ...] = (
     (
-        lambda entry: entry.declares.program,
-        lambda entry: entry.declares.adds_terms,
+        lambda entry: entry.program,
+        lambda entry: entry.cls.adds_terms,
         "'{other}' adds to the loss of the plain pass, but '{one}' owns the step program and has no plain pass",
     ),
     (
-        lambda entry: entry.declares.program and not entry.declares.trains_on_task,
+        lambda entry: entry.program and not entry.declares.trains_on_task,
         transforms_loss,
         "'{other}' transforms the task's loss, but '{one}' trains on a loss of its own",
     ),
@@ -107,7 +113,7 @@ _EXCLUDED: tuple[tuple[Callable[[Entry], object], Callable[[Entry], object], str
     ),
     (
         lambda entry: entry.declares.moves_tokens,
-        lambda entry: entry.declares.reads_positions,
+        reads_positions,
         "'{other}' reads hidden states by the positions of the batch, which '{one}' moves",
     ),
     (
@@ -151,7 +157,7 @@ def _single_owner(owners: Sequence[Entry], what: str, why: str) -> list[str]:
 def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
     """Errors of a regulariser that answers in place of the model."""
     acting = active(stack)
-    owners = [entry for entry in acting if entry.declares.owns_prediction]
+    owners = [entry for entry in acting if implements(entry.cls, "predict")]
     problems = _single_owner(owners, "the prediction", "each answers in place of the model")
     if len(owners) != 1:
         return problems
@@ -170,8 +176,8 @@ def prediction_problems(stack: Sequence[Entry], phase: Phase) -> list[str]:
 def pass_problems(stack: Sequence[Entry]) -> list[str]:
     """Restrictions to passes that the phase does not have."""
     acting = active(stack)
-    owner = next((names for entry in acting if (names := entry.declares.program)), None)
-    known = owner or ("main", *(name for entry in acting for name in entry.declares.added_passes))
+    owner = next((names for entry in acting if (names := entry.program)), None)
+    known = owner or ("main", *(name for entry in acting for name in entry.declares.passes))
     return [
         f"'{entry.name}' is to act in the pass '{name}', which this phase does not have; {suggestion(name, known)}"
         for entry in acting

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from regft_core.hooks.base import Regulariser
+from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.declare import Declares
 
 
@@ -23,6 +23,11 @@ class Entry(NamedTuple("Pair", [("cls", type[Regulariser]), ("options", Any)])):
         """The declaration under these options."""
         return self.cls.declare(self.options)
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The passes of the step program, where the regulariser owns that."""
+        return self.declares.passes if implements(self.cls, "backward") else ()
+
 
 def entries(registry: Mapping[str, type[Regulariser]], regularisers: Sequence[tuple[str, Any]]) -> list[Entry]:
     """Pair each (name, options) of a phase with its class."""
@@ -36,12 +41,13 @@ def active(stack: Sequence[Entry]) -> list[Entry]:
 
 def answers_without_encoder(entries: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model and reads no encoder: what it kept is all there is."""
-    return next((e for e in active(entries) if e.declares.owns_prediction and not e.declares.reads_encoder), None)
+    owner = answers_for_model(entries)
+    return owner if owner is not None and owner.declares.reads != "encoder" else None
 
 
 def answers_for_model(entries: Sequence[Entry]) -> Entry | None:
     """The regulariser that answers in place of a model."""
-    return next((e for e in active(entries) if e.declares.owns_prediction), None)
+    return next((e for e in active(entries) if implements(e.cls, "predict")), None)
 
 
 def in_the_way_of_export(
@@ -53,4 +59,4 @@ def in_the_way_of_export(
         regularisers: (name, options) of the phase; a name that the registry does not know is in nobody's way.
     """
     known = [Entry(registry[name], options) for name, options in regularisers if name in registry]
-    return next((e.name for e in active(known) if e.declares.keeps_for_inference), None)
+    return next((e.name for e in active(known) if implements(e.cls, "rebuild")), None)

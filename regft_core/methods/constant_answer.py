@@ -62,7 +62,7 @@ class ConstantAnswer(Regulariser):
 
     @classmethod
     def declare(cls, options: NoOptions) -> Declares:
-        return Declares(owns_prediction=True, reads_encoder=False, reads_text=False, freezes_encoder=True)
+        return Declares(reads="nothing", freezes_encoder=True)
 
     @classmethod
     def check_options(cls, options: NoOptions, phase: Phase) -> list[str]:

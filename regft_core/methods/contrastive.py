@@ -124,7 +124,7 @@ class Contrastive(Regulariser):
     @classmethod
     def declare(cls, options: ContrastiveConfig) -> Declares:
         return Declares(
-            program=PARTS,
+            passes=PARTS,
             trains_on_task=False,
             description=Description(
                 cost=Cost(3, 3),

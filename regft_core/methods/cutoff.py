@@ -72,8 +72,7 @@ class Cutoff(Regulariser):
         return Declares(
             active=options.alpha > 0 or options.beta > 0,
             dropout=DropoutWish(either=options.ratio == 0),
-            adds_terms=True,
-            added_passes=(CUT,),
+            passes=(CUT,),
             reads_positions=True,
             description=Description(
                 variant=options.variant, cost=Cost(2, 2), degraded={"regression": SUBSTITUTE} if compares else {}

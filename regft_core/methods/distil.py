@@ -70,9 +70,9 @@ class Distil(Regulariser):
     @classmethod
     def declare(cls, options: DistilConfig) -> Declares:
         if not (options.weight or options.hidden):
-            return Declares(active=False, adds_terms=True)
+            return Declares(active=False)
         what: Need = "hidden" if options.hidden else "answers"
-        return Declares(needs={options.teacher: what}, adds_terms=True, needs_hidden=what == "hidden")
+        return Declares(needs={options.teacher: what}, needs_hidden=what == "hidden")
 
     @classmethod
     def check_options(cls, options: DistilConfig, phase: Phase) -> list[str]:

@@ -74,7 +74,7 @@ class FreeLb(Regulariser):
         effect = float(min(moves) / ENTRIES**0.5 / EMBEDDING_SCALE) if moves else None
         return Declares(
             active=bool(moves),
-            program=(PASS,),
+            passes=(PASS,),
             description=Description(
                 cost=Cost(options.steps, options.steps),
                 smallest_effect=effect,

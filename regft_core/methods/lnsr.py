@@ -57,8 +57,7 @@ class Lnsr(Regulariser):
         return Declares(
             active=options.weight > 0,
             edit_order=5,  # sees layer inputs before the noise of others (HyPe), which both passes share
-            adds_terms=True,
-            added_passes=(NOISED,),
+            passes=(NOISED,),
             needs_hidden=True,
             description=Description(
                 cost=Cost(2, 2),

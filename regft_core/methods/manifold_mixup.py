@@ -95,7 +95,7 @@ class ManifoldMixup(Regulariser):
         return Declares(
             active=options.alpha > 0,
             edit_order=5,  # rows are mixed before noise is added (HyPe)
-            program=(MIXED,),
+            passes=(MIXED,),
             description=Description(
                 refused_architectures=("bart",),
                 refused_at_mask="the masks of two rows are at different places, so a mixed row has none",

@@ -114,7 +114,7 @@ class MaskTuning(Regulariser):
         return Declares(
             active=options.alpha > 0 or options.mask_rate > 0,
             needs=needs,
-            program=("masked", "filled") if fills else ("masked",),
+            passes=("masked", "filled") if fills else ("masked",),
             description=Description(
                 cost=Cost(2, 2 if options.alpha > 0 and options.masked_loss else 1) if fills else Cost(),
                 refused_windows="tokens that windows share would be predicted several times",

@@ -57,7 +57,7 @@ class MaskedLm(Regulariser):
     @classmethod
     def declare(cls, options: MaskedLmConfig) -> Declares:
         return Declares(
-            program=("masked",),
+            passes=("masked",),
             trains_on_task=False,
             freezes_encoder=options.trains == "head",
             description=Description(

@@ -56,7 +56,6 @@ class PrefixTuning(Regulariser):
             edits=("structure",),
             edit_order=1,  # after LoRA's additions, which it does not touch
             freezes_encoder=True,
-            keeps_for_inference=True,
             description=Description(
                 refused_architectures=("bart", "deberta", "deberta-v2", "gemma3_text", "mpnet", "qwen3", "xlnet")
             ),

@@ -62,7 +62,6 @@ class PromptTuning(Regulariser):
             edit_order=2,
             freezes_encoder=True,
             moves_tokens=options.reads == "first",
-            keeps_for_inference=True,
             description=Description(refused_architectures=("bart", "xlnet")),
         )
 

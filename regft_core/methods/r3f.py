@@ -62,8 +62,7 @@ class R3f(Regulariser):
         return Declares(
             active=options.weight > 0,
             dropout=DropoutWish(either=options.scale == 0),
-            adds_terms=True,
-            added_passes=(NOISED,),
+            passes=(NOISED,),
             description=Description(
                 variant=options.variant,
                 cost=Cost(2, 2),

@@ -72,8 +72,7 @@ class RDrop(Regulariser):
         return Declares(
             active=options.alpha != 0 or options.cross_entropy != "first",
             dropout=DropoutWish(either=True),
-            adds_terms=True,
-            added_passes=("r_drop.second",),
+            passes=("r_drop.second",),
             description=Description(variant=options.variant, cost=Cost(2, 2)),
         )
 

@@ -94,7 +94,7 @@ class Sam(Regulariser):
         passes = 2 if options.direction == "gradient" else 1
         return Declares(
             active=options.radius > 0,
-            program=(ASCENT, DESCENT),
+            passes=(ASCENT, DESCENT),
             reads_positions=False,
             description=Description(cost=Cost(passes, passes)),
         )

@@ -115,8 +115,7 @@ class Smart(Regulariser):
         past = (PAST,) if options.mu > 0 else ()
         return Declares(
             active=options.weight > 0 or options.mu > 0,
-            adds_terms=True,
-            added_passes=(*added, *past),
+            passes=(*added, *past),
             description=Description(
                 variant=options.variant,
                 cost=Cost(passes + len(past), passes),

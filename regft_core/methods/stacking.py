@@ -76,8 +76,7 @@ class Stacking(Regulariser):
     def declare(cls, options: StackingConfig) -> Declares:
         reads = options.members != ["words"]
         return Declares(
-            owns_prediction=True,
-            reads_encoder=reads,
+            reads="encoder" if reads else "text",
             freezes_encoder=True,
             fits_decision=True,
             description=Description(
@@ -119,7 +118,7 @@ class Stacking(Regulariser):
             what="stacking",
         )
         self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
-        batches = data.sequential(FEATURE_BATCH) if self.declares.reads_encoder else ()
+        batches = data.sequential(FEATURE_BATCH) if self.declares.reads == "encoder" else ()
         features = self._features(trainee, self._bag, examples, batches)
         members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
         left_out = [member.left_out for member in members.values()]
@@ -210,7 +209,7 @@ class Stacking(Regulariser):
         from scipy import sparse
 
         features: dict[str, Any] = {"words": bag.features(examples)}
-        if trainee is None or not self.declares.reads_encoder:
+        if trainee is None or self.declares.reads != "encoder":
             return features
         vectors = self._vectors(trainee, batches)
         features["embeddings"] = vectors

@@ -80,7 +80,6 @@ class SupervisedContrastive(Regulariser):
     def declare(cls, options: SupervisedContrastiveConfig) -> Declares:
         return Declares(
             active=options.weight > 0,
-            adds_terms=True,
             needs_hidden=True,
             description=Description(
                 refused_at_mask="it contrasts the vectors that a pooling head reads, and no such head is there",

@@ -130,7 +130,7 @@ class Tdt(Regulariser):
         program = ("clean", "distilled", "negative") if options.w_rank > 0 else ("clean", "distilled")
         return Declares(
             active=options.w_distill > 0 or options.w_rank > 0,
-            program=program,
+            passes=program,
             description=Description(
                 refused_windows="it ranks and masks the tokens of a row, and windows share some",
                 variant=options.variant,
@@ -156,7 +156,7 @@ class Tdt(Regulariser):
         from regft_core.models.load import draw_parameters
 
         config: Any = trainee.model.config
-        self.views = self.declares.program
+        self.views = self.declares.passes
         self.seen: list[tuple[Tensor, Tensor]] = []
         hard = self.options.mode == "hard"
         self.mask_token = trainee.mask_token("tdt.mode: hard") if hard else -1

@@ -70,9 +70,7 @@ class TfidfLogistic(Regulariser):
 
     @classmethod
     def declare(cls, options: TfidfLogisticConfig) -> Declares:
-        return Declares(
-            owns_prediction=True, reads_encoder=False, freezes_encoder=True, fits_decision=options.decision == "metric"
-        )
+        return Declares(reads="text", freezes_encoder=True, fits_decision=options.decision == "metric")
 
     @classmethod
     def check_options(cls, options: TfidfLogisticConfig, phase: Phase) -> list[str]:

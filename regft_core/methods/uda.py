@@ -76,8 +76,7 @@ class Uda(Regulariser):
         return Declares(
             active=reads or options.annealing != "none",
             unlabelled=times,
-            adds_terms=True,
-            added_passes=(TARGETS, HIDDEN) if reads else (),
+            passes=(TARGETS, HIDDEN) if reads else (),
             description=Description(
                 cost=Cost(1 + 2 * times, 1 + times),
                 refused_at_mask="the mask token stands for the answer there",

@@ -115,7 +115,7 @@ class WeightMixup(Regulariser):
             anchors=("checkpoint",),
             edits=("structure",),
             hands_over="trained",  # fine-tuning mixes again, so it starts from the task weights behind the mix
-            program=("train", "validation") if bilevel else (),
+            passes=("train", "validation") if bilevel else (),
             virtual_step=bilevel,
             owns_weights=True,
             validation_share=bilevel,
@@ -175,7 +175,7 @@ class WeightMixup(Regulariser):
             self._take(handed[self.options.attention])
         self._require_attention_gradients(self.options.attention == "joint")
         self._shares: list[tuple[int, Tensor]] = []
-        if self.declares.program:
+        if self.declares.passes:
             self.two_level = self._two_level_step()
         clipped = self.setting.training.clip_norm is not None
         self._extra_in_clip = self.options.variant == "released" and taken and clipped
@@ -212,7 +212,7 @@ class WeightMixup(Regulariser):
 
     def total_steps(self, rows: int) -> int | None:
         training = self.setting.training
-        if self.options.variant != "released" or not self.declares.program or training.max_steps is not None:
+        if self.options.variant != "released" or not self.declares.passes or training.max_steps is not None:
             return None
         return training.epochs * (rows // (training.batch_size * training.accumulation) + 1)
 

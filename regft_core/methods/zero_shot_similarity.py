@@ -45,7 +45,7 @@ class ZeroShotSimilarity(Regulariser):
 
     @classmethod
     def declare(cls, options: ZeroShotSimilarityConfig) -> Declares:
-        return Declares(owns_prediction=True, freezes_encoder=True)
+        return Declares(freezes_encoder=True)
 
     @classmethod
     def check_options(cls, options: ZeroShotSimilarityConfig, phase: Phase) -> list[str]:

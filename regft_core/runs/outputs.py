@@ -133,12 +133,12 @@ def trains_encoder(context: Context) -> bool:
 
 def reads_encoder(context: Context) -> bool:
     """Whether the answers depend on the encoder, as the methods of the last phase declare."""
-    return all(entry.declares.reads_encoder for entry in context.acting(context.phase("finetune")))
+    return all(entry.declares.reads == "encoder" for entry in context.acting(context.phase("finetune")))
 
 
 def reads_text(context: Context) -> bool:
     """Return whether the answers depend on the input, as the methods of the last phase declare."""
-    return all(entry.declares.reads_text for entry in context.acting(context.phase("finetune")))
+    return all(entry.declares.reads != "nothing" for entry in context.acting(context.phase("finetune")))
 
 
 def _fill_in(path: Path, model: type[Record], content: Plain) -> None:

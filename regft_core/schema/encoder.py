@@ -35,7 +35,6 @@ class EncoderConfig(ConsistentModel):
     pairs: Pairs = Field(
         "jointly", description="both texts of a pair in one input, or each in its own; separately needs a pooled vector"
     )
-
     prompt: str | None = Field(
         None, min_length=1, description="an instruction that stands before every text, as the encoder's card says"
     )

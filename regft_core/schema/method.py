@@ -45,6 +45,7 @@ class Declared(Protocol):
     name: ClassVar[str]
     Config: ClassVar[Any]
     controls: ClassVar[Mapping[str, Any]]
+    adds_terms: ClassVar[bool]
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
@@ -56,9 +57,9 @@ Registry = Mapping[str, type[Declared]]
 
 def declared_cost(entries: Iterable[tuple[type[Declared], Any]]) -> Cost:
     """Passes per step of a phase: those of the most expensive regulariser, added terms on top."""
-    declared = [declares for cls, options in entries if (declares := cls.declare(options)).active]
-    base = [declares.description.cost for declares in declared if not declares.adds_terms]
-    added = [declares.description.cost for declares in declared if declares.adds_terms]
+    declared = [(cls, declares) for cls, options in entries if (declares := cls.declare(options)).active]
+    base = [declares.description.cost for cls, declares in declared if not cls.adds_terms]
+    added = [declares.description.cost for cls, declares in declared if cls.adds_terms]
     forward = max([cost.forward for cost in base], default=1.0) + sum(cost.forward - 1 for cost in added)
     backward = max([cost.backward for cost in base], default=1.0) + sum(cost.backward - 1 for cost in added)
     return Cost(forward, backward)

@@ -11,6 +11,7 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.answers import write_answers
 from regft_core.hooks import phase_entries
+from regft_core.hooks.base import implements
 from regft_core.hooks.phase_entries import answers_for_model
 from regft_core.models.export import export_model
 from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
@@ -91,7 +92,7 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
     if answering is not None:
         kept = {key.removeprefix(f"{by}."): t for key, t in trained.kept.items() if key.startswith(f"{by}.")}
         note = f"The encoder that `{by}` reads, with a head that was never trained; see the folder above.\n"
-        reads = answering.declares.reads_encoder
+        reads = answering.declares.reads == "encoder"
         writing = (lambda folder: write_model(trained.trainee.model, folder, card=note)) if reads else None
         return write_answers(target, served, kept, card, examples, trained.answer(examples), writing)
     if served.prompt is None:  # the temperature goes into the head
@@ -140,7 +141,7 @@ def _refitted(job: Job, project: Project) -> RunRecord | None:
 def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
     """ModelError when a run needs more than plain weights: its directory would give other logits."""
     for entry in phase_entries.active(entries):
-        if entry.declares.keeps_for_inference:
+        if implements(entry.cls, "rebuild"):
             message = f"export: '{entry.name}' of {method} learned tensors that an ordinary model folder cannot hold"
             hint = "name another method; the predictions of this one are in work/evaluate"
             raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
@@ -169,7 +170,7 @@ def _served(
     if answering is not None:
         options = answering.options.model_dump(mode="json")
         update["answered_by"] = AnsweredBy(regulariser=answering.cls.name, options=options)
-    if answering is None or answering.declares.reads_encoder:
+    if answering is None or answering.declares.reads == "encoder":
         separate = context.rows_per_example(context.data(context.phase("finetune")).examples, context.method.finetune)
         update |= {"max_length": encoder.max_length, "rows_per_example": 2 if separate == 2 else 1}
         update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}

@@ -35,9 +35,9 @@ class Stack:
         acting = sorted((entry for entry in entries if entry[0].declare(entry[1]).active), key=lambda one: one[0].name)
         self.regularisers = [cls(options, setting) for cls, options in acting]
         self.in_edit_order = sorted(self.regularisers, key=lambda r: r.declares.edit_order)
-        self.program = next((r for r in self.regularisers if r.declares.program), None)
-        self.predictor = next((r for r in self.regularisers if r.declares.owns_prediction), None)
-        self.adding = [r for r in self.regularisers if r.declares.adds_terms]
+        self.program = next((r for r in self._with("backward") if r.declares.passes), None)
+        self.predictor = next(iter(self._with("predict")), None)
+        self.adding = [r for r in self.regularisers if r.adds_terms]
         self.hidden = any(r.declares.needs_hidden for r in self.adding)
         self.unlabelled = sum(r.declares.unlabelled for r in self.regularisers)
         self.anchors = {anchor for r in self.regularisers for anchor in r.declares.anchors}
@@ -249,8 +249,7 @@ class Stack:
     def rebuild(self, trainee: Trainee, kept: Mapping[str, Tensor]) -> None:
         """Give a plain model what inference needs beside its weights."""
         for regulariser in self.in_edit_order:
-            if regulariser.declares.keeps_for_inference:
-                regulariser.rebuild(trainee, behind(f"{regulariser.name}.", kept))
+            regulariser.rebuild(trainee, behind(f"{regulariser.name}.", kept))
 
     def predict(
         self, trainee: Trainee | None, kept: Mapping[str, Tensor], examples: Sequence[Example]

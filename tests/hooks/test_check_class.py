@@ -92,25 +92,19 @@ ARGUMENTS |= {"backward": "step", "keep": "trainee", "export": "trainee"}
     ("declared", "hooks", "refused"),
     [
         # What is declared must be implemented: it would end in training, or train as something else than it says.
-        ('program=("main",)', "", "hook-missing backward"),
-        ("adds_terms=True", "", "hook-missing terms"),
-        ("adds_terms=True, needs_hidden=True", "", "hook-missing terms"),
-        ("owns_prediction=True", "", "hook-missing predict"),
-        ("keeps_for_inference=True", "keep", "hook-missing rebuild"),
-        ("keeps_for_inference=True", "rebuild", "hook-missing keep"),
+        ('passes=("main",)', "", "hook-missing backward or terms"),
+        ("needs_hidden=True", "", "hook-missing terms"),
+        ("active=active", "rebuild", "hook-missing keep"),
         ('needs={"search": "state"}', "", "hook-missing prepare"),
         ("owns_weights=True", "prepare", "hook-missing export"),
         ("freezes_encoder=True", "fit", "hook-missing prepare"),
         ('edits=("structure",)', "", "hook-missing edit_weights or prepare"),
         # A hook that no options ask for: nothing would call it.
-        ("active=active", "backward", "hook-undeclared program"),
-        ("active=active", "terms", "hook-undeclared adds_terms"),
-        ("active=active", "predict", "hook-undeclared owns_prediction"),
-        ("active=active", "rebuild", "hook-undeclared keeps_for_inference"),
+        ("active=active", "backward", "hook-undeclared passes"),
         ("active=active", "build_optimizer", "hook-undeclared optimizer"),
-        ('program=("main",)', "backward", ""),
-        ('program=("main",) if options.sigma == 0.5 else ()', "backward", ""),  # under options that are no defaults
-        ("adds_terms=active", "terms", ""),
+        ('passes=("main",)', "backward", ""),
+        ('passes=("main",) if options.sigma == 0.5 else ()', "backward", ""),  # under options that are no defaults
+        ("active=active", "terms predict", ""),
         ('edits=("weights",)', "fit", ""),
         ("active=active", "prepare keep export fit", ""),
     ],

@@ -51,11 +51,11 @@ def double(self: Regulariser, trainee: Any) -> None:
 
 
 CONSISTENCY: Listed = (
-    declaring("consistency", {"terms": consistency}, adds_terms=True, description=Description(cost=Cost(2, 2))),
+    declaring("consistency", {"terms": consistency}, description=Description(cost=Cost(2, 2))),
     {},
 )
-SILENT: Listed = (declaring("silent", {"terms": consistency}, active=False, adds_terms=True), {})
-NORM: Listed = (declaring("hidden_norm", {"terms": norm}, adds_terms=True, needs_hidden=True), {})
+SILENT: Listed = (declaring("silent", {"terms": consistency}, active=False), {})
+NORM: Listed = (declaring("hidden_norm", {"terms": norm}, needs_hidden=True), {})
 EDITOR: Listed = (declaring("editor", {"edit_weights": add}, edits=("weights",)), {})
 DOUBLER: Listed = (declaring("doubler", {"edit_weights": double}, edits=("weights",)), {})
 #: Before 'editor' in the alphabet.
@@ -132,7 +132,7 @@ BILEVEL: Listed = ("weight_mixup", {"attention": "bilevel"})
 SOLVER: Listed = (declaring("solver", freezes_encoder=True), {})
 #: They leave the head no steps.
 FITTED: Listed = (declaring("solver", {"fit": lambda *_: None}, freezes_encoder=True), {})
-DRIVEN: Listed = (declaring("solver", {"backward": lambda *_: None}, freezes_encoder=True, program=("own",)), {})
+DRIVEN: Listed = (declaring("solver", {"backward": lambda *_: None}, freezes_encoder=True, passes=("own",)), {})
 
 
 #: What stands beside each other, and what the refusal says; nothing where both are accepted.

@@ -21,6 +21,7 @@ from regft_core.contract import laws
 from regft_core.data.reading import Reading
 from regft_core.errors import ModelError
 from regft_core.hooks import compose, phase_entries
+from regft_core.hooks.base import implements
 from regft_core.schema.method import declared_cost, declared_fit
 from regft_core.training.stack import Stack
 from tests.methods.cases import CASES, OTHER_CASES, REGISTRY, Case
@@ -175,9 +176,10 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
     first, second = run.logits(), run.logits()
     assert torch.equal(first, second)
     fresh, plain = untouched(architecture, form, case.declares.answers_at_mask)
-    if declares.keeps_for_inference:  # it will not be plain for long
+    is_kept = implements(case.cls, "rebuild")
+    if is_kept:  # it will not be plain for long
         fresh = Bench(architecture=architecture, masked_lm=True, **FORMS[form])
-    viewed = declares.owns_weights or declares.edits or declares.keeps_for_inference
+    viewed = declares.owns_weights or declares.edits or is_kept
     if not viewed and case.phase.start == "checkpoint":
         assert torch.equal(first, plain)
     gradients: list[torch.Tensor] = []
@@ -199,7 +201,7 @@ def test_it_trains_is_inert_in_eval_and_leaves_a_plain_model(case: Case, archite
         assert all(torch.equal(raw, run.trainee.raw(name)) for name, raw in fresh.trainee.named_raw())
         return
     fresh.model.load_state_dict(run.trainee.plain_weights(), strict=True)
-    if declares.keeps_for_inference:
+    if is_kept:
         Stack([(case.cls, case.options)], run.setting).rebuild(fresh.trainee, kept)
     # Only what is folded or rebuilt may differ: a folded weight rounds differently from the sum of two products.
     tolerance = 5e-6 if viewed else 0.0

@@ -13,6 +13,7 @@ from torch import Tensor
 from regft_core.hooks import ownership
 from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.hooks.declare import ClipSide
+from regft_core.hooks.phase_entries import Entry
 from regft_core.hooks.registry import discover
 from regft_core.schema import StrictModel
 from regft_core.training.step import Step
@@ -211,7 +212,9 @@ def test_every_pass_has_the_transformed_loss(name: str, options: dict[str, Any],
     assert close(handed, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.declares.program], ids=lambda case: case.key)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if Entry(case.cls, case.options).program], ids=lambda case: case.key
+)
 def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
     run = case.bench()
     step = run.step(learning_rate=1e-3, validation=run.validation, optimizer=run.loop().optimizer)
@@ -224,7 +227,7 @@ def test_a_program_says_whether_it_trains_on_the_task(case: Case) -> None:
 # --------------------------------------------------------------------------- penalties of weights
 
 
-PROGRAMS = [case for case in CASES if case.declares.program and not case.declares.virtual_step]
+PROGRAMS = [case for case in CASES if Entry(case.cls, case.options).program and not case.declares.virtual_step]
 
 
 @pytest.mark.parametrize("accumulated", [False, True])

@@ -64,7 +64,7 @@ def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     expected = log_probabilities(features @ solution.weight.T + solution.bias)
     np.testing.assert_allclose(predicted(run), expected, atol=1e-4)
     run = stacked("words")
-    assert not run.stack.predictor.declares.reads_encoder
+    assert run.stack.predictor.declares.reads == "text"
     words = BagOfWords.fit(given, words=2, characters=4, limit=200_000).features(given)
     solution = classify_words(Rows(words, labels, 3, seed=seed_of(run)))
     np.testing.assert_allclose(predicted(run), log_probabilities(words @ solution.weight.T + solution.bias), atol=1e-5)

@@ -41,7 +41,7 @@ class Pulled(Regulariser):
     @classmethod
     def declare(cls, options):
         about = Description(cost=Cost(1, 1))
-        return Declares(active=options.weight > 0, adds_terms=True, needs_hidden=True, description=about)
+        return Declares(active=options.weight > 0, needs_hidden=True, description=about)
 
     def __init__(self, options, setting):
         super().__init__(options, setting)

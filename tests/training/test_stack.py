@@ -129,7 +129,7 @@ def ascent(self: Any, step: Any, main: Any) -> torch.Tensor | None:
 
 
 def test_passes_and_gradients_of_a_term_are_counted_once_each() -> None:
-    run = Bench([(declaring("ascent", {"terms": ascent}, adds_terms=True), {})])
+    run = Bench([(declaring("ascent", {"terms": ascent}), {})])
     step = run.step()
     run.stack.backward(step)
     assert (step.forward_passes, step.backward_passes) == (3, 3)
@@ -187,7 +187,7 @@ class Extra(Regulariser):
 
     @classmethod
     def declare(cls, options: Any) -> Declares:
-        return Declares(program=("main",))
+        return Declares(passes=("main",))
 
     def backward(self, step: Any) -> torch.Tensor:
         loss = step.task_loss(step.forward())

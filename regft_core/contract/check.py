@@ -99,6 +99,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         return maker([entry], optimizer=entry.declares.optimizer or shared, **training)
 
     declares, takes_steps = own.declares, "" if phase.training.epochs else "its phase takes no steps"
+    exempt = declares.description.exempt
     laws_tried: list[tuple[str, Callable[[], str], str]] = [
         ("trained twice it leaves the same bits", lambda: laws.repeats(maker()), ""),
         ("it changes what a phase leaves", lambda: strength.changes(maker(), maker((), **rule(own))), ""),
@@ -110,7 +111,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         (
             "with hardly any strength it is hardly another than plain fine-tuning",
             lambda: strength.limit(alone(near, **smooth), maker((), **smooth, **rule(near))),
-            takes_steps or declares.description.no_limit or ("" if near else "no number in `off` leads there"),
+            takes_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there"),
         ),
         ("it draws from generators of its own", lambda: laws.own_draws(maker(), Path(inspect.getfile(cls)).parent), ""),
         (
@@ -129,7 +130,7 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         (
             "padding does not change its loss",
             lambda: laws.padding(maker(**still)),
-            takes_steps or ("" if declares.description.padding_invariant else "the class says otherwise"),
+            takes_steps or exempt.get("padding", ""),
         ),
         ("its passes leave the weights as they were", lambda: laws.restored(maker()), takes_steps),
         ("what it hands on and keeps can be stored", lambda: laws.storable(maker()), ""),

@@ -41,8 +41,8 @@ class Description:
         refused_at_mask: why it cannot act on a model that answers at a mask (``model.pooling: mask``); empty: it can.
         refused_separate_pairs: why two inputs cannot be two rows (``model.pairs: separately``); empty: they can.
         refused_windows: why an example's text cannot be several rows (``model.windows``); empty: it can.
-        no_limit: why hardly any strength is more than hardly any change (one masked token at least); empty: it is not.
-        padding_invariant: whether the loss of a batch does not depend on how far it is padded.
+        exempt: law of the contract that the method does not keep -> why: ``limit``, hardly any strength is hardly any
+            change; ``padding``, the loss of a batch does not depend on how far it is padded.
     """
 
     variant: Variant | None = None
@@ -55,5 +55,4 @@ class Description:
     refused_at_mask: str = ""
     refused_separate_pairs: str = ""
     refused_windows: str = ""
-    no_limit: str = ""
-    padding_invariant: bool = True
+    exempt: Mapping[Literal["limit", "padding"], str] = field(default_factory=dict)

@@ -100,7 +100,7 @@ class ManifoldMixup(Regulariser):
                 refused_architectures=("bart",),
                 refused_at_mask="the masks of two rows are at different places, so a mixed row has none",
                 refused_windows="it mixes the rows of two examples, which may have different numbers of windows",
-                no_limit="a row attends to the places of its partner's tokens, however little of them it takes",
+                exempt={"limit": "a row attends to its partner's places, however little of them it takes"},
             ),
         )
 

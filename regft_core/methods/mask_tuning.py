@@ -120,8 +120,7 @@ class MaskTuning(Regulariser):
                 refused_windows="tokens that windows share would be predicted several times",
                 refused_architectures=("gemma3_text", "qwen3"),
                 refused_at_mask="it masks tokens of its own, so a row has several masks",
-                no_limit="one token of a text is masked at least",
-                padding_invariant=False,  # which tokens are masked is drawn for the padded shape
+                exempt={"limit": "one token is masked at least", "padding": "masks are drawn for the padded shape"},
             ),
         )
 

@@ -65,7 +65,7 @@ class MaskedLm(Regulariser):
                 cost=Cost(1, 1) if options.trains == "all" else Cost(1, 0),
                 refused_windows="tokens that windows share would be predicted several times",
                 refused_architectures=("gemma3_text", "qwen3"),
-                padding_invariant=False,  # which tokens are masked is drawn for the padded shape
+                exempt={"padding": "which tokens are masked is drawn for the padded shape"},
             ),
         )
 

@@ -80,7 +80,7 @@ class Uda(Regulariser):
             description=Description(
                 cost=Cost(1 + 2 * times, 1 + times),
                 refused_at_mask="the mask token stands for the answer there",
-                padding_invariant=False,  # which tokens are hidden is drawn for the padded shape
+                exempt={"padding": "which tokens are hidden is drawn for the padded shape"},
             ),
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.evaluate.ood import positive_index
+from regft_core.evaluate.ood import label_indices, positive_index
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision, decided
 from regft_core.rng import derive
@@ -76,6 +76,18 @@ class EvaluatedSet:
             return np.asarray(there[np.arange(len(self)), self.predictions])
         decided = np.where(kind.indicators(self.predictions, len(self.labels)), there, 1 - there)
         return np.asarray(decided.prod(axis=1))
+
+
+def evaluated_set(
+    name: str, examples: Sequence[Example], logits: npt.NDArray[Any], task: Mapping[str, Any],
+    decision: Decision | None = None,
+) -> EvaluatedSet:  # fmt: skip
+    """Return the set ``name`` of a task (content of ``task.json``) with a run's logits [n, K]."""
+    declared, own = task["sets"].get(name) or {}, list(task["labels"] or ())
+    labels = declared.get("labels") or own
+    gold = np.asarray([example.label for example in examples])
+    to_set = label_indices(own, labels, declared.get("label_map"))
+    return EvaluatedSet(name, task["kind"], logits, gold, examples, tuple(labels), to_set, decision)
 
 
 @dataclass(frozen=True)

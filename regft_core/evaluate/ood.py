@@ -13,44 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from regft_core.errors import DataError
-from regft_core.names import nearest
-
 if TYPE_CHECKING:
     from regft_core.runs.records import PreparedTask
 
 
 def label_indices(
-    own_labels: Sequence[str], set_labels: Sequence[str], label_map: Mapping[str, str] | None, set_name: str = "set"
+    own_labels: Sequence[str], set_labels: Sequence[str], label_map: Mapping[str, str] | None = None
 ) -> npt.NDArray[np.int64]:
     """Return [K]: for each of the model's own labels, the index of the set's label that it counts as; empty for none.
 
-    Without ``label_map`` the names must be the same (their order may differ).
-
-    Raises:
-        DataError: a label is missing from the map, or the map names a label that a side does not have.
+    Without ``label_map`` the names are the same (their order may differ). The checks of the settings have found them
+    right (``labels-differ``).
     """
-    mapping = {name: name for name in own_labels} if label_map is None else dict(label_map)
-    problems = [
-        f"own label '{name}' is not in label_map{_near(name, mapping)}" for name in own_labels if name not in mapping
-    ]
-    problems += [
-        f"label_map names '{name}', which is not a label of the task{_near(name, own_labels)}"
-        for name in mapping
-        if name not in own_labels
-    ]
-    problems += [
-        f"'{own}' maps to '{target}', which is not a label of the set{_near(target, set_labels)}"
-        for own, target in mapping.items()
-        if target not in set_labels
-    ]
-    if problems:
-        raise DataError(
-            "labels-differ",
-            f"labels of '{set_name}': {'; '.join(problems)}. Own labels: {list(own_labels)}; labels of the set: "
-            f"{list(set_labels)}. Write 'label_map: {{own label: label of the set}}' under 'ood.{set_name}'.",
-        )
-    return np.array([list(set_labels).index(mapping[name]) for name in own_labels], dtype=np.int64)
+    names = [name if label_map is None else label_map[name] for name in own_labels]
+    return np.array([list(set_labels).index(name) for name in names], dtype=np.int64)
 
 
 def positive_index(
@@ -66,10 +42,5 @@ def positive_index(
 def positive_of(described: PreparedTask, name: str) -> int | None:
     """Index, among the labels of the set ``name``, of what a task's positive label counts as."""
     own, declared = described.labels or [], described.sets[name]
-    to_set = label_indices(own, declared.labels or own, declared.label_map, name)
+    to_set = label_indices(own, declared.labels or own, declared.label_map)
     return positive_index(own, described.positive_label, to_set)
-
-
-def _near(name: str, options: Sequence[str] | Mapping[str, str]) -> str:
-    near = nearest(name, options)
-    return f" (nearest: '{near}')" if near else ""

@@ -144,13 +144,6 @@ class Kind(ABC):
 
     # ------------------------------------------------------------------ judging
 
-    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
-        """Labels of gold [n] that no label of the model counts as, so that no model could be right.
-
-        Raises ValueError for an index that is none of ``names``.
-        """
-        return []
-
     @abstractmethod
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """[n] predictions of logits [n, K], as gold labels are written."""

@@ -56,12 +56,6 @@ class Classification(Kind):
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
 
-    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
-        present = set(np.unique(gold).tolist())
-        if outside := sorted(present - set(range(len(names)))):
-            raise ValueError(f"class indices {outside} are not among its labels {list(names)}")
-        return [names[index] for index in sorted(present - set(to_set.tolist()))]
-
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """The largest own label, then mapped: merging never lets two weak labels outvote a strong one."""
         found: Array = to_set[logits.argmax(axis=1)]

@@ -96,13 +96,6 @@ class MultiLabel(Kind):
         """[B, K, 2]: of presence and absence of each label."""
         return torch.nn.functional.logsigmoid(torch.stack([logits, -logits], -1))
 
-    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
-        present = int(np.bitwise_or.reduce(gold.astype(np.uint64)))
-        if present >> len(names):
-            raise ValueError(f"bits {_members(present)} are not all positions in its labels {list(names)}")
-        reached = set(to_set.tolist())
-        return [names[k] for k in _members(present) if k not in reached]
-
     def predictions(self, logits: Array, to_set: Array) -> Array:
         """The labels above 0.5; a label of the set is there when one of those that count as it is."""
         bits = np.uint64(1) << to_set.astype(np.uint64)

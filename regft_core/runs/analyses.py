@@ -229,25 +229,11 @@ class JudgedRun:
 
     @cached_property
     def _sets(self) -> dict[str, EvaluatedSet]:
-        from regft_core.evaluate.evaluated import EvaluatedSet
-        from regft_core.evaluate.ood import label_indices
+        from regft_core.evaluate.evaluated import evaluated_set
 
-        labels_of_task = list(self.task["labels"] or ())
-        sets = {}
-        for name, values in self.logits.items():
-            examples, declared = rows_of(self.files[name], self._contents[name]["rows"]), self.task["sets"][name]
-            labels = list(declared.get("labels") or labels_of_task)
-            sets[name] = EvaluatedSet(
-                name=name,
-                kind=self.task["kind"],
-                logits=values,
-                gold=np.asarray([example.label for example in examples]),
-                examples=examples,
-                labels=tuple(labels),
-                to_set=label_indices(labels_of_task, labels, declared.get("label_map"), name),
-                decision=self.model.decision,
-            )
-        return sets
+        rows = {name: rows_of(self.files[name], self._contents[name]["rows"]) for name in self.logits}
+        decision = self.model.decision
+        return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 
 
 def to_npy(values: npt.NDArray[Any]) -> bytes:

@@ -110,7 +110,8 @@ def _evaluate(
 
     ``sets_sha256``: hashes of the sets' files, which must be what is read.
     """
-    from regft_core.evaluate.score import SetInfo, evaluate_run
+    from regft_core.evaluate.evaluated import evaluated_set
+    from regft_core.evaluate.score import evaluate_run
 
     progress = ProgressWriter(context.job.progress, context.job.name, "evaluate", unit="row")
     seen, total = 0, sum(declared["n"] for declared in context.task["sets"].values())
@@ -118,22 +119,14 @@ def _evaluate(
     def show(rows: int) -> None:
         progress(seen + rows, total, 0, None, 0.0)
 
-    logits, sets = {}, {}
+    sets = {}
     for name, file in set_files(context.task).items():
         examples = rows_of(context.dataset / file, sets_sha256[name])
-        logits[name] = model.answer(examples, show)
+        sets[name] = evaluated_set(name, examples, model.answer(examples, show), context.task, model.decision)
         seen += len(examples)
-        declared = context.task["sets"][name]
-        sets[name] = SetInfo(
-            labels=[example.label for example in examples],
-            ids=[example.idx for example in examples],
-            label_map=declared.get("label_map"),
-            label_names=declared.get("labels"),
-            reversed=declared.get("reversed", False),
-        )
-    scores = evaluate_run(logits, sets, context.task, reads_text=reads_text(context), decision=model.decision)
+    scores = evaluate_run(sets, context.task, reads_text=reads_text(context))
     files: dict[str, str | bytes] = {
         f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in scores.rows.items()
     }
-    files |= {f"{LOGITS}{name}.npy": to_npy(values) for name, values in logits.items()}
+    files |= {f"{LOGITS}{name}.npy": to_npy(judged.logits) for name, judged in sets.items()}
     return {"status": "ok", "error": None, "sets": scores.sets, "collapsed": scores.collapsed}, files

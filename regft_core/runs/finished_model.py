@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError
+from regft_core.errors import ModelError, RunFailed
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
+from regft_core.lazy import np
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import Need, produce
@@ -214,7 +215,11 @@ class FinishedModel:
         ``on_batch`` hears how many examples are done, where a model answers in batches.
         """
         if self._stack.predictor is not None:
-            return self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
+            logits = self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
+            if not np.isfinite(logits).all():
+                message = f"{self._stack.predictor.name}: answers that are not finite numbers"
+                raise RunFailed("not-finite", f"{message}\n    -> lower training.learning_rate, or use precision: fp32")
+            return logits
         return self.predict(self.encode(examples), on_batch)
 
     def encode(self, examples: Sequence[Example]) -> Encoded:

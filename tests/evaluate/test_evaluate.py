@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from regft_core.errors import DataError, RunFailed
-from regft_core.evaluate.score import SetInfo, evaluate_run
-from tests.errors import raises_code
+from regft_core.data.examples import Example
+from regft_core.evaluate.evaluated import evaluated_set
+from regft_core.evaluate.score import evaluate_run
 from tests.statistics.single import compute
 
 MNLI = ["entailment", "neutral", "contradiction"]
@@ -20,11 +20,16 @@ TASK = {
     "labels": MNLI,
     "metrics": ["accuracy", "f1_macro", "f1"],
     "positive_label": "entailment",
+    "sets": {},
 }
 
+BINARY = TASK | {"labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
 
-def ids(n):
-    return [f"r{i}" for i in range(n)]
+
+def judge(name, logits, gold, task, **declared):
+    """One set, as ``task.json`` declares it, with the logits of a run."""
+    rows = [Example(f"r{i}", "", None, label) for i, label in enumerate(gold)]
+    return {name: evaluated_set(name, rows, logits, task | {"sets": {name: declared}})}
 
 
 def confident(predictions, k):
@@ -34,11 +39,9 @@ def confident(predictions, k):
 def test_dev_and_a_merged_ood_set():
     dev = [0, 1, 2, 0, 1, 2, 0, 0]
     hans, predicted = [0, 0, 1, 1, 1], [0, 1, 1, 2, 0]
-    result = evaluate_run(
-        {"dev": confident(dev, 3), "hans": confident(predicted, 3)},
-        {"dev": SetInfo(dev, ids(8)), "hans": SetInfo(hans, ids(5), TO_HANS, HANS)},
-        TASK,
-    )
+    sets = judge("dev", confident(dev, 3), dev, TASK)
+    sets |= judge("hans", confident(predicted, 3), hans, TASK, label_map=TO_HANS, labels=HANS)
+    result = evaluate_run(sets, TASK)
     assert result.sets["dev"]["metrics"] == {"accuracy": 1.0, "f1_macro": 1.0, "f1": 1.0}
     assert result.sets["dev"]["majority"]["accuracy"] == 0.5
     assert result.sets["hans"]["n"] == 5
@@ -58,25 +61,37 @@ def test_dev_and_a_merged_ood_set():
 
 def test_f1_counts_the_positive_label_where_the_other_set_has_it():
     """The set lists its labels the other way round and under other names: index 0 there is index 1 here."""
-    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["f1", "accuracy_f1"], "positive_label": None}
-    other = SetInfo([0, 0, 0, 1, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])
-    result = evaluate_run({"other": confident([1, 1, 0, 1, 0, 0], 2)}, {"other": other}, task).sets["other"]
+    task = {
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "metrics": ["f1", "accuracy_f1"],
+        "positive_label": None,
+        "sets": {},
+    }
+    named = {"label_map": {"no": "false", "yes": "true"}, "labels": ["true", "false"]}
+    other = judge("other", confident([1, 1, 0, 1, 0, 0], 2), [0, 0, 0, 1, 1, 1], task, **named)
+    result = evaluate_run(other, task).sets["other"]
     assert result["positive_label_index"] == 0
     # In the set's labels the predictions are 0 0 1 0 1 1: for "true" (0) two hits, one wrong claim, one miss.
     assert result["metrics"]["f1"] == pytest.approx(2 / 3)
-    unequal = {"other": SetInfo([0, 0, 0, 0, 1, 1], ids(6), {"no": "false", "yes": "true"}, ["true", "false"])}
-    result = evaluate_run({"other": confident([1, 1, 1, 0, 0, 1], 2)}, unequal, task).sets["other"]
+    unequal = judge("other", confident([1, 1, 1, 0, 0, 1], 2), [0, 0, 0, 0, 1, 1], task, **named)
+    result = evaluate_run(unequal, task).sets["other"]
     assert result["metrics"]["f1"] == pytest.approx(2 * 3 / (4 + 4))  # of "false" it would be 1/2
     assert result["majority"]["f1"] == pytest.approx(2 * 4 / (4 + 6))
 
 
 def test_metrics_can_be_recomputed_from_the_rows():
     rng = np.random.default_rng(1)
-    task = {"kind": "regression", "labels": None, "metrics": ["pearson", "spearman", "mse"], "positive_label": None}
+    task = {
+        "kind": "regression",
+        "labels": None,
+        "metrics": ["pearson", "spearman", "mse"],
+        "positive_label": None,
+        "sets": {},
+    }
     gold = rng.uniform(0, 5, 60)
-    result = evaluate_run(
-        {"dev": (gold + rng.normal(size=60))[:, None].astype(np.float32)}, {"dev": SetInfo(gold, ids(60))}, task
-    )
+    logits = (gold + rng.normal(size=60))[:, None].astype(np.float32)
+    result = evaluate_run(judge("dev", logits, gold.tolist(), task), task)
     rows = json.loads(json.dumps(result.rows["dev"]))
     again = compute(
         task["metrics"],
@@ -91,43 +106,35 @@ def test_metrics_can_be_recomputed_from_the_rows():
 
 def test_a_collapsed_run_and_swapped_labels_are_said():
     gold = [0, 1] * 60
-    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
-    info = {"dev": SetInfo(gold, ids(120))}
-    constant = evaluate_run({"dev": confident([1] * 120, 2)}, info, task)
+    task = {
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "metrics": ["accuracy"],
+        "positive_label": None,
+        "sets": {},
+    }
+    answered = judge("dev", confident([1] * 120, 2), gold, task)
+    constant = evaluate_run(answered, task)
     assert (constant.collapsed, constant.sets["dev"]["warning"]) == ("constant", None)
-    swapped = evaluate_run({"dev": confident(1 - np.array(gold), 2)}, info, task)
+    opposite = judge("dev", confident(1 - np.array(gold), 2), gold, task)
+    swapped = evaluate_run(opposite, task)
     assert "'no' -> 'yes'" in swapped.sets["dev"]["warning"]
     # What is declared is expected: a set that is built as reversed, an answer that is constant on purpose.
-    turned = {"dev": SetInfo(gold, ids(120), reversed=True)}
-    assert evaluate_run({"dev": confident(1 - np.array(gold), 2)}, turned, task).sets["dev"]["warning"] is None
-    assert evaluate_run({"dev": confident([1] * 120, 2)}, info, task, reads_text=False).collapsed is None
+    turned = task | {"sets": {"dev": {"reversed": True}}}
+    assert evaluate_run(opposite, turned).sets["dev"]["warning"] is None
+    assert evaluate_run(answered, task, reads_text=False).collapsed is None
 
 
 @pytest.mark.parametrize(("rows", "collapsed"), [(20, None), (120, "majority")])
 def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str | None) -> None:
     gold = [0, 1] * (rows // 2)
-    task = {"kind": "classification", "labels": ["no", "yes"], "metrics": ["accuracy"], "positive_label": None}
+    task = {
+        "kind": "classification",
+        "labels": ["no", "yes"],
+        "metrics": ["accuracy"],
+        "positive_label": None,
+        "sets": {},
+    }
     predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
-    found = evaluate_run({"dev": confident(predicted, 2)}, {"dev": SetInfo(gold, ids(rows))}, task)
+    found = evaluate_run(judge("dev", confident(predicted, 2), gold, task), task)
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)
-
-
-@pytest.mark.parametrize(
-    ("logits", "info", "said"),
-    [
-        (np.zeros((2, 3)), SetInfo([0, 1], ["a", "a"]), ("index-twice",)),
-        (np.zeros((2, 3)), SetInfo([0, 3], ids(2)), ("not-class-indices", "[3]")),
-        (np.zeros((2, 3)), SetInfo([0, -1], ids(2)), ("not-class-indices", "-1", "hidden labels")),
-        (np.zeros((0, 3)), SetInfo([], []), ("no-rows",)),
-        (np.zeros((2, 3)), SetInfo([0.0, np.nan], ids(2)), ("not-finite",)),
-        (np.zeros((2, 3)), SetInfo([0, 2], ids(2), TO_HANS, (*HANS, "unknown")), ("label-unreached", "['unknown']")),
-    ],
-)
-def test_what_does_not_fit_is_refused(logits, info, said):
-    with raises_code(DataError, *said):
-        evaluate_run({"x": logits}, {"x": info}, TASK)
-
-
-def test_logits_must_be_finite():
-    with raises_code(RunFailed, "not-finite", "1 of 2"):
-        evaluate_run({"dev": np.array([[0, 0, np.nan], [1, 0, 0]])}, {"dev": SetInfo([0, 1], ids(2))}, TASK)

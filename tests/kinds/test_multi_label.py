@@ -114,10 +114,6 @@ def test_predictions_and_scores_of_a_set_whose_labels_merge_own_ones() -> None:
     sigmoid = 1 / (1 + np.exp(-logits))
     expected = np.stack([sigmoid[:, 1], sigmoid[:, [0, 2]].max(1)], 1)
     np.testing.assert_allclose(KIND.scores(logits, to_set, 2), expected)
-    gold = np.array([0b11, 0b100], dtype=np.uint64)
-    assert KIND.unreachable(gold, to_set, ("a", "b", "c")) == ["c"]
-    with pytest.raises(ValueError, match="not all positions"):
-        KIND.unreachable(gold, to_set, ("a", "b"))
 
 
 def test_answers_are_names_between_semicolons() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from regft_core.data.examples import Example, to_jsonl
-from regft_core.evaluate.score import SetInfo, evaluate_run
+from regft_core.evaluate.evaluated import evaluated_set
+from regft_core.evaluate.score import evaluate_run
 from regft_core.rng import derive
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Phase
@@ -265,15 +266,16 @@ def _cell(
             results.append(common | {"collapsed": None, "sets": {}, "cost": {"search_seconds": 0.0}})
             continue
         logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
-        sets = {s: SetInfo(list(g), [f"r{i}" for i in range(len(g))]) for s, g in gold.items()}
-        found = evaluate_run(logits, sets, described, reads_text=arm.reads_text)
+        rows = {s: [Example(f"r{i}", "", None, label) for i, label in enumerate(g)] for s, g in gold.items()}
+        sets = {s: evaluated_set(s, rows[s], logits[s], described) for s in gold}
+        found = evaluate_run(sets, described, reads_text=arm.reads_text)
         results.append(
             common
             | {"collapsed": found.collapsed, "sets": found.sets}
             | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}}
         )
-        for set_name, rows in found.rows.items():
-            text = "".join(json.dumps(row) + "\n" for row in rows)
+        for set_name, predicted in found.rows.items():
+            text = "".join(json.dumps(row) + "\n" for row in predicted)
             _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
     _json(root / "work" / "evaluate" / place / "result.json", {"runs": results, "primary": described["primary"]})
     for phase in ("search", "finetune") if arm.search else ("finetune",):

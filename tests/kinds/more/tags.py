@@ -68,9 +68,6 @@ class Tags(Kind):
     def log_probabilities(self, logits: Tensor) -> Tensor:
         return torch.nn.functional.logsigmoid(torch.stack([logits, -logits], -1))
 
-    def unreachable(self, gold: Array, to_set: Array, names: Sequence[str]) -> list[str]:
-        return [name for i, name in enumerate(names) if i not in to_set and (bits(gold, len(names))[:, i]).any()]
-
     def predictions(self, logits: Array, to_set: Array) -> Array:
         found: Array = np.bitwise_or.reduce((logits > 0) * (1 << to_set), axis=1)
         return found

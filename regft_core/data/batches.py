@@ -147,8 +147,6 @@ def evaluation_batches(encoded: Encoded, tokens: int) -> list[list[int]]:
 
 def collate(encoded: Encoded, indices: Sequence[int], padding: Padding, kind: str = "classification") -> Batch:
     """Pad the rows of the examples ``indices`` to the longest of them."""
-    if not indices:
-        raise ValueError("a batch needs at least one example")
 
     def rows(column: Column) -> Rows:
         return [row for index in indices for row in encoded.rows_of(column, index)]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
-from regft_core.errors import DataError
 
 if TYPE_CHECKING:
     from regft_core.data.memory import Memory
@@ -112,8 +111,6 @@ def encode(
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
     ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``).
-
-    Raises DataError for an example without a second text when there must be one.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 
@@ -134,7 +131,7 @@ def encode(
         return Encoded(**columns, labels=labels, ids=ids)
     prompt = None
     first = tokens_of([replace(example, text_pair=None) for example in examples])
-    second = tokens_of([_second_text(example) for example in examples])
+    second = tokens_of([replace(example, text=example.text_pair or "", text_pair=None) for example in examples])
     counts = zip(*(tokens["windows"] or [1] * len(examples) for tokens in (first, second)), strict=True)
     both = list(counts)
 
@@ -154,13 +151,6 @@ def encode(
         rows_per_example=2,
         windows=None if first["windows"] is None else both,
     )
-
-
-def _second_text(example: Example) -> Example:
-    if example.text_pair is None:
-        hint = "fill it in, or set pairs: jointly"
-        raise DataError("second-text-missing", f"example {example.idx} has no second text to encode\n    -> {hint}")
-    return replace(example, text=example.text_pair, text_pair=None)
 
 
 def _key(

@@ -52,19 +52,10 @@ def predict(
     Raises:
         RunFailed: a logit is NaN or infinite.
         OutOfMemory: one example alone does not fit.
-        ValueError: an unknown ``precision``, ``batch_tokens`` below 1, or no examples.
     """
-    if precision != "fp32" and precision not in _AUTOCAST:
-        raise ValueError(f"precision {precision!r} is not one of fp32, {', '.join(_AUTOCAST)}")
     device = torch.device(device)
     tokens = evaluation_tokens(device) if batch_tokens is None else batch_tokens
-    if tokens < 1:
-        raise ValueError(f"batch_tokens {tokens} is below 1")
-    order = longest_first(encoded)
-    if not order:
-        raise ValueError("the set has no examples to predict")
-    answer = _answer(model, features, precision, hidden)
-    done = 0
+    order, answer, done = longest_first(encoded), _answer(model, features, precision, hidden), 0
     parts: list[torch.Tensor] = []  # stay on the device, so that no batch waits for the one before
     values = not find(kind).has_labels and precision != "fp32"
     exact = answering_in_fp32(model) if values else contextlib.nullcontext()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,10 @@ def export(job: Job, out: Path | None = None, accuracy: float | None = None, onn
         require_onnx()
     context, record = finished_run(job)
     entries = context.entries(context.phase("finetune"))
-    refuse_kept(entries, job.method)
+    if keeping := next((e.name for e in phase_entries.active(entries) if implements(e.cls, "rebuild")), None):
+        message = f"export: '{keeping}' of {job.method} learned tensors that an ordinary model folder cannot hold"
+        hint = "name another method; the predictions of this one are in work/evaluate"
+        raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
     if accuracy is not None:
         check_accuracy(context, accuracy)
     # The tracker finds exports by the run key in their regft.json, one folder deep.
@@ -136,15 +138,6 @@ def _refitted(job: Job, project: Project) -> RunRecord | None:
     searched = look_up(job, project, "search")
     record = None if searched is None else look_up(job, project, "finetune", searched)
     return None if record is None else RunRecord.model_validate(record)
-
-
-def refuse_kept(entries: Sequence[phase_entries.Entry], method: str) -> None:
-    """ModelError when a run needs more than plain weights: its directory would give other logits."""
-    for entry in phase_entries.active(entries):
-        if implements(entry.cls, "rebuild"):
-            message = f"export: '{entry.name}' of {method} learned tensors that an ordinary model folder cannot hold"
-            hint = "name another method; the predictions of this one are in work/evaluate"
-            raise ModelError("no-plain-export", f"{message}\n    -> {hint}")
 
 
 def _served(

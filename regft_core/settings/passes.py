@@ -62,10 +62,8 @@ def phase_cost(
 def method_factor(method: Method, training: TrainingConfig, registry: Registry) -> float:
     """Return the compute of ``method`` in units of plain fine-tuning under the shared protocol ``training``.
 
-    Raises ValueError where the two cannot be compared (:func:`incomparable`).
+    The two must be comparable (:func:`incomparable`).
     """
-    if reason := incomparable(method, training, registry):
-        raise ValueError(f"{method.name}: {reason}")
     total, plain = 0.0, (optimiser_steps(training, MANY) or 0) * training.accumulation
     for phase in method.phases:
         teachers = [1.0] * len(phase.teachers(registry))

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from regft_core.data.batches import Padding, collate, evaluation_batches
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
-from regft_core.errors import DataError
 from regft_core.training.samplers import by_length
 from regft_core.training.step import repeat_batch
-from tests.errors import raises_code
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
 epoch_batches = partial(by_length.batches, labels=())
@@ -128,8 +126,6 @@ def test_models_without_token_types_and_moves_between_devices() -> None:
     assert set(batch.model_inputs()) == {"input_ids", "attention_mask"}
     assert {t.device.type for t in (batch.input_ids, batch.labels, batch.indices, batch.segment)} == {"meta"}
     assert batch.real_tokens == 3
-    with pytest.raises(ValueError, match="at least one"):
-        collate(ENCODED, [], Padding(9))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -215,11 +211,6 @@ def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: s
             assert (rows[0::2], rows[1::2]) == (alone[0], other)
     assert found.lengths == [max(pair) for pair in zip(first.lengths, second.lengths, strict=True)]
     assert (len(found), found.labels, found.ids) == (3, [1, 0, 1], ["a", "b", "c"])
-
-
-def test_an_example_without_a_second_text_cannot_be_encoded_separately(bert: Any) -> None:
-    with raises_code(DataError, "second-text-missing", "example a"):
-        encode(SINGLES, bert, 16, rows_per_example=2)
 
 
 def test_pairs_lose_tokens_from_the_longer_text(bert: Any) -> None:

@@ -20,8 +20,7 @@ from pathlib import Path
 
 from regft_core.grid.refit import judged_run, refit
 from regft_core.runs.project import open_project
-from regft_core.serve.export import export
-from regft_core.serve.push import check_repository, push
+from regft_core.serve.export import check_repository, export, push
 
 from .common import METHOD, SEED, SIZE, TASK, argument, flag, run
 

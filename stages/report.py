@@ -27,9 +27,8 @@ from regft_core.grid.keys import read_failures
 from regft_core.names import plural
 from regft_core.report import project_report, show
 from regft_core.runs.project import open_project
-from regft_core.settings.files import LEADERBOARD, WIDTHS
+from regft_core.settings.files import LEADERBOARD, WIDTHS, store_path
 from regft_core.settings.grid import cells
-from regft_core.settings.store_path import store_path
 
 from .common import flag, run
 from .run import PRINTED

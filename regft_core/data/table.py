@@ -20,7 +20,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from regft_core.data.delimited import delimited
 from regft_core.data.file_format import (
     NAMED,
     Row,
@@ -29,6 +28,7 @@ from regft_core.data.file_format import (
     advised,
     check_names,
     damaged,
+    delimited,
     is_known,
     suffix_of,
     tabular,

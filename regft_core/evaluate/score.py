@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
-from regft_core.evaluate import ood
+from regft_core.evaluate.evaluated import EvaluatedSet, positive_index
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision, decided
-
-if TYPE_CHECKING:
-    from regft_core.evaluate.evaluated import EvaluatedSet
 
 #: On fewer rows a run that learned something is often no better than a constant answer: a fold, by bad luck.
 ENOUGH_ROWS = 50
@@ -52,7 +49,7 @@ def evaluate_run(
     for name, judged in judged_sets.items():
         gold = judged.gold.astype(kind.dtype, copy=False)
         predictions, scores = judged.predictions, judged.probabilities()
-        positive = ood.positive_index(list(task["labels"] or ()), task.get("positive_label"), judged.to_set)
+        positive = positive_index(list(task["labels"] or ()), task.get("positive_label"), judged.to_set)
         answers = (predictions.astype(kind.dtype, copy=False), kind.constant(gold).astype(kind.dtype, copy=False))
         scored, constant = (
             {metric: metrics.find(metric).score(gold, answer, positive) for metric in task["metrics"]}
@@ -91,5 +88,5 @@ def primary_score(
     kind, own = find(task["kind"]), list(task["labels"] or ())
     to_set = np.arange(len(own))
     predictions = kind.predictions(decided(decision, logits), to_set).astype(kind.dtype, copy=False)
-    positive = ood.positive_index(own, task.get("positive_label"), to_set)
+    positive = positive_index(own, task.get("positive_label"), to_set)
     return float(metrics.find(task["primary"]).score(np.asarray(labels).astype(kind.dtype), predictions, positive))

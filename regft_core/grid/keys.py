@@ -36,7 +36,7 @@ from regft_core.schema.method import FINETUNE
 from regft_core.schema.methods import WORDS
 from regft_core.settings.cost import Cached, PlanRow, plan_rows
 from regft_core.settings.grid import Cell, cells
-from regft_core.settings.papers.contamination import read_contamination
+from regft_core.settings.papers.encoders import read_contamination
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import settings

@@ -17,9 +17,9 @@ from regft_core.runs.job import Job
 from regft_core.runs.project import opened
 from regft_core.runs.run import run
 from regft_core.runs.trials import try_values
+from regft_core.settings.files import project_root, store_path
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import described
-from regft_core.settings.store_path import project_root, store_path
 
 #: For training on a CPU under glibc: freed activations stay with the process, in huge pages. Handing
 #: them back to the kernel costs page faults in every step; keeping them costs memory (figures: benchmarks/).

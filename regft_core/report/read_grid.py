@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from regft_core.evaluate.ood import positive_of
+from regft_core.evaluate.evaluated import positive_of
 from regft_core.runs.records import Finding, Manifest, PreparedTask, RunRecord, SearchManifest, Subsample
 from regft_core.runs.work import CurvePoint, JudgedRows, Logged, Work, wrong
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig, SmallScale
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell
-from regft_core.settings.papers.contamination import read_contamination, sentences
+from regft_core.settings.papers.encoders import read_contamination, sentences
 from regft_core.settings.project import LeftOut
 
 Array = npt.NDArray[Any]

@@ -23,7 +23,6 @@ from regft_core.report.sentences import findings
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project
-from regft_core.settings.store_path import store_path
 
 OUT = Path("reports")
 

@@ -38,9 +38,9 @@ from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.method import Phase
 from regft_core.schema.methods import DataConfig
 from regft_core.schema.params import TuningConfig
+from regft_core.settings.files import store_path
 from regft_core.settings.passes import optimiser_steps
 from regft_core.settings.project import Project
-from regft_core.settings.store_path import store_path
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded

@@ -1,4 +1,4 @@
-"""Scores of epochs: how they are computed, to choose whose weights a run leaves or to be shown, and recorded.
+"""Scores of epochs, to choose whose weights a run leaves or to be shown, and of merged models.
 
 ``best_on_split`` sets a share of the training rows aside; ``best_on_dev_as_published`` takes the set that also judges
 the finished run, as several papers do, and is marked; ``training.epoch_scores`` looks at that set and chooses nothing.
@@ -16,8 +16,9 @@ from regft_core.schema.training import CheckpointRule
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.data.examples import Example
-    from regft_core.runs.training_run import TrainedPhase
+    from regft_core.runs.training_run import PhaseInputs, TrainedPhase
     from regft_core.training.best import Judge
+    from regft_core.training.merges import Outcome
     from regft_core.training.trainee import Trainee
 
 
@@ -79,3 +80,20 @@ def merged_epoch_scores(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     scores = [row for record in recorded for row in record["scores"]]
     return {"epoch_scores": {"metric": recorded[0]["metric"], "scores": scores}}
+
+
+def validation_score(inputs: PhaseInputs, outcome: Outcome, task: Mapping[str, Any]) -> float:
+    """Return the task's primary metric of a merged model on the validation share; larger is better."""
+    from regft_core.data.batches import padding_of
+    from regft_core.evaluate.predict import predict
+    from regft_core.evaluate.score import primary_score
+    from regft_core.runs.training_run import build
+
+    trainee, stack = build(inputs)
+    trainee.load_weights(outcome["weights"], head=True)
+    stack.rebuild(trainee, outcome.get("kept", {}))
+    how: dict[str, Any] = {"device": inputs.device, "precision": inputs.training.precision, "kind": inputs.kind}
+    logits = predict(trainee.model, inputs.encoded, padding=padding_of(inputs.tokenizer), **how)
+    rows = list(inputs.validation_rows)
+    value = primary_score(trainee.answers(logits[rows]), [inputs.encoded.labels[row] for row in rows], task)
+    return value if metrics.higher_is_better(task["primary"]) else -value

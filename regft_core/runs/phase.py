@@ -143,7 +143,7 @@ def _merged(
     context: Context, phase: Phase, keys: Sequence[str], here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-    from regft_core.runs.merge import validation_score
+    from regft_core.runs.epoch_scores import validation_score
 
     assert phase.repeat is not None
     rule_name, scores = phase.repeat.merge, phase.repeat.scores
@@ -221,7 +221,7 @@ def phase_inputs(context: Context, phase: Phase, member: int | None) -> PhaseInp
     Raises RunFailed when a phase before it failed.
     """
     from regft_core.data.reading import Reading
-    from regft_core.evaluate.ood import positive_index
+    from regft_core.evaluate.evaluated import positive_index
     from regft_core.runs.training_run import PhaseInputs
 
     data, encoder, source = context.data(phase), context.encoder_of(phase), context.source_of(phase)

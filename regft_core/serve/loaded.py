@@ -137,3 +137,29 @@ class LoadedModel(BaseEstimator):
         if cells[0] is None or None in cells:
             raise DataError("no-text", f"row {number} has no text\n    -> leave the row out")
         return Example(str(number), cells[0], cells[1] if len(cells) > 1 else None, 0)
+
+
+# ---------------------------------------------------------------------------- MLflow's flavour ``python_function``
+
+
+class Answering:
+    """The model as MLflow calls it."""
+
+    def __init__(self, path: str) -> None:
+        self._model = LoadedModel(path)
+
+    def predict(self, rows: pd.DataFrame | Iterable[Any], params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Return a row for each text, with the columns of ``regft predict``.
+
+        Args:
+            rows: a data frame with the columns of the training file, or texts (pairs of texts).
+            params: none are known; MLflow hands them on.
+
+        Raises DataError for a row without a text, and for a column that is missing.
+        """
+        return pd.DataFrame(self._model.lines(rows))
+
+
+def _load_pyfunc(path: str) -> Answering:
+    """MLflow's entry: load the model in a folder. Raises ModelError."""
+    return Answering(path)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from regft_core import metrics
 from regft_core.errors import DataError, ModelError, RunFailed
-from regft_core.evaluate.ood import positive_of
+from regft_core.evaluate.evaluated import positive_of
 from regft_core.kinds import find
 from regft_core.models.export_record import Abstain, Refit
 from regft_core.names import plural

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from typing import IO
 
-from regft_core.data.delimited import delimited
-from regft_core.data.file_format import Row, Table
+from regft_core.data.file_format import Row, Table, delimited
 from regft_core.data.table import explained_as, json_lines
 from regft_core.errors import DataError, RegftError
 from regft_core.serve.answers import Columns, Counted, Writer, answer_columns, columns_of_requests, require_columns

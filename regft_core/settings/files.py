@@ -1,4 +1,4 @@
-"""Where the YAML files of a project are, and what is said of a task or a method that has none.
+"""Where the YAML files of a project and its run store are; what is said of a task or a method that has none.
 
 A file is looked for in the project first, then among those that the package ships (``shipped``). A name in both is an
 error unless the project's file begins with ``override: true``; a copy with the same content is none.
@@ -6,12 +6,15 @@ error unless the project's file begins with ``override: true``; a copy with the 
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from regft_core import shipped
+from regft_core.disk.paths import expand, what_is
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
+from regft_core.schema.params import Params
 from regft_core.settings.document import Document, KeyPath, load_yaml
 
 TASKS = "pipelines/tasks"
@@ -97,3 +100,30 @@ def missing(root: Path, folder: str, name: str, document: Document, at: KeyPath)
     what = _WHAT[folder]
     message, hint = f"unknown {what} '{name}': there is no {folder}/{name}.yaml", f"{what}s there"
     return document.problem(f"unknown-{what}", at, message, suggestion(name, names(root, folder), hint))
+
+
+def store_path(root: Path, params: Params) -> Path:
+    """The run store's directory.
+
+    ``~`` is expanded. A relative path starts at the project; in a copy of the project that
+    ``dvc exp run --temp`` made below ``.dvc/tmp``, at the project that was copied, so that
+    experiments share its runs.
+
+    Raises ValueError for a home directory that cannot be found (``check_store`` says where).
+    """
+    return expand(project_root(root), params.store.path)
+
+
+def project_root(root: Path) -> Path:
+    """The project itself where ``root`` is a copy of it below ``.dvc/tmp``; else ``root``.
+
+    DVC names the project that an experiment belongs to in ``DVC_ROOT``. A project that is no
+    copy inside that one, for instance one that a stage of another project runs, is on its own.
+    """
+    given = os.environ.get("DVC_ROOT")
+    if not given:
+        return root
+    project = Path(given)
+    copies = project / ".dvc" / "tmp"
+    is_project = what_is(project / "params.yaml") == "a file"
+    return project if is_project and root.resolve().is_relative_to(copies.resolve()) else root

@@ -35,7 +35,7 @@ from regft_core.settings.controls import described, described_as, differs_by, fi
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.files import METHODS, PRESETS, method_file, missing, without_override
 from regft_core.settings.layers import on_task, shared_sections
-from regft_core.settings.papers.contamination import read_contamination, sentences
+from regft_core.settings.papers.encoders import read_contamination, sentences
 from regft_core.settings.project import Project
 from regft_core.settings.read_tasks import Reader
 from regft_core.settings.small import in_small

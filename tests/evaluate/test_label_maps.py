@@ -17,8 +17,7 @@ from regft_core.catalogue import EVALUATIONS
 from regft_core.data.examples import Example
 from regft_core.evaluate import analyses
 from regft_core.evaluate.analysis_result import Findings
-from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows
-from regft_core.evaluate.ood import label_indices
+from regft_core.evaluate.evaluated import EvaluatedRun, EvaluatedSet, OtherRows, label_indices
 from tests.evaluate.tiny_run import TinyModel
 from tests.methods.harness import examples
 

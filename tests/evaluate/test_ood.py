@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regft_core.evaluate.ood import label_indices
+from regft_core.evaluate.evaluated import label_indices
 from regft_core.kinds import find
 
 CLASSES = find("classification")

@@ -9,12 +9,13 @@ import pytest
 
 from regft_core.models.aliases import ALIASES
 from regft_core.settings.files import CONTAMINATION
-from regft_core.settings.papers.contamination import read_contamination, sentences
 from regft_core.settings.papers.encoders import (
     UNNAMED,
     between_phases,
     in_directory,
     named,
+    read_contamination,
+    sentences,
 )
 
 LARGE = named("FacebookAI/roberta-large")

@@ -12,8 +12,7 @@ from huggingface_hub import ModelCard
 
 from regft_core.errors import ModelError
 from regft_core.runs.job import Job
-from regft_core.serve.export import export
-from regft_core.serve.push import push
+from regft_core.serve.export import export, push
 from tests.errors import raises_code
 from tests.hub_double import serving
 from tests.small_project import stage, write_csv

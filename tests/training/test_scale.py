@@ -18,8 +18,7 @@ from regft_core.evaluate.predict import predict
 from regft_core.hooks.registry import discover
 from regft_core.kinds.regression import Scale
 from regft_core.models.load import load_classifier
-from regft_core.runs.epoch_scores import judge
-from regft_core.runs.merge import validation_score
+from regft_core.runs.epoch_scores import judge, validation_score
 from regft_core.runs.training_run import PhaseInputs, outcome_tensors, train
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import FINETUNE, Phase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -15,14 +16,16 @@ from regft_core.models.aliases import ALIASES
 from regft_core.models.source import encoder_problems
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.encoder import EncoderConfig
-from regft_core.schema.params import PATTERN, Params, split_part
+from regft_core.schema.params import PATTERN, Params, StoreConfig, split_part
 from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.checks.sources import moves, revision_problem
 from regft_core.settings.document import Document, KeyPath, Place
+from regft_core.settings.files import project_root
 from regft_core.settings.papers.published import check_published
-from regft_core.settings.store_path import check_store
 from regft_core.settings.validate import Found, validate
 
+#: Folders of a project that git or DVC own: they would take runs for changed data or code, or delete them.
+TAKEN = ("data", "regft_core", "stages", "pipelines", "work", "reports", ".git", ".dvc")
 #: Three seeds show little by any rule (benchmarks/statistics.md). What more of them show, the report says.
 MIN_SEEDS = 4
 
@@ -181,3 +184,27 @@ def check_evaluations(
         elif unfit:
             problems.append(f"{document.place(at)}: {kinds}: it leaves {listing(unfit)} out")
     return problems, read
+
+
+def check_store(root: Path, store: StoreConfig, document: Document) -> list[Problem]:
+    """Problems of the ``store`` section."""
+
+    def wrong(code: str, message: str) -> list[Problem]:
+        hint = "give a folder of its own, for instance .regft, or one outside the project"
+        return [document.problem(code, ("store", "path"), f"'{store.path}' {message}", hint)]
+
+    try:
+        path = expand(project_root(root), store.path)
+    except ValueError as error:
+        return wrong("bad-path", str(error))
+    there = next(place for place in (path, *path.parents) if what_is(place) is not None)
+    if (kind := what_is(there)) != "a directory":
+        return wrong("not-a-directory", f"cannot be made: {there} is {kind}")
+    home = project_root(root).resolve()
+    for place in (path.resolve(), Path(os.path.normpath(path.absolute()))):
+        if home.is_relative_to(place):
+            return wrong("store-around-project", f"contains the project ({place})")
+        for folder in TAKEN:
+            if place.is_relative_to(home / folder):
+                return wrong("store-in-folder-of-others", f"lies in {folder}/, which belongs to git or DVC")
+    return []

@@ -36,7 +36,7 @@ class LayerStack:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The names that are specific to one encoder family.
+    """The names that are specific to one encoder family; what a row does not say is as BERT has it.
 
     ``hidden_dropout`` and ``attention_dropout`` are configuration fields. ``head`` are module
     paths of the classifier that no pretraining checkpoint holds. ``pooler`` is pretrained when
@@ -49,12 +49,12 @@ class Architecture:
     """
 
     name: str
-    stacks: tuple[LayerStack, ...]
-    head: tuple[str, ...]
-    hidden_dropout: tuple[str, ...]
-    attention_dropout: tuple[str, ...]
+    stacks: tuple[LayerStack, ...] = (LayerStack("encoder", "encoder.layer", "attention.output"),)
+    head: tuple[str, ...] = ("classifier",)
+    hidden_dropout: tuple[str, ...] = ("hidden_dropout_prob", "classifier_dropout")
+    attention_dropout: tuple[str, ...] = ("attention_probs_dropout_prob",)
     #: Fields with the dropout before the last linear of a pooled classifier: the first that is set counts.
-    head_dropout: tuple[str, ...] = ()
+    head_dropout: tuple[str, ...] = ("classifier_dropout", "hidden_dropout_prob")
     masked_lm_head: tuple[str, ...] = ()
     embeds_with: Literal["last", "mean"] | None = None
     pooler: str | None = None

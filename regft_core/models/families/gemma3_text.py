@@ -13,6 +13,7 @@ FAMILY = Architecture(
     head=(),  # transformers' classifier reads one token, and EmbeddingGemma was trained to be read by the mean
     embeds_with="mean",
     hidden_dropout=(),
+    head_dropout=(),
     attention_dropout=("attention_dropout",),
     token_types=False,
     summary="last",

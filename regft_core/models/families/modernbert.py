@@ -5,7 +5,6 @@ from regft_core.models.architectures import Architecture, LayerStack
 FAMILY = Architecture(
     "modernbert",
     stacks=(LayerStack("encoder", "layers", "mlp_norm", pre_norm=True),),
-    head=("classifier",),
     pretrained_head=("head",),
     hidden_dropout=("embedding_dropout", "mlp_dropout", "classifier_dropout"),
     # One field for the attention probabilities and for the output of the attention block.

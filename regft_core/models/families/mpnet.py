@@ -5,9 +5,7 @@ from regft_core.models.architectures import Architecture, LayerStack
 FAMILY = Architecture(
     "mpnet",
     stacks=(LayerStack("encoder", "encoder.layer", "attention"),),
-    head=("classifier",),
     hidden_dropout=("hidden_dropout_prob",),
-    attention_dropout=("attention_probs_dropout_prob",),
     head_dropout=("hidden_dropout_prob",),
     masked_lm_head=("lm_head",),
     token_types=False,

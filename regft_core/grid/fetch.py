@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regft_core.data.fetched import Fetched, is_fetched
+from regft_core.data.fetched import Fetched, fetch, is_fetched
 from regft_core.data.prepare import resolve_ood
-from regft_core.data.rows import fetch
 from regft_core.errors import DataError, RegftError, RunFailed
 from regft_core.evaluate.analyses import tasks_read
 from regft_core.models.fetch import hub_encoder

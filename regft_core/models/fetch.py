@@ -22,8 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from regft_core import shipped
-from regft_core.data.hub import hub_error
-from regft_core.data.package import pip_download
+from regft_core.data.fetched import hub_error, pip_download
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, explained, write_json
 from regft_core.errors import ModelError

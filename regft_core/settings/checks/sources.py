@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regft_core.data.builtin import SPLITS, BuiltinOptions
+from regft_core.data.fetched import shadow_problem
 from regft_core.data.file_format import NAMED, WrongFile, below_data, is_known
-from regft_core.data.hub import shadow_problem
 from regft_core.data.prepare import EvaluationSet
 from regft_core.data.rows import Declaration, missing_columns
 from regft_core.data.table import opened

@@ -65,7 +65,7 @@ def _share(project: Project, store: RunStore, names: list[str]) -> None:
     new = share(project.root, store, keys)
     if keys and (done := int(dvc(["--cd", str(project.root), "add", "-q", WEIGHTS]))):
         raise SystemExit(done)
-    print(f"{FOLDER}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {FOLDER}.dvc, then `dvc push`")
+    print(f"{WEIGHTS}/: {plural(len(keys), 'run')} asked for, {new} copied. Commit {WEIGHTS}.dvc, then `dvc push`")
 
 
 def _prune(store: RunStore) -> None:

@@ -20,6 +20,7 @@ from regft_core.report.published.table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
 from regft_core.report.scores import build_block
 from regft_core.report.sentences import findings
+from regft_core.settings.files import store_path
 from regft_core.settings.grid import Cell
 from regft_core.settings.papers.published import read_published
 from regft_core.settings.project import Project

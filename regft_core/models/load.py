@@ -251,10 +251,7 @@ def _config(source: ModelSource) -> Any:
 
 
 def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
-    try:
-        names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
-    except ValueError as error:
-        raise ModelError("too-few-labels", str(error)) from error
+    names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
     config.id2label, config.label2id = dict(enumerate(names)), {name: index for index, name in enumerate(names)}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example
-from regft_core.errors import ModelError, RunFailed
+from regft_core.errors import RunFailed
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
@@ -197,16 +197,8 @@ class FinishedModel:
     def model(self) -> Any:
         """The plain model, with what it needs for inference put back in; on its device.
 
-        Raises ModelError when a regulariser answers instead of the model.
+        Not where a regulariser answers instead of the model (``answered_by``).
         """
-        if self._stack.predictor is not None:
-            method, owner = self._context.job.method, self._stack.predictor.name
-            raise ModelError(
-                "no-model",
-                f"{method} has no model of its own to give: '{owner}' answers in its place, which no Hugging Face "
-                "directory can hold; its predictions are in work/evaluate\n"
-                "    -> name another method",
-            )
         return self.trainee.model if self.kept else self._plain
 
     def answer(self, examples: Sequence[Example], on_batch: Callable[[int], None] | None = None) -> npt.NDArray[Any]:

@@ -139,7 +139,6 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     cost = searched["cost"]["train_seconds"] + searched["cost"]["fit_seconds"] + (trained.get("seconds") or 0.0)
     record |= {"key": trained["key"], "status": trained["status"], "error": trained["error"], "score": None}
     record |= {"seconds": cost, "steps": (searched["steps"] or 0) + trained.get("steps", 0)}
-    record |= {"final_loss": trained.get("final_loss")}
     if trained["status"] != "ok":
         return record
     return record | _judge(context, trained["key"])

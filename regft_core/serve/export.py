@@ -167,7 +167,7 @@ def _served(
         separate = context.rows_per_example(context.data(context.phase("finetune")).examples, context.method.finetune)
         update |= {"max_length": encoder.max_length, "rows_per_example": 2 if separate == 2 else 1}
         update |= {"instruction": encoder.prompt or "", "windows": encoder.windows, "stride": encoder.stride}
-        update["prompt"] = _prompt(context, trained)
+        update["prompt"] = _prompt(context, trained) if answering is None else None
     return served.model_copy(update=update)
 
 

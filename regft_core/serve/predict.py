@@ -113,17 +113,17 @@ def predict_file(
     with open_table(data, how) as table:
         require_columns(table, columns, keep, data)
         names = answer_columns(model, keep, data)
-        with partial_file(out, _key(model, data, how, columns, keep, names)) as partial:
-            counted = Counted(**partial.counted)
-            writer = Writer(out.suffix.lower(), partial.file, names, header=not partial.counted)
-            if partial.counted:
+        with partial_file(out, _key(model, data, how, columns, keep, names)) as (file, before, keep_lines):
+            counted = Counted(**before)
+            writer = Writer(out.suffix.lower(), file, names, header=not before)
+            if before:
                 print(f"goes on after {plural(counted.rows, 'row')}, predicted before", file=sys.stderr)
                 counted.resumed = sum(1 for _ in islice(table.rows, counted.rows))
             answering = Answering(model, columns, keep, writer, counted)
             progress = _progress(table, counted.rows)
             while chunk := _chunk(table.rows, columns):
                 answering.answer(chunk)
-                partial.keep(asdict(replace(counted, resumed=0)))
+                keep_lines(asdict(replace(counted, resumed=0)))
                 progress(counted.rows)
             progress(None)
             answering.end(data)
@@ -156,30 +156,14 @@ def _key(
     return sha256_json([states, machine, how.told, asdict(columns), list(keep), list(names)])
 
 
-@dataclass
-class Partial:
-    """The lines of an output so far, and what an earlier call has counted; empty for a new one."""
-
-    file: IO[str]
-    counted: dict[str, Any]
-    state: Path
-    key: str
-
-    def keep(self, counted: dict[str, Any]) -> None:
-        """Make the lines so far durable; ``counted`` is what a later call gets."""
-        with explained(self.state):
-            self.file.flush()
-            os.fsync(self.file.fileno())
-        size = self.file.buffer.tell()  # type: ignore[attr-defined]
-        write_json(self.state, {"key": self.key, "bytes": size, "counted": counted})
-
-
 @contextmanager
-def partial_file(out: Path, key: str) -> Iterator[Partial]:
-    """Yield the lines of ``out`` so far, which become ``out`` when the block ends without an error.
+def partial_file(out: Path, key: str) -> Iterator[tuple[IO[str], dict[str, Any], Callable[[dict[str, Any]], None]]]:
+    """Yield the lines of ``out`` so far, what an earlier call has counted of them, and a function that keeps them.
 
-    When the process is interrupted or killed, or the disk is full, they wait for the next call with the same ``key``.
-    After another error nothing of them stays: it would come again. Lines of another key are dropped, with a notice.
+    The function makes the lines so far durable, with what a later call shall get as counted. They become ``out`` when
+    the block ends without an error. When the process is interrupted or killed, or the disk is full, they wait for the
+    next call with the same ``key``. After another error nothing of them stays: it would come again. Lines of another
+    key are dropped, with a notice.
 
     Raises:
         DataError: another process writes the same output.
@@ -190,16 +174,24 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         binary = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed below
+
+    def flush() -> None:
+        file.flush()
+        os.fsync(binary.fileno())
+
+    def keep(counted: dict[str, Any]) -> None:
+        with explained(state):
+            flush()
+        write_json(state, {"key": key, "bytes": binary.tell(), "counted": counted})
+
     try:
         fcntl.flock(binary, fcntl.LOCK_EX | fcntl.LOCK_NB)
         before = _earlier(path, state, key)
         binary.truncate(before["bytes"])
         binary.seek(before["bytes"])
-        partial = Partial(
-            io.TextIOWrapper(binary, "utf-8", newline="", write_through=True), before["counted"], state, key
-        )
+        file = io.TextIOWrapper(binary, "utf-8", newline="", write_through=True)
         try:
-            yield partial
+            yield file, before["counted"], keep
         except StoreError:
             raise
         except Exception:
@@ -207,8 +199,7 @@ def partial_file(out: Path, key: str) -> Iterator[Partial]:
             state.unlink(missing_ok=True)
             raise
         with explained(out):
-            partial.file.flush()
-            os.fsync(binary.fileno())
+            flush()
             os.replace(path, out)
             fsync(out.parent)
         state.unlink(missing_ok=True)

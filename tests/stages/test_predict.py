@@ -215,9 +215,9 @@ def test_other_options_begin_anew_and_two_processes_do_not_mix(
     model: ServedModel, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     out = tmp_path / "out.csv"
-    with contextlib.suppress(Killed), serving.partial_file(out, "another") as begun:
-        begun.file.write("x" * 1000)
-        begun.keep({"rows": 3})
+    with contextlib.suppress(Killed), serving.partial_file(out, "another") as (file, _, keep):
+        file.write("x" * 1000)
+        keep({"rows": 3})
         with raises_code(DataError, "in-the-way", "another process"):
             predict_file(model, data, out)
         raise Killed

@@ -89,44 +89,38 @@ log = logging.getLogger(__name__)
 _TASK = ("kind", "labels", "positive_label", "primary", "sets")
 
 
-def evaluations_of(
-    context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
-) -> dict[str, dict[str, Any]]:
-    """Name -> what each evaluation that is switched on and fits the task found out about a run.
+class JudgedRun:
+    """One run with its logits, as all evaluations share it.
 
     Args:
         finetuned: the run's key.
         logits: [n, K] of every set.
-
-    An evaluation that raises is recorded as failed, with the place; the others and the scores stand.
-
-    Raises:
-        CodeChanged: an evaluation's code is edited while it runs.
-        StoreError: the store cannot be read or written.
     """
-    judged = JudgedRun(context, model, finetuned, logits)
-    findings = {}
-    for evaluation, options in fitting(context):
-        ensure = partial(judged.ensure, evaluation, options)
-        findings[evaluation.name] = context.store.read_intact(ensure, lambda stored: stored.result)
-    return findings
-
-
-class JudgedRun:
-    """One run with its logits, as all evaluations share it."""
 
     def __init__(
         self, context: Context, model: FinishedModel, finetuned: str, logits: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        self.context = context
-        self.model = model
-        self.finetuned = finetuned
-        self.logits = logits
+        self.context, self.model, self.finetuned, self.logits = context, model, finetuned, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
         #: ``task.json`` of another task, as it was read first.
         self._other = cache(partial(described_task, context.root))
         self._model_of = cache(self._open_model_of)
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
+
+    def findings(self) -> dict[str, dict[str, Any]]:
+        """Name -> what each evaluation that is switched on and fits the task found out about the run.
+
+        An evaluation that raises is recorded as failed, with the place; the others and the scores stand.
+
+        Raises:
+            CodeChanged: an evaluation's code is edited while it runs.
+            StoreError: the store cannot be read or written.
+        """
+        found = {}
+        for evaluation, options in fitting(self.context):
+            ensure = partial(self.ensure, evaluation, options)
+            found[evaluation.name] = self.context.store.read_intact(ensure, lambda stored: stored.result)
+        return found
 
     def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """Return the findings of one evaluation, from the store or made now."""

@@ -10,7 +10,7 @@ from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
 from regft_core.progress import ProgressWriter
-from regft_core.runs.analyses import evaluations_of, from_npy, to_npy
+from regft_core.runs.analyses import JudgedRun, from_npy, to_npy
 from regft_core.runs.code import code_of
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
@@ -84,7 +84,7 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
     predictions = {name: text.decode() for name, text in _under(PREDICTIONS, files).items()}
     record |= NOT_EVALUATED | result | {"predictions": predictions}
-    record["evaluations"] = evaluations_of(context, model, trained["key"], logits) if logits else {}
+    record["evaluations"] = JudgedRun(context, model, trained["key"], logits).findings() if logits else {}
     return record
 
 

@@ -19,7 +19,6 @@ from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import Need, produce
 from regft_core.runs.rows import run_rows
 from regft_core.runs.run_folder import StoredRun
-from regft_core.schema.method import Phase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,7 +83,7 @@ class FinishedModel:
 
         def load(run: StoredRun) -> dict[str, dict[str, Tensor]]:
             left_out(self._context, self._phase, run)  # refuses another encoder
-            return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept", "decision")}
+            return {name: run.load_tensors(name) for name in run.tensor_names if name in (WEIGHTS, "kept")}
 
         need: Need = "weights" if self._has_model else "state"
         return self._context.store.read_intact(lambda: produce(self._context, self._phase, need), load)
@@ -105,22 +104,17 @@ class FinishedModel:
         while phase.start != "checkpoint" and phase.training.epochs == 0 and not context.acting(phase):
             phase = context.phase(phase.start)  # whose weights are those of the run
         if context.keys.decision_metric(phase):  # else no weights are read, which may have been pruned
-            fitted = self._stored.get("decision") if phase is self._phase else self._fitted_in(phase)
-            if fitted:
+
+            def load(run: StoredRun) -> Mapping[str, Tensor]:
+                return run.load_tensors("decision") if "decision" in run.tensor_names else {}
+
+            if fitted := context.store.read_intact(lambda: produce(context, phase, "state"), load):
                 return Decision.of(fitted)
         kind, task = find(context.task["kind"]), context.task
         several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets
         if not several or not all(row.label for row in context.data(self._phase).examples):
             return None
         return Decision((0.0,) * len(task["labels"]), at_least_one=True)
-
-    def _fitted_in(self, phase: Phase) -> Mapping[str, Tensor] | None:
-        """The tensors of the decision that an earlier phase fitted."""
-
-        def load(run: StoredRun) -> Mapping[str, Tensor] | None:
-            return run.load_tensors("decision") if "decision" in run.tensor_names else None
-
-        return self._context.store.read_intact(lambda: produce(self._context, phase, "state"), load)
 
     @property
     def tokenizer(self) -> Any:

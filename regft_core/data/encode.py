@@ -123,33 +123,31 @@ def encode(
             cache.put(key, tokens)
         return tokens
 
-    if rows_per_example == 1:
-        tokens = tokens_of(examples)
-        counted = tokens["windows"]
-        windows = None if counted is None else [(count,) for count in counted]
-        columns: dict[str, Any] = {**tokens, "windows": windows}
-        return Encoded(**columns, labels=labels, ids=ids)
-    prompt = None
-    first = tokens_of([replace(example, text_pair=None) for example in examples])
-    second = tokens_of([replace(example, text=example.text_pair or "", text_pair=None) for example in examples])
-    counts = zip(*(tokens["windows"] or [1] * len(examples) for tokens in (first, second)), strict=True)
-    both = list(counts)
+    texts = [examples]
+    if rows_per_example == 2:
+        prompt = None
+        seconds = [replace(example, text=example.text_pair or "", text_pair=None) for example in examples]
+        texts = [[replace(example, text_pair=None) for example in examples], seconds]
+    parts = [tokens_of(of) for of in texts]
+    counts = list(zip(*(tokens["windows"] or [1] * len(examples) for tokens in parts), strict=True))
+    if rows_per_example == 2:
+        segment = [[1 if part == 0 else part for part in row] for row in parts[1]["segment"]]
+        parts[1] = Tokens(**{**parts[1], "segment": segment})
 
-    def joined(one: Rows, other: Rows) -> Rows:
+    def joined(column: Column) -> Rows:
         """The rows of the first text of each example, then those of its second."""
-        texts = iter(one), iter(other)
-        return [row for pair in both for rows, count in zip(texts, pair) for row in islice(rows, count)]
+        columns = [iter(tokens[column] or ()) for tokens in parts]
+        return [row for of in counts for rows, count in zip(columns, of) for row in islice(rows, count)]
 
-    types = first["token_type_ids"], second["token_type_ids"]
     return Encoded(
-        input_ids=joined(first["input_ids"], second["input_ids"]),
-        token_type_ids=None if types[0] is None or types[1] is None else joined(types[0], types[1]),
+        input_ids=joined("input_ids"),
+        token_type_ids=None if parts[0]["token_type_ids"] is None else joined("token_type_ids"),
         labels=labels,
         ids=ids,
-        special_mask=joined(first["special_mask"], second["special_mask"]),
-        segment=joined(first["segment"], [[1 if part == 0 else part for part in row] for row in second["segment"]]),
-        rows_per_example=2,
-        windows=None if first["windows"] is None else both,
+        special_mask=joined("special_mask"),
+        segment=joined("segment"),
+        rows_per_example=rows_per_example,
+        windows=None if parts[0]["windows"] is None else counts,
     )
 
 

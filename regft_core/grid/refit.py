@@ -121,13 +121,12 @@ def _values(project: Project, cell: Cell) -> dict[str, Any] | None:
     if tuning is None or not project.trials(cell.method):
         return None
     records = [
-        {"size": str(cell.size), "seed": run.seed, **trial.model_dump()}
+        {"seed": run.seed, **trial.model_dump()}
         for run in Work(project.root).finetune(cell).runs
         if run.tuned is not None
         for trial in run.tuned.trials
     ]
-    choice = choose(records, tuning.model_copy(update={"per": "cell"}), project.tasks[cell.task].primary)
-    return dict(next(iter(choice.values()))["values"])
+    return dict(choose(records, tuning, project.tasks[cell.task].primary, records[0]["seed"])["values"])
 
 
 def _refuse_choice_on_dev(context: Context) -> None:

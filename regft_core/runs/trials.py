@@ -32,33 +32,30 @@ Record = dict[str, Any]
 TRIAL_KEYS = ("trial", "values", "key", "status", "error", "score", "seconds", "steps")
 
 
-def choose(records: Sequence[Record], tuning: TuningConfig, primary: str) -> dict[tuple[str, int], Record]:
-    """(size, seed) -> what was tried and chosen, from the records of all trials of a method on a task.
+def choose(records: Sequence[Record], tuning: TuningConfig, primary: str, seed: int) -> Record:
+    """Return what was tried and chosen for the run of one seed, from the ``records`` of the trials that choose.
 
-    A trial that failed for a seed is not chosen where that seed counts, unless all failed; of equal trials the first
-    is taken. The result holds ``values`` (the choice), ``chosen`` (its number) and every trial with its score.
+    A trial that failed for a seed is not chosen, unless all failed; of equal trials the first is taken. The result
+    holds ``values`` (the choice), ``chosen`` (its number) and every trial of the run with its score.
     """
     sign = 1.0 if metrics.higher_is_better(primary) else -1.0
-    groups: dict[tuple[str, int | None], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["size"], record["seed"] if tuning.judged_by_seed else None), []).append(record)
-    choices = {}
-    for group in groups.values():
-        trials = sorted({record["trial"] for record in group})
-        best = max(trials, key=lambda trial: (_merit([r for r in group if r["trial"] == trial], sign), -trial))
-        for size, seed in dict.fromkeys((record["size"], record["seed"]) for record in group):
-            of_run = [r for r in group if (r["size"], r["seed"]) == (size, seed)]
-            choices[size, seed] = {
-                "values": next(r["values"] for r in of_run if r["trial"] == best),
-                "chosen": best,
-                "selection": tuning.selection,
-                "split": tuning.share if tuning.selection == "split" else None,
-                "per": "seed" if tuning.judged_by_seed else "cell",
-                "metric": primary,
-                "seconds": sum(r["seconds"] for r in of_run),
-                "trials": [_over_folds([r for r in of_run if r["trial"] == trial]) for trial in trials],
-            }
-    return choices
+
+    def merit(trial: int) -> tuple[float, int]:
+        scores = [record["score"] for record in records if record["trial"] == trial]
+        return sign * fmean(scores) if None not in scores else float("-inf"), -trial
+
+    trials = sorted({record["trial"] for record in records})
+    best, of_run = max(trials, key=merit), [record for record in records if record["seed"] == seed]
+    return {
+        "values": next(record["values"] for record in of_run if record["trial"] == best),
+        "chosen": best,
+        "selection": tuning.selection,
+        "split": tuning.share if tuning.selection == "split" else None,
+        "per": "seed" if tuning.judged_by_seed else "cell",
+        "metric": primary,
+        "seconds": sum(record["seconds"] for record in of_run),
+        "trials": [_over_folds([record for record in of_run if record["trial"] == trial]) for trial in trials],
+    }
 
 
 def _over_folds(records: Sequence[Record]) -> Record:
@@ -73,11 +70,6 @@ def _over_folds(records: Sequence[Record]) -> Record:
         "steps": sum(record["steps"] or 0 for record in records),
     }
     return {key: (first | together)[key] for key in TRIAL_KEYS}
-
-
-def _merit(records: Sequence[Record], sign: float) -> float:
-    scores = [record["score"] for record in records]
-    return sign * fmean(scores) if None not in scores else float("-inf")
 
 
 def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:
@@ -116,7 +108,7 @@ def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | No
     if job.stored_only and None in stored:
         raise NotStored(job.name)
     records = [record or try_values(trial, project, device=device) for trial, record in zip(trials, stored)]
-    return choose(records, project.params.tuning, project.tasks[job.task].primary)[job.size, job.seed]
+    return choose(records, project.params.tuning, project.tasks[job.task].primary, job.seed)
 
 
 def look_up_trial(trial: Job, project: Project) -> Record | None:

@@ -7,10 +7,8 @@ does not use it.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 
 from regft_core.catalogue import METHODS, shown
@@ -75,9 +73,3 @@ def discover() -> Registry:
         ConfigError: two files have one name.
     """
     return Registry()
-
-
-def entry_of(cls: type[Regulariser]) -> str:
-    """Return the name of a class's file in fingerprints: its module, or its path where it is none of regft's."""
-    module = cls.__module__
-    return module if module.startswith("regft_core.") else str(Path(str(sys.modules[module].__file__)).resolve())

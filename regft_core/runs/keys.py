@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
-from regft_core.catalogue import MERGES, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
+from regft_core.catalogue import MERGES, METHODS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
 from regft_core.errors import PlanOutdated
 from regft_core.hooks.phase_entries import answers_without_encoder
-from regft_core.hooks.registry import entry_of
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import ANSWERS, CHECKPOINT_RULE, JUDGING, Scope, scope_of
 from regft_core.runs.rows import member_rows, member_streams
@@ -204,7 +203,7 @@ class Keys:
         """
         context = self._context
         own, kinds, judging = (
-            {entry_of(cls) for cls, _ in context.acting(phase)},
+            {METHODS.entry(cls.name) for cls, _ in context.acting(phase)},
             {context.data(phase).kind},
             list[str](),
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from regft_core.contract import Promise
     from regft_core.fit.rows import Asked
     from regft_core.runs.run import Stage
+    from regft_core.serve.model import ServedModel
 
 #: A line of text that is longer is broken between its words.
 COLUMNS = 80
@@ -151,6 +152,13 @@ def device_of(name: str) -> str:
     except ConfigError as error:
         hint = error.problems[0].hint
         raise ModelError("device-missing", f"--device {name}: not available on this machine\n    -> {hint}") from error
+
+
+def served(arguments: argparse.Namespace) -> ServedModel:
+    """Return the exported model, loaded as ``SERVING`` says."""
+    from regft_core.serve.model import load_served
+
+    return load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
 
 
 def refuse_contradictions(wrong: list[tuple[Any, str]], hint: str) -> None:

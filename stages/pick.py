@@ -17,17 +17,15 @@ from pathlib import Path
 
 from regft_core.names import plural
 
-from .common import DATA, FORMAT, MODEL, OUT, OVERWRITE, SERVING, argument, device_of, format_of, run, whole_number
+from .common import DATA, FORMAT, MODEL, OUT, OVERWRITE, SERVING, argument, format_of, run, served, whole_number
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Write the picked rows."""
-    from regft_core.serve.model import load_served
     from regft_core.serve.pick import pick_file
 
-    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
     picked = pick_file(
-        model,
+        served(arguments),
         Path(arguments.data),
         Path(arguments.out),
         arguments.rows,

@@ -24,7 +24,7 @@ from regft_core import output
 from regft_core.data.lengths import WORTH_UNKNOWN, share
 from regft_core.names import plural
 from regft_core.serve.answers import Counted
-from regft_core.serve.model import ServedModel, load_served
+from regft_core.serve.model import ServedModel
 from regft_core.serve.predict import predict_file
 from regft_core.serve.stream import FORMATS, predict_stream
 
@@ -36,10 +36,10 @@ from .common import (
     OVERWRITE,
     SERVING,
     argument,
-    device_of,
     format_of,
     refuse_contradictions,
     run,
+    served,
 )
 
 #: What ``--data`` is for standard input.
@@ -59,7 +59,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         ],
         "regft predict --model FOLDER --data FILE --out FILE, or --model FOLDER --data - --format FORMAT",
     )
-    model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+    model = served(arguments)
     columns = {"text": arguments.text, "text_pair": arguments.text_pair, "keep": arguments.keep}
     if standard:
         _say(model, _stream(model, arguments.format or FORMATS[0], columns), sys.stderr)

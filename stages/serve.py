@@ -26,9 +26,8 @@ import uvicorn
 from regft_core.errors import DataError
 from regft_core.serve.answers import columns_of_requests
 from regft_core.serve.http import LOCAL, Limits, application
-from regft_core.serve.model import load_served
 
-from .common import SERVING, argument, device_of, run, whole_number
+from .common import SERVING, argument, run, served, whole_number
 
 #: Connections at a time; further ones get 503.
 CONNECTIONS = 512
@@ -38,7 +37,7 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
     """Listen, load the model, answer."""
     opened = _listen(arguments.host, arguments.port)
     with opened:
-        model = load_served(Path(arguments.model), device_of(arguments.device), arguments.precision)
+        model = served(arguments)
         columns = columns_of_requests(model, arguments.text, arguments.text_pair)
         limits = Limits(arguments.seconds, arguments.bytes, arguments.rows)
         local = _is_local(arguments.host)

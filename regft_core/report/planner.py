@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from regft_core import metrics
-from regft_core.names import duration
+from regft_core.names import aligned, duration
 from regft_core.report.formatting import number, point_of, some
 from regft_core.report.looks import Looks, digests
 from regft_core.report.model import Block, Comparison
@@ -55,7 +55,7 @@ def _of_block(
     block: Block, inputs: Inputs, looks: Looks, seconds: Callable[[Cell], float | None], difference: float
 ) -> Iterator[Need]:
     compared = [c for row in block.rows for c in row.comparisons if c.set == "dev"]
-    keys = {row.method: {run.seed: run.key for run in row.runs if run.ok} for row in block.rows}
+    keys = {row.method: row.finished for row in block.rows}
     earlier = {
         role: max(
             len(looks.before(block.name, c.method, c.other, digests(keys[c.method], keys[c.other])))
@@ -98,10 +98,9 @@ def table(needs: Sequence[Need], difference: float) -> str:
             pairs.append(f"{c.method} - {c.other} ({c.role}) on {need.block}\n{c.verdict.word:<19}")
             rows.append((str(c.estimate.n), *(number(size * scale, 2) for size in sizes), *seeds, runs, time))
     if pairs:
-        widths = [max(map(len, column)) for column in zip(*rows)]
         lines += [
             f"seeds that detect a true difference of {difference:g} points 80% of the time, at the report's confidence",
-            *(f"{pair}  {'  '.join(map(str.rjust, row, widths))}" for pair, row in zip([" " * 19, *pairs], rows)),
+            *(f"{pair}  {row}" for pair, row in zip([" " * 19, *pairs], aligned(rows, 0), strict=True)),
             f"spread: over the seeds at hand; needed: if that is the true one; safe: if it is at the upper end of its "
             f"80% interval; floor: detected with {LIMIT} seeds; detected: with the grid's; never: below the floor; "
             "add: runs of both methods up to the safe number.",

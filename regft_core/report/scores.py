@@ -123,8 +123,7 @@ def _score(data: BlockData, cell: CellData, set_name: str, metric: str, arms: Ar
                 f"but result.json records {recorded[seed].metrics[metric]:.6f}"
                 f"\n    -> the files below work/evaluate were edited: run `dvc repro`, which writes them again",
             )
-    majority = next((scores.majority[metric] for scores in recorded.values()), math.nan)
-    return Score(set_name, metric, estimate, majority)
+    return Score(set_name, metric, estimate, next((one.majority[metric] for one in recorded.values()), math.nan))
 
 
 # ------------------------------------------------------------------------------------- comparisons

@@ -28,21 +28,10 @@ GENERATED: dict[str, tuple[str, ...]] = {
 #: Names that mean something else where sets are named: in files of results and in MLflow.
 RESERVED_SETS = frozenset(
     {
-        *(
-            "train",
-            "dev",
-            "unlabelled",
-            "train_within",
-            "run",
-            "cost",
-            "failed",
-            "decision",
-            "collapsed",
-            "mixed_environments",
-        ),
-        *("cost_ratio", "versus_reference", "versus_control", "versus_replacement", "versus_opponent"),
-        *("verdict_reference", "verdict_control", "verdict_replacement"),
-        *("no_better_than_constant", "findings", "same_answers_under_every_seed", "answers"),
+        *("train", "dev", "unlabelled", "train_within", "run", "cost", "failed", "decision", "collapsed"),
+        *("mixed_environments", "cost_ratio", "no_better_than_constant", "findings", "answers"),
+        *("same_answers_under_every_seed", "verdict_reference", "verdict_control", "verdict_replacement"),
+        *("versus_reference", "versus_control", "versus_replacement", "versus_opponent"),
     }
 )
 #: Keys that describe an out-of-distribution set in place; a set with a file of its own says them there.

@@ -18,17 +18,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 #: Values of ``training`` that only optimiser steps read. ``clip_norm`` is read by fits, too (Fisher information).
 ONLY_STEPS_READ = (
-    "max_steps",
-    "accumulation",
-    "learning_rate",
-    "optimizer",
-    "betas",
-    "epsilon",
-    "weight_decay",
-    "schedule",
-    "warmup_ratio",
-    "warmup_steps",
-    "sampler",
+    *("max_steps", "accumulation", "learning_rate", "optimizer", "betas", "epsilon", "weight_decay"),
+    *("schedule", "warmup_ratio", "warmup_steps"),
 )
 
 

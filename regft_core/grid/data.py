@@ -113,10 +113,9 @@ def _dataset(project: Project, task: str) -> None:
         return
     print(f"preparing task {task}", flush=True)
     making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task).values())
-    document = project.documents[task_file(task)]
 
     def place(split: str) -> str:
-        return str(document.place(("splits", split)))
+        return str(project.documents[task_file(task)].place(("splits", split)))
 
     tasks = {**project.tasks, task: prepared_task(project, task)}
     prepare_dataset(project.root, task, tasks, folder, making.seal, place, rows_of_each_set(project))
@@ -140,8 +139,7 @@ def _subsamples(project: Project, task: str) -> None:
 def _lengths(project: Project, task: str) -> None:
     if up_to_date_lengths(project, task) is not None:
         return
-    inputs = partial(lengths_inputs, project, task)
-    making = RowsInMaking(task, scope_of("lengths"), inputs, _prepared(project, task))
+    making = RowsInMaking(task, scope_of("lengths"), partial(lengths_inputs, project, task), _prepared(project, task))
     measured = measure_task(project, task)
     making.check()
     write_json(lengths_file(project.root, task), measured)

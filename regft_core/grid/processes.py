@@ -78,7 +78,7 @@ class Terminated(SystemExit):
 def termination_raises() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into ``Terminated`` inside the block.
 
-    Without this they would end the process before it could end its workers.
+    Without this they would end the process before it could end its workers. One that is ignored (``nohup``) stays so.
     """
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -87,7 +87,8 @@ def termination_raises() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers belong to the main thread; the workers still die with their parent
         return
-    before = {number: signal.signal(number, terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, terminate) for number in heard}
     try:
         yield
     finally:

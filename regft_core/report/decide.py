@@ -49,8 +49,7 @@ def decide(
     )
     left_out += tuple((name, "no result") for name in block.absent)
     if not entered:
-        sentence = f"On {block.title} no method finished every seed, so there is nothing to take."
-        return Decision((sentence,), left_out)
+        return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",), left_out)
     names, judges = [row.method for row in entered], config.decide_by or ("dev",)
     large = [name for name, one in arms.items() if name != "dev" and one.count >= FEWEST_ROWS]
     others = () if config.decide_by else tuple(large)
@@ -130,10 +129,9 @@ def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) 
     """
 
     def effort(i: int) -> tuple[float, int, int]:
-        parts = rows[i].finetune.regularisers
         return (
             round(_or_infinite(rows[i].cost.declared), 6),
-            len(rows[i].finetune.phases) + sum(map(len, parts.values())),
+            len(rows[i].finetune.phases) + sum(map(len, rows[i].finetune.regularisers.values())),
             i,
         )
 

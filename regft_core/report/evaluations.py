@@ -222,8 +222,7 @@ def _minus(own: Table, theirs: Table, plot: Plot) -> Table:
     at, base = own.columns.index(plot.y), {row[: theirs.keys]: row[theirs.columns.index(plot.y)] for row in theirs.rows}
     both = [row for row in own.rows if row[at] is not None and base.get(row[: own.keys]) is not None]
     rows = tuple((*row[: own.keys], row[at] - base[row[: own.keys]]) for row in both)  # type: ignore[operator]
-    drawn = Plot(plot.x, "difference", plot.group)
-    return Table((*own.columns[: own.keys], "difference"), rows, own.keys, plot=drawn)
+    return Table((*own.columns[: own.keys], "difference"), rows, own.keys, plot=Plot(plot.x, "difference", plot.group))
 
 
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:

@@ -73,8 +73,7 @@ def _of_block(
         other = block.row(c.other)
         if c.estimate.n > 1 and other is not None:
             point = point_of(c.metric, [other.scores["dev"][c.metric].estimate.mean])
-            family = c.verdict.comparisons
-            plan = plan_seeds(wanted, c.sample, family, error, point, grid_seeds=len(inputs.seeds))
+            plan = plan_seeds(wanted, c.sample, c.verdict.comparisons, error, point, grid_seeds=len(inputs.seeds))
         each, total = [seconds(cells[name]) for name in (c.method, c.other)], None
         if plan is not None and plan.safe is not None:
             added = [max(0, plan.safe - len(keys[name])) for name in (c.method, c.other)]

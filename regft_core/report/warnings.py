@@ -59,8 +59,7 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
 
 def truncation(blocks: Sequence[BlockData]) -> tuple[str, ...]:
     """Sets that lost more than a tenth of their rows' ends, with the value to set."""
-    by_task = lengths_by_task(blocks)
-    return tuple(text for task, found in by_task.items() for text in lengths.warnings(task, *found))
+    return tuple(text for task, found in lengths_by_task(blocks).items() for text in lengths.warnings(task, *found))
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:

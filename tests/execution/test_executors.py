@@ -213,6 +213,22 @@ def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_mod
     assert order == [2, 4, 5, 3, 0, 1]
 
 
+def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
+    def hang_up(job: int, *, device: str) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return job
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_all([1], hang_up) == [1]
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with pytest.raises(SystemExit) as ended:
+            run_all([1], hang_up)
+        assert ended.value.code == 128 + signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_jobs_in_a_circle_are_refused(jobs_module: Any) -> None:
     with pytest.raises(ValueError, match="cycle"):
         run_all([1, 2], jobs_module.square, after={0: [1], 1: [0]})

@@ -95,5 +95,4 @@ def require(package: str, extra: str, what: str) -> Any:
         key, _, value = what.partition(": ")
         message = f"'{value}' needs the package '{package}', which is not installed"
         hint = f"in the project's environment: pip install -c constraints.txt -e '.[{extra}]'"
-        problem = Problem("package-missing", "params.yaml", 0, f"execution.{key}", message, hint)
-        raise ConfigError([problem]) from error
+        raise ConfigError([Problem("package-missing", "params.yaml", 0, f"execution.{key}", message, hint)]) from error

@@ -150,5 +150,4 @@ def _over_sizes(
     key: str, title: str, points: Iterable[tuple[Any, ...]], blocks: Sequence[Block], reference: str | None, y: str
 ) -> str:
     frame = pd.DataFrame(points, columns=list(POINT))
-    methods = named(blocks[-1], reference, frame["method"])
-    return lines(key, title, frame, methods, x="training rows", y=y, log=True)
+    return lines(key, title, frame, named(blocks[-1], reference, frame["method"]), x="training rows", y=y, log=True)

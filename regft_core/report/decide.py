@@ -37,7 +37,7 @@ def decide(
     A mean over survivors would favour methods that fail often.
 
     Args:
-        block: with its opponents, if it has some.
+        block: with its comparisons.
         arms: set -> its primary metric; ``dev`` and what ``report.decide_by`` names.
         seeds: of the grid; the command names the first one.
         without_export: methods whose runs no directory can hold; no command is given for them.
@@ -83,7 +83,7 @@ def decide(
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
     pick, usual = _pick(choices, config.tolerance * point)
-    best = block.opponents.best if block.opponents is not None else config.reference
+    best = block.frozen or config.reference
     baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
     against = sorted((c for c in _claims(block, baseline, "dev") if c.method in places), key=lambda c: places[c.method])
@@ -146,12 +146,10 @@ def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) 
 
 
 def _claims(block: Block, baseline: str | None, set_name: str) -> list[Comparison]:
-    """The comparisons with the baseline on one set."""
-    if baseline is None:
-        return []
-    if block.opponents is not None:
-        return [c for c in block.opponents.comparisons if c.set == set_name]
-    return [c for row in block.rows for c in row.against("reference", set_name)]
+    """The comparisons with the baseline on one set; with a frozen encoder those of arms that train theirs."""
+    rows = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
+    every = (c for row in rows for c in (*row.comparisons, *row.opposed) if c.estimate.n)
+    return [c for c in every if (c.other, c.set) == (baseline, set_name)]
 
 
 def _or_infinite(value: float | None) -> float:
@@ -239,7 +237,7 @@ def _claimed(
 ) -> Iterator[str]:
     if not against:
         return
-    role = "the reference" if block.opponents is None else "the best method that does not train the encoder"
+    role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
     first = against[0]
     level = f"{number(100 * config.confidence, 0)}%"
     if first.verdict.comparisons > 1:

@@ -96,6 +96,8 @@ class Row(CellData):
     #: value of the training protocol -> (shared, this method's)
     overrides: Mapping[str, tuple[Any, Any]]
     comparisons: tuple[Comparison, ...] = ()
+    #: With the best frozen encoder, unless ``comparisons`` has that one; of arms that train the encoder.
+    opposed: tuple[Comparison, ...] = ()
     #: An arm above whose runs these are: they were trained once.
     same_runs_as: str | None = None
     #: Several seeds gave the same answers to every row of the validation set: they count as one answer.
@@ -132,16 +134,6 @@ class Row(CellData):
     def against(self, role: Role, set_name: str = "dev") -> list[Comparison]:
         """Comparisons with the reference (at most one), or with each control or replacement, on one set."""
         return [c for c in self.comparisons if c.plays(role) and c.set == set_name]
-
-
-@dataclass(frozen=True)
-class Opponents:
-    """Arms that train the encoder against the best arm that does not."""
-
-    #: The best by mean.
-    best: str
-    #: One per set and arm that trains the encoder and finished a seed together with ``best``.
-    comparisons: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True)
@@ -194,8 +186,8 @@ class Block(BlockData):
     rows: tuple[Row, ...]
     #: Who ran where, when the runs come from several environments; empty when they share one.
     mixed_environments: tuple[str, ...] = ()
-    #: None when every arm trains the encoder.
-    opponents: Opponents | None = None
+    #: The best by mean of the methods that do not train the encoder, constants left out; None when there is none.
+    frozen: str | None = None
     #: None when no run finished.
     decision: Decision | None = None
     #: method -> the ranks by mean score that its runs leave possible, together with those of the other blocks.
@@ -210,10 +202,6 @@ class Block(BlockData):
         row = self.row(method)
         score = row.scores.get(name, {}).get(self.primary) if row is not None else None
         return score.estimate if score is not None and score.estimate.n else None
-
-    def opposed(self) -> list[Comparison]:
-        """Comparisons with the best frozen encoder that are none with the reference or a control as well."""
-        return [c for c in self.opponents.comparisons if c.role == "opponent"] if self.opponents is not None else []
 
 
 def smaller(blocks: Sequence[Block]) -> list[str]:

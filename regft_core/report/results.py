@@ -120,8 +120,8 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     for role, word in words(row).items():
         numbers[f"versus_{role}"] = _comparisons(c for c in row.comparisons if c.plays(role))
         numbers[f"verdict_{role}"] = word
-    if opposed := _comparisons(c for c in block.opposed() if c.method == row.method):
-        numbers["versus_opponent"] = opposed
+    if row.opposed:
+        numbers["versus_opponent"] = _comparisons(row.opposed)
     return numbers
 
 
@@ -317,7 +317,7 @@ class Results(pd.DataFrame):  # type: ignore[misc]
         """
         lines = []
         for block in self._report.blocks:
-            for c in (*(c for row in block.rows for c in row.comparisons), *block.opposed()):
+            for c in (c for row in block.rows for c in (*row.comparisons, *row.opposed)):
                 low, high = c.verdict.interval or (math.nan, math.nan)
                 lines.append(
                     {"task": block.task, "size": block.size, "method": c.method, "other": c.other, "role": c.role}

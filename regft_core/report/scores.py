@@ -14,7 +14,7 @@ from regft_core.report.decide import decide
 from regft_core.report.facts import cost_of, declared, overrides, plain_cell
 from regft_core.report.formatting import point_of, sign
 from regft_core.report.looks import Look, Looks, digests
-from regft_core.report.model import Block, Comparison, Opponents, Pair, Row, Score
+from regft_core.report.model import Block, Comparison, Pair, Row, Score
 from regft_core.report.read_grid import BlockData, CellData, Inputs
 from regft_core.schema.method import Method
 from regft_core.schema.params import ReportConfig
@@ -76,7 +76,7 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
     block = Block(**vars(data), rows=tuple(rows), mixed_environments=tuple(mixed))
     if "dev" not in judging:  # no run of the block finished
         return block
-    block = replace(block, opponents=opponents(block, judging, looks, config))
+    block = against_frozen(block, judging, looks, config)
     registry = discover()
     without_export = {name for name in names if in_the_way_of_export(registry, methods[name].phases[-1].regularisers)}
     block = replace(block, decision=decide(block, judging, config, inputs.seeds, without_export))
@@ -237,20 +237,20 @@ def _look(data: BlockData, pair: Pair, looks: Looks, config: ReportConfig) -> Lo
     return None if look is None or (len(look.seeds) == 1 and config.looks == "planned") else look
 
 
-def opponents(block: Block, arms: Mapping[str, Arms], looks: Looks, config: ReportConfig) -> Opponents | None:
-    """The arms that train the encoder against the best that does not (a constant is none); None without such an arm.
+def against_frozen(block: Block, arms: Mapping[str, Arms], looks: Looks, config: ReportConfig) -> Block:
+    """Return ``block`` with the arms that train the encoder compared with the best that does not (a constant is none).
 
     A pair that is compared already, as with the reference, keeps its verdict: one pair has one.
     """
     finished = [row for row in block.rows if row.n_ok]
     frozen = [row for row in finished if not (row.finetune.trains_encoder or row.constant)]
     if not frozen:
-        return None
+        return block
     best = max(frozen, key=lambda row: sign(block.primary) * row.scores["dev"][block.primary].estimate.mean).method
-    training = [row for row in finished if row.finetune.trains_encoder]
-    known = {row.method: [c for c in row.comparisons if c.other == best] for row in training}
+    known = {c.method for row in finished for c in row.comparisons if c.other == best}
+    training = [row.method for row in finished if row.finetune.trains_encoder]
+    pairs = [Pair(method, best, "opponent") for method in training if method not in known]
     # The best is picked by its score: the error is shared by all that might have been.
-    pairs = [Pair(method, best, "opponent") for method, comparisons in known.items() if not comparisons]
-    judged = compared(block, arms, pairs, looks, config, candidates=len(frozen))
-    found = [c for method in known for c in known[method] or [c for c in judged if c.method == method]]
-    return Opponents(best, tuple(c for c in found if c.estimate.n))
+    judged = [c for c in compared(block, arms, pairs, looks, config, candidates=len(frozen)) if c.estimate.n]
+    rows = (replace(row, opposed=tuple(c for c in judged if c.method == row.method)) for row in block.rows)
+    return replace(block, frozen=best, rows=tuple(rows))

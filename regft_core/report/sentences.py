@@ -128,7 +128,7 @@ def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -
     others, what = {c.other for c in judged}, "control" if judged[0].gain else "reference"
     parts = []
     for name in block.sets:
-        comparisons = [c for c in row.comparisons if c.set == name and c.other in others and c.role != "opponent"]
+        comparisons = [c for c in row.comparisons if c.set == name and c.other in others]
         if name != "dev" and comparisons:
             differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
             parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")

@@ -73,7 +73,7 @@ RIGHT = {"reference": 120, "cheap": 170, "middle": 170, "dear": 170}
 def block_of(rows: Any, folded: bool = False) -> Any:
     described, by_name = SimpleNamespace(folded=folded), {row.method: row for row in rows}
     place = {"task": "t", "size": "100", "title": "t at 100 rows", "primary": "accuracy", "described": described}
-    return SimpleNamespace(**place, rows=rows, absent=(), opponents=None, row=lambda name: by_name.get(name))
+    return SimpleNamespace(**place, rows=rows, absent=(), frozen=None, row=lambda name: by_name.get(name))
 
 
 def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int, ingredients: int = 1) -> Any:
@@ -84,6 +84,8 @@ def row_of(method: str, cost: float | None, arms: Mapping[str, Arms], seeds: int
         n_ok=seeds,
         cost=SimpleNamespace(declared=cost),
         against=lambda role, name="dev": [],
+        comparisons=(),
+        opposed=(),
         scores={name: {"accuracy": SimpleNamespace(estimate=own.one(method))} for name, own in arms.items()},
         no_better=lambda primary: {},
         constant=False,
@@ -231,7 +233,7 @@ def test_a_constant_answer_is_no_claim_no_alarm_and_no_opponent(with_constant: A
     row = block.row("majority")
     assert row.constant
     assert (row.comparisons, row.no_better("accuracy"), row.collapsed) == ((), {}, {})
-    assert block.opponents.best == "probe"
+    assert block.frozen == "probe"
     assert all(c.verdict.comparisons == 2 for c in block.row("weak").against("reference"))
     spoken = [*report.warnings, *alerts(report, block), *block.decision.sentences]
     spoken += [text for finding in report.findings for text in finding.sentences]

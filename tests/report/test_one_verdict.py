@@ -69,7 +69,7 @@ def check(report: Any, page: str) -> None:
     (block,) = report.blocks
     results = report.results[block.name]
     lines = terminal_lines(report, block)
-    every = [*(c for row in block.rows for c in row.comparisons), *block.opposed()]
+    every = [c for row in block.rows for c in (*row.comparisons, *row.opposed)]
     words = {(c.method, c.other): c.verdict.word for c in every if c.set == "dev"}
     # One pair has one verdict, and the word is that of its interval, which holds the one that is drawn.
     assert len(words) == sum(c.set == "dev" for c in every)
@@ -103,7 +103,7 @@ def check(report: Any, page: str) -> None:
     if found is not None and found.baseline is not None and len(found.choices) > 1:
         names = {name for c in found.choices for name in (c.method, *c.same)}
         winners = {a for (a, b), word in words.items() if b == found.baseline and word == "better" and a in names}
-        trained = {c.method for c in block.opponents.comparisons} if block.opponents else names
+        trained = {row.method for row in block.rows if row.finetune.trains_encoder} if block.frozen else names
         assert set(found.beating) == winners & trained
         text = " ".join(found.sentences)
         assert not ("is shown to beat" in text and found.beating)

@@ -126,17 +126,16 @@ def _block(
         "sets": [name for name in block.sets if any(name in row.scores for row in rows)],
         # Of many methods the seeds of the primary metric are in the figure and in scores.csv only.
         "listed": [metric for metric in block.described.metrics if metric != block.primary or not large],
-        "pairs": [pair for row in rows for pair in _pairs(block, row)],
+        "pairs": [pair for row in rows for pair in _pairs(row)],
         "without_curve": [name for name, cell in block.cells.items() if not cell.curves],
         "figures": {name: Markup(svg) for name, svg in drawn.items()},
     }
 
 
-def _pairs(block: Block, row: Row) -> list[dict[str, Any]]:
+def _pairs(row: Row) -> list[dict[str, Any]]:
     """Rows of the table of differences: a method's controls first, then the reference and the best frozen encoder."""
-    opposed = [c for c in block.opposed() if c.method == row.method]
     groups: dict[tuple[str, str], dict[str, Comparison]] = {}
-    for c in sorted([*row.comparisons, *opposed], key=lambda c: c.role not in ("control", "replacement")):
+    for c in sorted([*row.comparisons, *row.opposed], key=lambda c: c.role not in ("control", "replacement")):
         groups.setdefault((c.role, c.other), {})[c.set] = c
     return [
         {"row": row, "role": role, "other": other, "by_set": by_set, "first": next(iter(by_set.values()))}

@@ -214,13 +214,12 @@ def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_mod
 
 
 def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
-    def hang_up(job: int, *, device: str) -> int:
+    def hang_up(job: int, *, device: str) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        return job
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert run_all([1], hang_up) == [1]
+        assert run_all([1], hang_up) == [None]
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with pytest.raises(SystemExit, match=str(128 + signal.SIGHUP)):
             run_all([1], hang_up)

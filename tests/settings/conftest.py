@@ -33,6 +33,7 @@ class Plain:
     name = "plain"
     Config: Any = StrictModel
     controls: ClassVar[dict[str, Flip]] = {}
+    adds_terms = False
 
     @classmethod
     def declare(cls, options: Any) -> Declares:

@@ -4,12 +4,15 @@ A tensor whose bits are those of the loaded checkpoint is left out of a run's ``
 beside them names it and the encoder's content hash. A frozen probe stores its head, BitFit its biases and head, LoRA
 the matrices that it changed. Who reads weights gets them whole, with the same bits. Drawn tensors (heads) are never
 left out: no file has them.
+
+What an earlier phase answers to the rows of another is computed here, too: this code is in the key of who learns it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regft_core.disk.canonical import json_text
@@ -18,6 +21,7 @@ from regft_core.errors import InputChanged
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regft_core.hooks.declare import Handed
     from regft_core.runs.context import Context
     from regft_core.runs.run_folder import StoredRun
     from regft_core.schema.method import Phase
@@ -95,3 +99,28 @@ def load_whole(context: Context, phase: Phase, stored: StoredRun, name: str) -> 
         encoder = load_pretrained(context, phase).state_dict()
         tensors |= {name: encoder[name] for name in names}
     return tensors
+
+
+def earlier_answers(context: Context, earlier: Phase, given: Handed, phase: Phase, *, hidden: bool) -> Handed:
+    """Return what an ``earlier`` phase has ``given`` with its outputs for the rows of ``phase``, and ``hidden`` states.
+
+    Texts are encoded as the earlier phase reads them, by its encoder's tokenizer; there is no dropout.
+    """
+    import torch
+
+    from regft_core.data.batches import padding_of
+    from regft_core.evaluate.predict import predict
+
+    model = load_pretrained(context, earlier)
+    model.load_state_dict(model.state_dict() | given.weights)
+    outputs = predict(
+        model.to(context.device),
+        context.encode(context.data(phase).examples, earlier),
+        device=context.device,
+        precision=earlier.training.precision,
+        padding=padding_of(context.tokenizer_of(earlier)),
+        kind=context.data(earlier).kind,
+        hidden=hidden,
+    )
+    answers, states = torch.from_numpy(outputs).tensor_split([model.config.num_labels], 1)
+    return replace(given, answers=answers.contiguous(), hidden=states.contiguous() if hidden else None)

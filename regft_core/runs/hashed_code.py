@@ -62,7 +62,7 @@ _SCORES = ("regft_core.evaluate.score", "regft_core.evaluate.predict", JUDGING)
 #: Scores of epochs, to choose one or to show how the score went.
 CHECKPOINT_RULE = "regft_core.runs.epoch_scores"
 #: What gives an earlier phase's answers to the rows of a phase that learns from them.
-ANSWERS = "regft_core.runs.earlier_answers"
+ANSWERS = "regft_core.runs.encoder_tensors"
 STAGES: Mapping[StageName, Scope] = {
     "dataset": Scope(("regft_core.data.prepare",), (JUDGING,)),
     "subsample": Scope(("regft_core.data.subsample",), (JUDGING,)),

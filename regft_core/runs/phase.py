@@ -15,8 +15,7 @@ from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
 from regft_core.runs.context import Context
-from regft_core.runs.earlier_answers import earlier_answers
-from regft_core.runs.encoder_tensors import load_whole, without_encoder
+from regft_core.runs.encoder_tensors import earlier_answers, load_whole, without_encoder
 from regft_core.runs.environment import other_environments
 from regft_core.runs.epoch_scores import epoch_scores, merged_epoch_scores, validation_score
 from regft_core.runs.hashed_code import family

@@ -9,9 +9,8 @@ the k-means++ seeding in BADGE (Ash et al., ICLR 2020).
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +35,7 @@ from regft_core.serve.answers import (
 from regft_core.serve.model import ServedModel
 
 
-@dataclass(frozen=True)
-class Picked:
+class Picked(NamedTuple):
     """Counts: rows written, read, without text, and left out because an earlier row has their text."""
 
     rows: int

@@ -30,7 +30,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/metrics": (500, 15),
     "regft_core/models": (4200, 46),
     "regft_core/report": (5300, 29),
-    "regft_core/runs": (5050, 26),
+    "regft_core/runs": (5050, 25),
     "regft_core/schema": (1450, 9),
     "regft_core/serve": (2150, 12),
     "regft_core/settings": (4250, 29),

@@ -90,7 +90,8 @@ def load_classifier(
     architecture = architecture_of(config.model_type, where=f"model '{source.name}'")
     if problem := no_pooling(architecture, pooling):
         raise ModelError("pooling-not-possible", f"model '{source.name}': {problem}")
-    _set_labels(config, kind, labels)
+    names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
+    config.id2label, config.label2id = dict(enumerate(names)), {name: index for index, name in enumerate(names)}
     apply_dropout(config, dropout.hidden, dropout.attention)
     if pooling == "mask":
         return _mask_classifier(source, config, architecture, attn_implementation, head_seed)
@@ -104,8 +105,8 @@ def load_classifier(
         new = ("classifier",)
     _refuse_other_faults(new, architecture, source, info)
     draw_parameters((model.get_submodule(name) for name in new), config, head_seed)
-    names = tuple(name for name, _ in model.named_parameters() if any(name.startswith(f"{module}.") for module in new))
-    setattr(model, NEW_PARAMETERS, names)
+    drawn = tuple(name for name, _ in model.named_parameters() if any(name.startswith(f"{module}.") for module in new))
+    setattr(model, NEW_PARAMETERS, drawn)
     return model
 
 
@@ -248,11 +249,6 @@ def _config(source: ModelSource) -> Any:
             message = f"model '{source.name}': {path / 'config.json'} is not usable: {error}"
             hint = "save the model again with the installed transformers: model.save_pretrained(directory)"
             raise ModelError("bad-model-config", f"{message}\n    -> {hint}") from error
-
-
-def _set_labels(config: Any, kind: str, labels: Sequence[str] | None) -> None:
-    names, config.problem_type = find(kind).output_names(labels), find(kind).problem_type
-    config.id2label, config.label2id = dict(enumerate(names)), {name: index for index, name in enumerate(names)}
 
 
 def _from_pretrained(

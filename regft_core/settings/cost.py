@@ -16,7 +16,6 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import StoreError
 from regft_core.names import aligned, duration
 from regft_core.schema.method import Method, Phase, Registry
-from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.grid import Cell, cells
 from regft_core.settings.passes import optimiser_steps, phase_cost
@@ -89,20 +88,15 @@ def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell
     rows, wanted = [], set(project.params.grid.seeds)
     for cell in cells(project):
         prepared = training_rows(project.root, cell)
-        count = published_rows(project.tasks[cell.task]) if prepared is None else prepared
+        source, count = project.tasks[cell.task].source, prepared
+        if prepared is None and source.kind == "hub":
+            count = TRAINING_ROWS.get((source.id, source.config))
         method = project.method(cell.method, cell.task)
         steps = optimiser_steps(method.training, count)
         cost = run_cost(project, method, cell.task, project.trials(cell.method), count, registry)
         published = prepared is None and count is not None
         rows.append(PlanRow(cell, len(wanted), len(cached(cell) & wanted), count, steps, cost, published))
     return rows
-
-
-def published_rows(task: TaskConfig) -> int | None:
-    """Training rows that the set of ``task`` is published with; None where that is not known."""
-    if task.source.kind != "hub":
-        return None
-    return TRAINING_ROWS.get((task.source.id, task.source.config))
 
 
 def run_cost(

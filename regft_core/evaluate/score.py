@@ -7,7 +7,6 @@ skill. ``Kind.collapsed`` flags such runs, so that the zero never stands alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,14 @@ from regft_core.kinds._decision import Decision, decided
 ENOUGH_ROWS = 50
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of one run, ready for JSON."""
-
-    #: set -> {"n": int, "metrics": {name: value}, "majority": {name: value}, "warning": str | None,
-    #: "positive_label_index": int | None (what F1 counts, in the set's label space)}
-    sets: dict[str, dict[str, Any]]
-    #: None, "constant" or "majority": ``Kind.collapsed`` on the validation set.
-    collapsed: str | None
-    #: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space
-    rows: dict[str, list[dict[str, Any]]]
-
-
 def evaluate_run(
     judged_sets: Mapping[str, EvaluatedSet], task: Mapping[str, Any], *, reads_text: bool = True
-) -> Evaluation:
-    """Score one run on every set.
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """Return the scores of one run on every set, and its prediction rows, ready for JSON.
+
+    Scores: ``sets`` (set -> ``n``, ``metrics``, ``majority``, ``warning``, ``positive_label_index``: what F1 counts, in
+    the set's label space) and ``collapsed`` (None, "constant" or "majority": ``Kind.collapsed`` on the validation set).
+    Rows: set -> [{"idx", "label", "prediction", "scores"}], label and prediction in the set's label space.
 
     ``task`` is the content of ``task.json``: ``kind``, ``labels`` (own, None where there are none), ``metrics``,
     ``positive_label`` (own name; the last label when None), ``primary`` and of ``sets`` what is ``reversed`` are read.
@@ -75,7 +65,7 @@ def evaluate_run(
             # Offsets give up accuracy for the metric that they were fitted to.
             better = judged.decision is not None and scored[task["primary"]] > constant[task["primary"]]
             collapsed = None if few or better else found
-    return Evaluation(sets, collapsed, rows)
+    return {"sets": sets, "collapsed": collapsed}, rows
 
 
 def primary_score(

@@ -124,9 +124,9 @@ def _evaluate(
         examples = rows_of(context.dataset / file, sets_sha256[name])
         sets[name] = evaluated_set(name, examples, model.answer(examples, show), context.task, model.decision)
         seen += len(examples)
-    scores = evaluate_run(sets, context.task, reads_text=reads_text(context))
+    scores, rows = evaluate_run(sets, context.task, reads_text=reads_text(context))
     files: dict[str, str | bytes] = {
-        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in rows) for name, rows in scores.rows.items()
+        f"{PREDICTIONS}{name}.jsonl": "".join(_ROW(row) + "\n" for row in of_set) for name, of_set in rows.items()
     }
     files |= {f"{LOGITS}{name}.npy": to_npy(judged.logits) for name, judged in sets.items()}
-    return {"status": "ok", "error": None, "sets": scores.sets, "collapsed": scores.collapsed}, files
+    return {"status": "ok", "error": None, **scores}, files

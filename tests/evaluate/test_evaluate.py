@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,12 +37,17 @@ def confident(predictions, k):
     return np.eye(k, dtype=np.float32)[np.asarray(predictions)] * 4
 
 
+def scored(sets, task, **how):
+    record, rows = evaluate_run(sets, task, **how)
+    return SimpleNamespace(**record, rows=rows)
+
+
 def test_dev_and_a_merged_ood_set():
     dev = [0, 1, 2, 0, 1, 2, 0, 0]
     hans, predicted = [0, 0, 1, 1, 1], [0, 1, 1, 2, 0]
     sets = judge("dev", confident(dev, 3), dev, TASK)
     sets |= judge("hans", confident(predicted, 3), hans, TASK, label_map=TO_HANS, labels=HANS)
-    result = evaluate_run(sets, TASK)
+    result = scored(sets, TASK)
     assert result.sets["dev"]["metrics"] == {"accuracy": 1.0, "f1_macro": 1.0, "f1": 1.0}
     assert result.sets["dev"]["majority"]["accuracy"] == 0.5
     assert result.sets["hans"]["n"] == 5
@@ -70,12 +76,12 @@ def test_f1_counts_the_positive_label_where_the_other_set_has_it():
     }
     named = {"label_map": {"no": "false", "yes": "true"}, "labels": ["true", "false"]}
     other = judge("other", confident([1, 1, 0, 1, 0, 0], 2), [0, 0, 0, 1, 1, 1], task, **named)
-    result = evaluate_run(other, task).sets["other"]
+    result = scored(other, task).sets["other"]
     assert result["positive_label_index"] == 0
     # In the set's labels the predictions are 0 0 1 0 1 1: for "true" (0) two hits, one wrong claim, one miss.
     assert result["metrics"]["f1"] == pytest.approx(2 / 3)
     unequal = judge("other", confident([1, 1, 1, 0, 0, 1], 2), [0, 0, 0, 0, 1, 1], task, **named)
-    result = evaluate_run(unequal, task).sets["other"]
+    result = scored(unequal, task).sets["other"]
     assert result["metrics"]["f1"] == pytest.approx(2 * 3 / (4 + 4))  # of "false" it would be 1/2
     assert result["majority"]["f1"] == pytest.approx(2 * 4 / (4 + 6))
 
@@ -91,7 +97,7 @@ def test_metrics_can_be_recomputed_from_the_rows():
     }
     gold = rng.uniform(0, 5, 60)
     logits = (gold + rng.normal(size=60))[:, None].astype(np.float32)
-    result = evaluate_run(judge("dev", logits, gold.tolist(), task), task)
+    result = scored(judge("dev", logits, gold.tolist(), task), task)
     rows = json.loads(json.dumps(result.rows["dev"]))
     again = compute(
         task["metrics"],
@@ -114,15 +120,15 @@ def test_a_collapsed_run_and_swapped_labels_are_said():
         "sets": {},
     }
     answered = judge("dev", confident([1] * 120, 2), gold, task)
-    constant = evaluate_run(answered, task)
+    constant = scored(answered, task)
     assert (constant.collapsed, constant.sets["dev"]["warning"]) == ("constant", None)
     opposite = judge("dev", confident(1 - np.array(gold), 2), gold, task)
-    swapped = evaluate_run(opposite, task)
+    swapped = scored(opposite, task)
     assert "'no' -> 'yes'" in swapped.sets["dev"]["warning"]
     # What is declared is expected: a set that is built as reversed, an answer that is constant on purpose.
     turned = task | {"sets": {"dev": {"reversed": True}}}
-    assert evaluate_run(opposite, turned).sets["dev"]["warning"] is None
-    assert evaluate_run(answered, task, reads_text=False).collapsed is None
+    assert scored(opposite, turned).sets["dev"]["warning"] is None
+    assert scored(answered, task, reads_text=False).collapsed is None
 
 
 @pytest.mark.parametrize(("rows", "collapsed"), [(20, None), (120, "majority")])
@@ -136,5 +142,5 @@ def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str
         "sets": {},
     }
     predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
-    found = evaluate_run(judge("dev", confident(predicted, 2), gold, task), task)
+    found = scored(judge("dev", confident(predicted, 2), gold, task), task)
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)

@@ -268,13 +268,9 @@ def _cell(
         logits = {s: _logits(arm, g, task, seed, s, 0.0 if s == "dev" else arm.shift) for s, g in gold.items()}
         rows = {s: [Example(f"r{i}", "", None, label) for i, label in enumerate(g)] for s, g in gold.items()}
         sets = {s: evaluated_set(s, rows[s], logits[s], described) for s in gold}
-        found = evaluate_run(sets, described, reads_text=arm.reads_text)
-        results.append(
-            common
-            | {"collapsed": found.collapsed, "sets": found.sets}
-            | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}}
-        )
-        for set_name, predicted in found.rows.items():
+        found, predictions = evaluate_run(sets, described, reads_text=arm.reads_text)
+        results.append(common | found | {"cost": cost | {"search_seconds": arm.seconds if arm.search else 0.0}})
+        for set_name, predicted in predictions.items():
             text = "".join(json.dumps(row) + "\n" for row in predicted)
             _write(root / "work" / "evaluate" / place / "predictions" / f"seed-{seed}" / f"{set_name}.jsonl", text)
     _json(root / "work" / "evaluate" / place / "result.json", {"runs": results, "primary": described["primary"]})

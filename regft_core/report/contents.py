@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,9 +30,9 @@ class Report:
     mark: str = ""
     #: Declared out-of-distribution sets that are not evaluated on, in sentences.
     left_out: tuple[str, ...] = ()
-    #: Per task: how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
-    truncated: tuple[str, ...] = ()
-    cut_warnings: tuple[str, ...] = ()
+    #: Task -> how many rows ``max_length`` cut; and, among the warnings too, where that is a tenth and more.
+    truncated: Mapping[str, str] = field(default_factory=dict)
+    cut_warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: What the evaluations beyond the scores found, in the order of their names.
     evaluations: tuple[EvaluationSection, ...] = ()
     #: Tables of papers that ``report.published`` names.

@@ -116,20 +116,20 @@ def lengths_by_task(blocks: Sequence[BlockData]) -> dict[str, tuple[Mapping[str,
     return found
 
 
-def truncated(blocks: Sequence[BlockData]) -> tuple[str, ...]:
-    """One sentence per task: the share of cut rows of the training split and of the worst evaluation set."""
-    texts = []
+def truncated(blocks: Sequence[BlockData]) -> dict[str, str]:
+    """Task -> a sentence: the share of cut rows of the training split and of the worst evaluation set."""
+    texts = {}
     for task, (found, modes) in lengths_by_task(blocks).items():
         sets = {name: lengths.in_use(measured, modes) for name, measured in lengths.in_order(found["sets"]).items()}
         train = max(sets["train"].values(), key=lambda reading: reading["cut"])
         cut = {name: max(reading["cut"] for reading in readings.values()) for name, readings in sets.items()}
         worst = max((name for name in cut if name != "train"), key=lambda name: cut[name])
-        texts.append(
+        texts[task] = (
             f"{task}: {lengths.setting(found)} cuts {lengths.share(train['cut'])} of the training rows "
             f"(median {train['median']} tokens, 95% have at most {train['p95']}, longest {train['longest']}) "
             f"and {lengths.share(cut[worst])} of {worst}."
         )
-    return tuple(texts)
+    return texts
 
 
 # --------------------------------------------------------------------------------------------- tuning

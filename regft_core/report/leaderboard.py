@@ -66,7 +66,6 @@ class Line:
 class Board:
     """All methods of a block, the best first."""
 
-    block: Block
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
     #: Scale of the drawn intervals, in the metric's unit.
@@ -91,7 +90,7 @@ def leaderboard(block: Block, reference: str | None = None) -> Board:
     lines = tuple(Line(None if dev is None else 1 + means.index(round(dev.mean, 12)), row, dev) for row, dev in scores)
     columns = tuple(_columns(block, [line.row for line in lines], reference))
     low, high = _scale([line.dev for line in lines if line.dev is not None], down)
-    return Board(block, lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
+    return Board(lines, columns, max(low, metric.range[0]), min(high, metric.range[1]))
 
 
 def _columns(block: Block, rows: Sequence[Row], reference: str | None) -> Iterator[Column]:
@@ -172,8 +171,7 @@ def alerts(report: Report, block: Block) -> list[str]:
     if low:
         shown = [name if block.primary in by else f"{name} (by {listed(by)})" for name, by in low.items()]
         texts.append(f"{BELOW_MARK} {BELOW}: {some(shown)}.")
-    texts += [text for text in report.cut_warnings if text.startswith(f"{block.task}:")]
-    return [*texts, *looked_at([block])]
+    return [*texts, *report.cut_warnings[block.task], *looked_at([block])]
 
 
 def legend() -> str:

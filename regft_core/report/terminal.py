@@ -40,8 +40,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     if folded:
         others = ", ".join(block.title for block in report.blocks if block.name in folded)
         yield Text(f"Smaller sizes are in reports/report.html: {others}.")
-    warned = {text.split(":")[0] for text in report.cut_warnings}
-    yield from (Text(text, style="dim") for text in report.truncated if text.split(":")[0] not in warned)
+    yield from (Text(text, style="dim") for task, text in report.truncated.items() if not report.cut_warnings[task])
     yield from (Text(text, style="yellow") for text in report.left_out)
     yield from (Text(more_rows_sentence(found)) for found in report.more_rows if found.taken)
     if report.warnings:

@@ -29,7 +29,7 @@ def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedA
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
-        *truncation(blocks),
+        *(text for texts in truncation(blocks).values() for text in texts),
         *evaluations.failures(blocks),
         *_tuning(tuned),
         *looked_at(blocks),
@@ -57,9 +57,9 @@ def left_out(inputs: Inputs) -> tuple[str, ...]:
     )
 
 
-def truncation(blocks: Sequence[BlockData]) -> tuple[str, ...]:
-    """Sets that lost more than a tenth of their rows' ends, with the value to set."""
-    return tuple(text for task, found in lengths_by_task(blocks).items() for text in lengths.warnings(task, *found))
+def truncation(blocks: Sequence[BlockData]) -> dict[str, list[str]]:
+    """Task -> sets that lost more than a tenth of their rows' ends, with the value to set."""
+    return {task: list(lengths.warnings(task, *found)) for task, found in lengths_by_task(blocks).items()}
 
 
 def _tuning(arms: Sequence[TunedArm]) -> Iterator[str]:

@@ -63,10 +63,9 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row of the paper's file with its cells; ``model``: hub id of its encoder."""
+    """A row of the paper's file with its cells."""
 
     row: PublishedRow
-    model: str
     cells: tuple[PrintedCell, ...]
 
     @property

@@ -60,9 +60,7 @@ def published_tables(
 def _table(name: str, paper: Paper) -> PublishedTable:
     config = paper.config
     shown = [key for key in config.columns if any(key in {**row.scores, **row.gains} for row in config.rows)]
-    rows = [
-        PrintedRow(row, config.model(row) or "", tuple(_cell(row, key, paper) for key in shown)) for row in config.rows
-    ]
+    rows = [PrintedRow(row, tuple(_cell(row, key, paper) for key in shown)) for row in config.rows]
     cells = [(row, cell) for row in rows for cell in row.cells if cell.printed]
     nothing = _nothing(cells, config)
     place = f"table {config.table}" if config.table.isdigit() else config.table

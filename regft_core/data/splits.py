@@ -91,15 +91,18 @@ def _check_groups(column: str, groups: Sequence[str], parts: int) -> None:
 
 
 def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Split, units: int) -> None:
-    """Raise DataError where a part lacks a class that the rows have, or rows; it may lack one of several labels."""
+    """Raise DataError where a part lacks rows, or a class that has one for each part.
+
+    It may lack one of several labels, and a class with fewer rows.
+    """
 
     def counts(split: Split) -> dict[str, int]:
         return find(task.kind).label_counts([row.label for row in split.examples], task.labels or ()) or {}
 
-    every = counts(rows)
+    every, needed = counts(rows), max(2, getattr(task.splits.dev, "folds", 2))
     for side, split in ((side, getattr(part, side)) for part in parts for side in ("dev", "train")):
         present = counts(split)
-        absent = next((name for name, count in every.items() if count and not present[name]), None)
+        absent = next((name for name, count in every.items() if count >= needed and not present[name]), None)
         absent = absent if find(task.kind).one_label else None
         if absent is not None or not split.examples:
             of_class = "" if absent is None else f" of class '{absent}' ({plural(every[absent], 'row')} in all)"

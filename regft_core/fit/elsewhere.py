@@ -39,7 +39,7 @@ class Elsewhere:
 
     def declared(self, asked: Asked, own: OwnRows) -> dict[str, Any]:
         """Return the set's YAML, in the task's ``ood``; labels are read as those of the training file."""
-        dropped = sorted({*own.unlabelled, *self.unlabelled, *(own.rare if own.pool is None else ())})
+        dropped = sorted({*own.unlabelled, *self.unlabelled, *own.left_out})
         data: dict[str, Any] = {
             "source": {"kind": "files", **asked.how.told},
             "split": self.file.name,
@@ -111,7 +111,7 @@ def _unknown(labels: Labels, own: OwnRows) -> Iterator[tuple[str, str, str]]:
     """Yield labels that the training file lacks."""
     if own.labels is None:
         return
-    known = {*own.labels, *own.rare} - {own.pool}
+    known = {*own.labels, *own.left_out}
     if unknown := sorted({label for parts in labels.of_rows.values() for label in parts} - known):
         message = f"{plural(len(unknown), 'label')} that no training row has: {listing(unknown)}"
         yield "unknown-label", message, suggestion(unknown[0], sorted(known), "labels of the training rows")

@@ -22,8 +22,6 @@ from regft_core.names import listing, plural
 MOST_LEVELS = 10
 #: Rows that a label needs: one for each of the fewest folds.
 LEAST_ROWS = 3
-#: Name of the label that stands for rarer ones.
-POOL = "other"
 #: Cells, in lower case, that stand for no label; other such words are refused among numbers only.
 MISSING = ("nan", "<na>", "#n/a")
 #: What may stand between the labels of one cell.
@@ -191,19 +189,15 @@ def _parts(cell: str, delimiter: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in cell.split(delimiter) if part.strip()))
 
 
-def rare_labels(kind: Kind, counts: Mapping[str, int]) -> list[str]:
-    """Return the labels that have too few rows to be in every fold; none where a row may have several labels."""
-    return [label for label, count in counts.items() if kind.one_label and count < LEAST_ROWS]
+def left_out(kind: Kind, counts: Mapping[str, int]) -> list[str]:
+    """Return the labels whose rows are left out: those with too few for every fold, where all of them are a few rows.
 
-
-def pooled(kind: Kind, counts: Mapping[str, int]) -> str | None:
-    """Return the name of the one label that stands for all rare ones; None where these are left out.
-
-    They are left out where together they have too few rows, too, or where labels have an order.
+    In a long tail they stay: models learn them from the rows that there are, and scores count what they miss. So they
+    do where a row may have several labels.
     """
-    if kind.ordered or sum(counts[label] for label in rare_labels(kind, counts)) < LEAST_ROWS:
-        return None
-    return next(name for name in (POOL, f"{POOL} (rare)", f"{POOL} (rare labels)") if name not in counts)
+    rare = [label for label, count in counts.items() if kind.one_label and count < LEAST_ROWS]
+    few = sum(counts[label] for label in rare) < LEAST_ROWS
+    return rare if kind.ordered or few else []
 
 
 def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[str, int]) -> Wrong | None:
@@ -217,7 +211,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
     if not kind.has_labels:
         same = len({cell[0] for cell in cells}) == 1
         return ("one-value", f"all rows have the value {cells[0][0]}", "name another column") if same else None
-    rare = [f"'{label}' has {plural(count, 'row')}" for label, count in counts.items() if count < LEAST_ROWS]
+    rare = [f"'{label}' has {plural(counts[label], 'row')}" for label in left_out(kind, counts)]
     if len(counts) < 2:
         message = f"all {len(cells)} rows have the label '{next(iter(counts), '')}'"
         return "one-class", message, "name another column, or label rows of another class"
@@ -229,7 +223,7 @@ def too_little(labels: Labels, cells: Sequence[Sequence[str]], counts: Mapping[s
     if kind.ordered and (word := next((label for label in counts if labels.number(label) is None), None)):
         message = f"'{word}' is not a number, so the order of the labels is not known"
         return "order-unknown", message, "write numbers from low to high, or list the labels in the YAML of a task"
-    if kind.one_label and len(counts) - len(rare) + (pooled(kind, counts) is not None) < 2:
+    if len(counts) - len(rare) < 2:
         message = f"{listing(rare)}; two labels need {LEAST_ROWS} rows at least, one for each fold"
         return "rare-label", message, "label more of them"
     return None

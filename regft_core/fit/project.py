@@ -169,10 +169,8 @@ class Draft:
                 return seconds_of(setup, 1 if is_serial(setup) else execution.workers)
 
             several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
-            bounds = [
-                *([] if several else self.rows.counts.values()),
-                *([self.rows.groups] if self.rows.groups is not None else []),
-            ]
+            bounds = [] if several else self._second_label
+            bounds += [self.rows.groups] if self.rows.groups is not None else []
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
             setup, more = choose(
@@ -188,9 +186,14 @@ class Draft:
 
     @property
     def _may_forecast(self) -> bool:
-        """Whether a part of the rows has some of each label, so that a model can be trained on it."""
-        least = min(self.rows.counts.values(), default=len(self.rows.examples))
+        """Whether a part of the rows has some of two labels, so that a model can be trained on it."""
+        least = min(self._second_label, default=len(self.rows.examples))
         return least >= LEAST_OF_LABEL * max(PARTS)
+
+    @property
+    def _second_label(self) -> list[int]:
+        """Rows of the second most frequent label, which every fold should have; folds may lack rarer ones."""
+        return sorted(self.rows.counts.values(), reverse=True)[1:2]
 
     def _run_seconds(
         self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
@@ -253,7 +256,7 @@ class Draft:
         rows, asked = self.rows, self.asked
         dev = {"folds": setup.folds, "repeats": self.seed + setup.repeats}
         head = f"# Made by `regft fit` from {asked.file.name}: {rows.why.partition(';')[0]}.\n"
-        head += f"# {rows.rare_line}.\n" if rows.rare else ""
+        head += f"# {rows.rare_line}.\n" if rows.rare_line else ""
         override = {OVERRIDE: True} if ships(TASKS, self.task) else {}  # a file may have the name of a shipped task
         ood = {"ood": {one.name: one.declared(asked, rows) for one in self.elsewhere}} if self.elsewhere else {}
         task = rows.task(asked, asked.file.name, dev)
@@ -317,7 +320,7 @@ class Draft:
             f"labels: {rows.kind}: {rows.why}",
             f"metric: {rows.metrics[0]}{rare}; to change it: primary in {task_file(self.task)}",
         ]
-        if rows.rare:
+        if rows.rare_line:
             lines.append(rows.rare_line)
         if rows.without_label or rows.without_text:
             lines.append(f"left out: {rows.without_label} rows without a label, {rows.without_text} without a text")

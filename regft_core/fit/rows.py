@@ -13,7 +13,7 @@ from regft_core.data.examples import Example, WrongText, text_of
 from regft_core.data.file_format import Row, column_problems
 from regft_core.data.table import open_table
 from regft_core.errors import DataError, Problem
-from regft_core.fit.labels import LEAST_ROWS, Labels, pooled, rare_labels, too_little
+from regft_core.fit.labels import LEAST_ROWS, Labels, left_out, too_little
 from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
 from regft_core.names import listing, plural, suggestion
@@ -64,8 +64,7 @@ class OwnRows:
         kind: a file of ``regft_core/kinds``.
         labels: their names; None for numbers.
         counts: rows of each label.
-        rare: the labels of the file with fewer than ``LEAST_ROWS`` rows; ``pool`` is the label that stands for them,
-            None where their rows are left out.
+        left_out: labels with so few rows that these are left out; ``rare_rows`` of them.
         groups: how many there are; None where no column names them.
         delimiter: what joins the labels of a cell; None where a row has one.
         unlabelled: how cells without a label are written.
@@ -83,8 +82,7 @@ class OwnRows:
     without_label: int
     without_text: int
     why: str
-    rare: tuple[str, ...] = ()
-    pool: str | None = None
+    left_out: tuple[str, ...] = ()
     rare_rows: int = 0
 
     @property
@@ -101,21 +99,22 @@ class OwnRows:
 
     @property
     def rare_line(self) -> str:
-        """Return a sentence on how rare labels are treated; empty where there are none."""
-        few = f"{plural(len(self.rare), 'label')} with fewer than {LEAST_ROWS} rows ({listing(list(self.rare))})"
-        if not self.rare:
+        """Return a sentence on how labels with few rows are treated; empty where there are none."""
+        what = f"with fewer than {LEAST_ROWS} rows"
+        if self.left_out:
+            few = f"{plural(len(self.left_out), 'label')} {what} ({listing(list(self.left_out))})"
+            return f"left out: {few}, {plural(self.rare_rows, 'row')} in all: never predicted, and in no score"
+        rare = [label for label, count in self.counts.items() if count < LEAST_ROWS and find(self.kind).one_label]
+        if not rare:
             return ""
-        if self.pool is not None:
-            return f"pooled: {few} are predicted as '{self.pool}' ({plural(self.rare_rows, 'row')})"
-        return f"left out: {few}, {plural(self.rare_rows, 'row')} in all: never predicted, and in no score"
+        few = f"{plural(len(rare), 'label')} {what} ({listing(rare)})"
+        return f"rare: {few}: hardly ever predicted, and scores count what is missed"
 
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
         columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}
         columns |= {"label_delimiter": self.delimiter}
         labels = list(self.labels) if self.labels is not None else None
-        names = {label: label for label in labels or () if label != self.pool}
-        spelled = names | dict.fromkeys(self.rare, self.pool) if self.pool else names
         data: dict[str, Any] = {
             "kind": self.kind,
             "source": {"kind": "files", **asked.how.told},
@@ -123,8 +122,8 @@ class OwnRows:
             "columns": {key: value for key, value in columns.items() if value is not None},
             "labels": labels,
             # Digits are names of labels here, not positions in the list.
-            "label_values": spelled if self.pool or any(map(str.isdigit, labels or ())) else None,
-            "drop_labels": [*self.unlabelled, *(self.rare if self.pool is None else ())] or None,
+            "label_values": {one: one for one in labels or ()} if any(map(str.isdigit, labels or ())) else None,
+            "drop_labels": [*self.unlabelled, *self.left_out] or None,
             "drop_empty": self.without_text > 0 or None,
             "metrics": list(self.metrics),
             "primary": self.metrics[0],
@@ -218,16 +217,13 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
     counts = Counter(label for cell in cells for label in cell) if has_labels else Counter[str]()
     useless = too_little(labels, cells, counts) if len(cells) >= 2 * LEAST_ROWS and not problems else None
     problems += [asked.problem(useless[0], "--label", *useless[1:])] if useless else []
-    rare, pool = rare_labels(find(labels.kind), counts), pooled(find(labels.kind), counts)
-    rare_rows = sum(counts.pop(label) for label in rare)
-    if pool is not None:
-        counts[pool] = rare_rows
-    else:
-        examples = [example for example, cell in zip(examples, cells, strict=True) if not {*cell} & {*rare}]
+    few = left_out(find(labels.kind), counts)
+    rare_rows = sum(counts.pop(label) for label in few)
+    examples = [example for example, cell in zip(examples, cells, strict=True) if not {*cell} & {*few}]
     own = OwnRows(
         examples=tuple(examples),
         kind=labels.kind,
-        labels=tuple(sorted(counts, key=lambda label: (label == pool, labels.order(label)))) if has_labels else None,
+        labels=tuple(sorted(counts, key=labels.order)) if has_labels else None,
         counts=counts,
         groups=len(groups) if asked.group is not None else None,
         delimiter=labels.delimiter,
@@ -235,8 +231,7 @@ def _read(asked: Asked, rows: Sequence[Row]) -> tuple[OwnRows | None, list[Probl
         without_label=len(unlabelled),
         without_text=without_text,
         why=labels.why,
-        rare=tuple(rare),
-        pool=pool,
+        left_out=tuple(few),
         rare_rows=rare_rows,
     )
     return own, problems[:LEAST_ROWS] or list(_too_little(asked, own, len(cells)))

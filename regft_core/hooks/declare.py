@@ -75,8 +75,8 @@ class Setting:
         reading: the instruction before a text and the windows over it; None where there is neither.
         prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
         class_weights: those of ``Kind.balanced`` for the rows that the phase trains on, or None.
-        metric, positive: what decisions are fitted to, and the label that it counts (``Declares.fits_decision``); None
-            where the most probable label is the decision.
+        metric, positive: the task's, and the label that it counts, where a regulariser fits to it
+            (``Declares.fits_decision``); else None.
     """
 
     kind: str

@@ -1,10 +1,10 @@
 """Solved linear models of words and of the frozen encoder's vectors, averaged with weights from out-of-fold answers.
 
 Members: ``words``, that of ``tfidf_logistic_characters``; ``embeddings``, the solved head of ``linear_head``;
-``joined``, one model of both kinds of features; ``cosine``, a line through the cosine of a pair's two vectors.
-Probabilities (values of a regression) are averaged. The weights have the smallest log loss (squared error) of answers
-to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn towards equal weights
-(stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
+``joined``, one model of vectors, words and characters, each of length 1 on average; ``cosine``, a line through the
+cosine of a pair's two vectors. Probabilities (values of a regression) are averaged. The weights have the best metric
+of the task over answers to rows that a member's fit had not seen, from five folds of the phase's training rows, drawn
+towards equal weights (stacking; Breiman, "Stacked regressions", 1996). A single member is that model.
 
 Decisions:
 - a member's strength is chosen on all training rows, and its fits inside the folds take it: the rows that choose the
@@ -117,12 +117,12 @@ class Stacking(Regulariser):
             groups=data.training_groups,
             what="stacking",
         )
-        self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000)
+        self._bag = BagOfWords.fit(examples, words=2, characters=4, limit=200_000, sublinear=True)
         batches = data.sequential(FEATURE_BATCH) if self.declares.reads == "encoder" else ()
         features = self._features(trainee, self._bag, examples, batches)
         members = {name: self._member(name, rows, features) for name in self.options.members if name in features}
         left_out = [member.left_out for member in members.values()]
-        weights, notes = weights_of(kind, left_out, rows.targets)
+        weights, notes = weights_of(kind, left_out, rows.targets, self.setting.metric, self.setting.positive)
         known = all(answers is not None for answers in left_out)
         self._left_out = logits_of(kind, np.tensordot(weights, left_out, 1)) if known else None
         self._labels = rows.targets
@@ -138,31 +138,20 @@ class Stacking(Regulariser):
         from dataclasses import replace
         from functools import partial
 
-        from regft_core.training.linear_solution import (
-            classify_linearly,
-            classify_words,
-            regress_linearly,
-            regress_words,
-            spanned,
-        )
-        from regft_core.training.stacked import LIGHT, chosen, joined, plain
+        from regft_core.training.linear_solution import classify_linearly, regress_linearly
+        from regft_core.training.stacked import LIGHT, chosen, of_words, plain
 
-        kind = find(self.setting.kind)
-        own = replace(rows, features=features[name])
+        kind, own = find(self.setting.kind), replace(rows, features=features[name])
+        parts = getattr(self.trainee.model, "parts", 1)
         if name == "words":
-            inside, back = spanned(own.features)
-            own, fit = replace(own, features=inside), classify_words if kind.has_labels else regress_words
-            member = chosen(kind, own, fit, partial(plain, kind))
-            return replace(member, solution=replace(member.solution, weight=back(member.solution.weight)))
+            return of_words(kind, own)
+        if name == "joined":
+            width = features["embeddings"].shape[1] // parts
+            return of_words(kind, own, [width] * parts + self._bag.widths(pairs=parts > 1))
         if name == "cosine":
             return chosen(kind, own, plain(kind, LIGHT), partial(plain, kind))
-        parts = getattr(self.trainee.model, "parts", 1)
-        if name == "joined":
-            return joined(kind, replace(rows, features=features["words"]), features["embeddings"], parts)
-        solver = classify_linearly if kind.has_labels else regress_linearly
-        return chosen(
-            kind, own, partial(solver, parts=parts), lambda strength: partial(solver, parts=parts, strength=strength)
-        )
+        solver = partial(classify_linearly if kind.has_labels else regress_linearly, parts=parts)
+        return chosen(kind, own, solver, lambda strength: partial(solver, strength=strength))
 
     def marks(self) -> list[str]:
         return list(self._notes)
@@ -213,7 +202,10 @@ class Stacking(Regulariser):
             return features
         vectors = self._vectors(trainee, batches)
         features["embeddings"] = vectors
-        features["joined"] = sparse.hstack([sparse.csr_matrix(vectors), features["words"]], format="csr")
+        # Single vectors of length 1; those of a pair have one length already, and |u - v| says how far apart they are.
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if getattr(trainee.model, "parts", 1) == 1 else 1.0
+        beside = sparse.csr_matrix(vectors / np.maximum(lengths, 1e-12))
+        features["joined"] = sparse.hstack([beside, features["words"]], format="csr")
         if getattr(trainee.model, "parts", 1) == 4:  # u and v have mean square 1
             features["cosine"] = np.split(vectors, 4, axis=1)[3].mean(axis=1, keepdims=True)
         elif self.options.members == ["cosine"]:

@@ -51,6 +51,7 @@ class TfidfLogisticConfig(StrictModel):
 
     words: int = Field(2, ge=0, le=5, description="longest word n-gram; 0: no words")
     characters: int = Field(0, ge=0, le=8, description="longest character n-gram, inside words; 0: none")
+    sublinear: bool = Field(False, description="whether a term that occurs n times counts 1 + log(n)")
     decision: Literal["metric", "largest"] = Field("metric", description=DECISION)
     limit: int = Field(200_000, ge=1, description="terms of each kind that are kept, the most frequent ones")
 
@@ -88,7 +89,8 @@ class TfidfLogistic(Regulariser):
         from regft_core.training.logistic import Rows
 
         examples, own, kind = data.training_examples, self.options, find(self.setting.kind)
-        self._bag = BagOfWords.fit(examples, words=own.words, characters=own.characters, limit=own.limit)
+        options = own.model_dump(include={"words", "characters", "limit", "sublinear"})
+        self._bag = BagOfWords.fit(examples, **options)
         rows = Rows(
             self._bag.features(examples),
             np.asarray([example.label for example in examples], np.int64 if kind.has_labels else np.float64),

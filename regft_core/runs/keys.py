@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from regft_core import metrics
 from regft_core.catalogue import MERGES, METHODS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
@@ -148,11 +147,11 @@ class Keys:
         return self._context.project.once(what, settled)
 
     def decision_metric(self, phase: Phase) -> dict[str, Any]:
-        """The metric, by name, to which a phase fits its decisions, and what it counts; empty where it fits none."""
+        """The metric, by name, to which a phase fits its decisions, and what it counts; empty where it fits to none."""
         context, task = self._context, self._context.task
         fits = any(entry.declares.fits_decision for entry in context.acting(phase))
         own_rows = phase.data.task in (None, context.job.task) and phase.training.epochs == 0
-        if not fits or not own_rows or not metrics.find(task["primary"]).by_offsets:
+        if not fits or not own_rows:
             return {}
         return {name: task.get(name) for name in ("primary", "positive_label")}
 

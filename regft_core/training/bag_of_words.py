@@ -30,7 +30,8 @@ class BagOfWords:
     cosine of each block, added up).
 
     Attributes:
-        blocks: ``analyzer`` (word, char_wb), ``longest`` n-gram and ``terms`` in the order of the columns.
+        blocks: ``analyzer`` (word, char_wb), ``longest`` n-gram, ``sublinear`` where counts are, and ``terms`` in the
+            order of the columns.
         idf: inverse document frequency of every term of every block, one block after the other.
     """
 
@@ -38,12 +39,15 @@ class BagOfWords:
     idf: Array
 
     @classmethod
-    def fit(cls, examples: Sequence[Example], *, words: int, characters: int, limit: int) -> BagOfWords:
+    def fit(
+        cls, examples: Sequence[Example], *, words: int, characters: int, limit: int, sublinear: bool = False
+    ) -> BagOfWords:
         """The terms of these texts; every text, also the second of a pair, is one document.
 
         Args:
             words, characters: longest n-gram; 0 leaves the block out.
             limit: most frequent terms of each block that are kept.
+            sublinear: a term that occurs n times counts 1 + log(n), not n.
 
         Raises RunFailed when the texts hold no term at all.
         """
@@ -52,7 +56,7 @@ class BagOfWords:
         for analyzer, longest in (("word", words), ("char_wb", characters)):
             if not longest:
                 continue
-            vectoriser = _vectoriser(analyzer, longest, max_features=limit)
+            vectoriser = _vectoriser(analyzer, longest, sublinear, max_features=limit)
             try:
                 vectoriser.fit(texts)
             except ValueError as error:  # scikit-learn: empty vocabulary
@@ -62,7 +66,8 @@ class BagOfWords:
                     "    -> add rows with words, or count characters (tfidf_logistic_characters)",
                 ) from error
             terms = [str(term) for term in vectoriser.get_feature_names_out()]
-            blocks.append({"analyzer": analyzer, "longest": longest, "terms": terms})
+            told = {"sublinear": True} if sublinear else {}
+            blocks.append({"analyzer": analyzer, "longest": longest, **told, "terms": terms})
             weights.append(np.asarray(vectoriser.idf_, dtype=np.float64))
         return cls(blocks, np.concatenate(weights))
 
@@ -79,21 +84,27 @@ class BagOfWords:
         cosine = sparse.csr_matrix(np.asarray(shared.sum(axis=1)).reshape(-1, 1))
         return sparse.hstack([first, second, shared, cosine], format="csr")
 
+    def widths(self, *, pairs: bool) -> list[int]:
+        """Columns of each part of ``features``, in their order: a part has one block of one text, or of both."""
+        sizes = [len(block["terms"]) for block in self.blocks]
+        return [*sizes * 3, 1] if pairs else sizes
+
     def _texts(self, texts: Sequence[str]) -> Any:
         from scipy import sparse
 
         parts, start = [], 0
         for block in self.blocks:
-            vectoriser = _vectoriser(block["analyzer"], block["longest"], vocabulary=block["terms"])
+            options = {"vocabulary": block["terms"]}
+            vectoriser = _vectoriser(block["analyzer"], block["longest"], block.get("sublinear", False), **options)
             vectoriser.idf_ = self.idf[start : start + len(block["terms"])]
             start += len(block["terms"])
             parts.append(vectoriser.transform(texts))
         return sparse.hstack(parts, format="csr")
 
 
-def _vectoriser(analyzer: str, longest: int, **options: Any) -> Any:
+def _vectoriser(analyzer: str, longest: int, sublinear: bool, **options: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     if analyzer == "word":
         options["token_pattern"] = WORD
-    return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, longest), **options)
+    return TfidfVectorizer(analyzer=analyzer, ngram_range=(1, longest), sublinear_tf=sublinear, **options)

@@ -66,12 +66,12 @@ def fit_decision(
 
 
 def decision_of(setting: Setting, left_out: Array | None, labels: npt.NDArray[Any]) -> Decision | None:
-    """Return the decision of a solved head: None where the setting has no metric, or no fold left rows out.
+    """Return the decision of a solved head: None where the most probable label is it, or no fold left rows out.
 
     Args:
         left_out: [n, K] as ``Solution.left_out``; ``labels``: [n] of the same rows.
     """
-    if setting.metric is None or left_out is None:
+    if setting.metric is None or left_out is None or not metrics.find(setting.metric).by_offsets:
         return None
     return fit_decision(find(setting.kind), left_out, labels, setting.metric, setting.positive)
 

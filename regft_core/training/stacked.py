@@ -10,14 +10,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
+from regft_core import metrics
 from regft_core.errors import RunFailed
 from regft_core.kinds import Kind
-from regft_core.training.linear_solution import WORD_STRENGTHS, ridge, scaled_apart, spanned
+from regft_core.training.decision import fit_decision
+from regft_core.training.linear_solution import classify_words, regress_words, ridge, spanned
 from regft_core.training.logistic import (
     FOLDS,
     Array,
@@ -30,8 +32,6 @@ from regft_core.training.logistic import (
     solve,
 )
 
-#: Lengths of a row's words beside those of its vector that are tried.
-SCALES = (0.3, 1.0, 3.0)
 #: The strength for a single feature: it keeps separable rows from infinite weights.
 LIGHT = 1e-3
 #: Weights are multiples of a quarter, and then drawn towards equal ones as if so many rows spoke for those.
@@ -125,43 +125,40 @@ def chosen(kind: Kind, rows: Rows, fit: Fit, again: Callable[[float], Fit]) -> M
     return Member(solution, left_out(kind, rows, again(solution.strength)))
 
 
-def joined(kind: Kind, rows: Rows, vectors: Array, parts: int) -> Member:
-    """One model of ``vectors`` [n, d] and of words, which are the rows' features [n, t]: a map of both, [K, d + t].
+def of_words(kind: Kind, rows: Rows, widths: Sequence[int] = ()) -> Member:
+    """One model of sparse features, [K, d]; its strength is chosen.
 
-    The vectors' ``parts`` are centred and scaled apart, and a row of them has length 1. Strength and the length of the
-    words beside it are those of the smallest loss of left-out rows.
+    With ``widths`` the columns are parts of so many each, and a row of each part has length 1 on average.
     """
-    from scipy import sparse
-
-    scaled, centre, scale = scaled_apart(vectors, parts)
-    scale = scale * np.sqrt(vectors.shape[1])
-    scaled = scaled / np.sqrt(vectors.shape[1])
-    best: tuple[float, float, Rows, Callable[[Array], Array], float, Array | None] | None = None
-    for words in SCALES:
-        both = sparse.hstack([sparse.csr_matrix(scaled), words * rows.features], format="csr")
-        features, back = spanned(both)
-        inside = replace(rows, features=features)
-        for strength in WORD_STRENGTHS:
-            found = left_out(kind, inside, plain(kind, strength))
-            missed = np.inf if found is None else loss(kind, found, rows.targets)
-            if best is None or missed < best[0]:
-                best = (missed, strength if found is not None else 1.0, inside, back, words, found)
-            if found is None:
-                break
-    assert best is not None
-    _, strength, inside, back, words, found = best
-    solution = fitted(kind, inside, plain(kind, strength))
-    weight = back(solution.weight)
-    width = vectors.shape[1]
-    of_vectors, of_words = weight[:, :width] / scale, weight[:, width:] * words
-    bias = solution.bias - of_vectors @ centre
-    return Member(Solution(np.hstack([of_vectors, of_words]), bias, strength, solution.notes), found)
+    scale = np.ones(rows.features.shape[1])
+    if widths:
+        squares, starts = rows.features.multiply(rows.features).tocsc(), np.cumsum([0, *widths])
+        parts = [squares[:, start:end] for start, end in pairwise(starts)]
+        lengths = [float(np.sqrt(part.sum(axis=1)).mean()) for part in parts]
+        scale = np.repeat([1 / (length or 1.0) for length in lengths], widths)
+    features, back = spanned(rows.features.multiply(scale).tocsr())
+    solver = classify_words if kind.has_labels else regress_words
+    member = chosen(kind, replace(rows, features=features), solver, partial(plain, kind))
+    return replace(member, solution=replace(member.solution, weight=back(member.solution.weight) * scale))
 
 
-def weights_of(kind: Kind, members: Sequence[Array | None], targets: Any) -> tuple[Array, list[str]]:
+def score(kind: Kind, found: Array, targets: Any, metric: str, positive: int | None) -> float:
+    """The metric of answers [n, K], the larger the better; with decisions fitted to it where they can be."""
+    judge, logits = metrics.find(metric), logits_of(kind, found)
+    if judge.by_offsets:
+        logits = fit_decision(kind, logits, targets, metric, positive).logits(logits)
+    predicted = kind.predictions(logits, np.arange(logits.shape[1])).astype(kind.dtype)
+    value = judge.score(targets.astype(kind.dtype), predicted, positive)
+    return -value if judge.lower_is_better else value
+
+
+def weights_of(
+    kind: Kind, members: Sequence[Array | None], targets: Any, metric: str | None = None, positive: int | None = None
+) -> tuple[Array, list[str]]:
     """Weights [M] of the members' average by their answers to left-out rows [n, K], and notes.
 
-    Of all weights in quarters those of the smallest loss, drawn towards equal ones: n rows count n, equal weights 50.
+    Of all weights in quarters the mean of those of the best metric (of the smallest loss without one), drawn towards
+    equal ones: n rows count n, equal weights 50.
     """
     count = len(members)
     equal = np.full(count, 1 / count)
@@ -171,6 +168,12 @@ def weights_of(kind: Kind, members: Sequence[Array | None], targets: Any) -> tup
     if len(known) < count:
         return equal, ["stacking: the rows allow no folds, so all members count alike"]
     quarters = [np.array(steps) / STEPS for steps in product(range(STEPS + 1), repeat=count) if sum(steps) == STEPS]
-    best = min([equal, *quarters], key=lambda weights: loss(kind, np.tensordot(weights, known, 1), targets))
+    tried = np.array([equal, *quarters])
+    averages = [np.tensordot(weights, known, 1) for weights in tried]
+    if metric is None:
+        scores = np.array([-loss(kind, average, targets) for average in averages])
+    else:
+        scores = np.array([score(kind, average, targets, metric, positive) for average in averages])
+    best = tried[scores >= scores.max() - TINY].mean(axis=0)
     share = len(targets) / (len(targets) + ROWS_FOR_EQUAL)
     return share * best + (1 - share) * equal, []

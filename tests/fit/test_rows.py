@@ -51,19 +51,19 @@ def test_a_rare_class_makes_macro_f1_the_metric(tmp_path: Path) -> None:
     assert (skewed.metrics[0], skewed.rarest) == ("f1_macro", "bad")
 
 
-def test_rare_labels_are_pooled_or_left_out_and_never_refused(tmp_path: Path) -> None:
+def test_a_long_tail_stays_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> None:
     tail = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c", "d"])
-    assert (tail.labels, tail.counts) == (("a", "b", "other"), {"a": 9, "b": 8, "other": 3})
-    task = tail.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})
-    assert task["label_values"] == {"a": "a", "b": "b", "c": "other", "d": "other"}
-    assert "drop_labels" not in task
+    assert (tail.labels, tail.counts) == (("a", "b", "c", "d"), {"a": 9, "b": 8, "c": 2, "d": 1})
+    assert tail.rare_line
+    assert not read(tmp_path, ["a"] * 9 + ["b"] * 8).rare_line
+    assert "drop_labels" not in tail.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})
     few = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c"])
     assert (few.labels, len(few.examples)) == (("a", "b"), 17)
     assert few.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})["drop_labels"] == ["c"]
     ordered = read(tmp_path, ["1"] * 9 + ["2"] * 8 + ["3"] * 7 + ["4", "4", "5"], "ordinal")
     assert ordered.labels == ("1", "2", "3")
     several = read(tmp_path, ["a;b", "a", "b"] * 4 + ["a;c"], "multi_label")
-    assert (several.labels, several.rare) == (("a", "b", "c"), ())
+    assert (several.labels, several.left_out) == (("a", "b", "c"), ())
 
 
 def test_rows_without_label_or_text_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from regft_core.hooks.declare import from_tensor
 from regft_core.kinds import find
 from regft_core.rng import derive
 from regft_core.training.bag_of_words import BagOfWords
-from regft_core.training.linear_solution import classify_linearly, classify_words
+from regft_core.training.linear_solution import classify_linearly, classify_words, regress_words
 from regft_core.training.logistic import Rows, folds_of, log_probabilities
-from regft_core.training.stacked import SCALES, answers, joined, left_out, loss, plain, weights_of
+from regft_core.training.stacked import answers, left_out, loss, of_words, plain, weights_of
 from tests.methods.harness import NO_STEPS, Bench, examples
 
 CLASSES, VALUES = find("classification"), find("regression")
@@ -65,7 +66,7 @@ def test_alone_the_members_are_the_methods_that_they_are_named_after() -> None:
     np.testing.assert_allclose(predicted(run), expected, atol=1e-4)
     run = stacked("words")
     assert run.stack.predictor.declares.reads == "text"
-    words = BagOfWords.fit(given, words=2, characters=4, limit=200_000).features(given)
+    words = BagOfWords.fit(given, words=2, characters=4, limit=200_000, sublinear=True).features(given)
     solution = classify_words(Rows(words, labels, 3, seed=seed_of(run)))
     np.testing.assert_allclose(predicted(run), log_probabilities(words @ solution.weight.T + solution.bias), atol=1e-5)
 
@@ -85,25 +86,19 @@ def test_a_regression_s_cosine_is_the_line_through_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_joined_features_are_one_model_of_both(kind: str) -> None:
+def test_joined_features_are_one_model_of_parts_of_one_length(kind: str) -> None:
     of = find(kind)
     rows, dense = problem(kind)
-    member = joined(of, rows, dense, parts=2)
-    both = sparse.hstack([sparse.csr_matrix(dense), rows.features], format="csr")
-    # Scaled by hand: each half of the vectors by its own deviation, a row of them of length 1.
-    centred = dense - dense.mean(0)
-    spread = np.repeat(np.sqrt(np.square(centred).mean(0).reshape(2, 4).mean(1)), 4)
-    found = []
-    for words in SCALES:
-        scaled = sparse.csr_matrix(np.hstack([centred / spread / np.sqrt(8), words * rows.features.toarray()]))
-        own = Rows(scaled, rows.targets, rows.classes, seed=5)
-        fit = plain(of, member.solution.strength)
-        out = left_out(of, own, fit)
-        assert out is not None
-        found.append((loss(of, out, rows.targets), answers(of, scaled, fit(own)), out))
-    _, expected, out = min(found, key=lambda one: one[0])
-    np.testing.assert_allclose(answers(of, both, member.solution), expected, atol=1e-3)
-    np.testing.assert_allclose(member.left_out, out, atol=1e-3)
+    both = np.hstack([dense, rows.features.toarray()])
+    member = of_words(of, replace(rows, features=sparse.csr_matrix(both)), [8, 30])
+    lengths = [np.linalg.norm(part, axis=1).mean() for part in (both[:, :8], both[:, 8:])]
+    scaled = sparse.csr_matrix(both / np.repeat(lengths, [8, 30]))
+    own = replace(rows, features=scaled)
+    solution = (classify_words if of.has_labels else regress_words)(own)
+    assert member.solution.strength == solution.strength
+    np.testing.assert_allclose(answers(of, both, member.solution), answers(of, scaled, solution), atol=1e-3)
+    out = left_out(of, own, plain(of, solution.strength))
+    np.testing.assert_allclose(member.left_out, out, atol=2e-3)
 
 
 # --------------------------------------------------------------------------------------------- answers to left-out rows
@@ -145,6 +140,21 @@ def test_weights_by_hand() -> None:
     # Errors of +1 and -3: three quarters of the first and one of the second leave none.
     found, _ = weights_of(VALUES, [(values + 1)[:, None], (values - 3)[:, None]], values)
     assert found == pytest.approx([0.75 / 2 + 0.25, 0.25 / 2 + 0.25])
+
+
+def test_weights_go_by_the_metric() -> None:
+    targets = np.array([0, 1] * 25)
+    # The first is surer and wrong in rows 0 to 4; the second hardly decides, and is always right.
+    sure, unsure = np.eye(2)[targets] * 0.98 + 0.01, np.eye(2)[targets] * 0.02 + 0.49
+    sure[:5] = sure[:5, ::-1] * 0.2 + 0.4
+    assert loss(CLASSES, sure, targets) < loss(CLASSES, unsure, targets)
+    assert weights_of(CLASSES, [sure, unsure], targets, "accuracy")[0] == pytest.approx([0.25, 0.75])
+    values = np.linspace(0, 1, 50)
+    straight, curved = 0.9 * values + 0.05 * (-1) ** np.arange(50), values**9
+    assert loss(VALUES, straight[:, None], values) < loss(VALUES, curved[:, None], values)
+    found, _ = weights_of(VALUES, [straight[:, None], curved[:, None]], values, "spearman")
+    assert found == pytest.approx([0.25, 0.75])
+    assert weights_of(VALUES, [straight[:, None], curved[:, None]], values, "mse")[0][0] > 0.6
 
 
 def test_losses_by_hand() -> None:

@@ -56,6 +56,15 @@ def test_weights_by_hand() -> None:
     assert found.features(rows("unseen words")).nnz == 0
 
 
+def test_sublinear_counts_by_hand() -> None:
+    given = rows("good good good film", "film")
+    found = bag(given, sublinear=True)
+    film, good = 1.0, math.log(3 / 2) + 1
+    often = (1 + math.log(3)) * good
+    length = math.hypot(film, often)
+    np.testing.assert_allclose(found.features(given).toarray(), [[film / length, often / length], [1, 0]], atol=1e-12)
+
+
 def test_two_words_and_characters_are_terms_too() -> None:
     found = bag(rows("not bad"), words=2, characters=2)
     assert found.blocks[0]["terms"] == ["bad", "not", "not bad"]

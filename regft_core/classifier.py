@@ -71,7 +71,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         wanted = Wanted(Path.cwd(), asked, str(file.parent / "project"), model=self.model, seed=self.seed)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self.model_ = LoadedModel(fit_method(wanted, self.method))  # the card has what weakens the model
-        learned = self.model_.classes_.tolist()  # rare labels are pooled, as `regft fit` does
+        learned = self.model_.classes_.tolist()  # a label with a row or two may be left out, as in `regft fit`
         order = sorted(learned, key=lambda name: list(named).index(name) if name in named else len(named))
         self._places = [learned.index(name) for name in order]
         self._labels = {name: named.get(name, name) for name in learned}

@@ -14,7 +14,7 @@ from regft_core.data.rows import Split
 from regft_core.errors import DataError
 from regft_core.kinds import find
 from regft_core.kinds._reading import to_number
-from regft_core.names import plural
+from regft_core.names import listing, plural
 
 #: Texts that one warning shows.
 SHOWN = 3
@@ -90,6 +90,12 @@ def warnings_of(task: str, described: Mapping[str, Any]) -> Iterator[str]:
         )
     if groups := found.get("spellings"):
         yield _spelling_warning(task, described["labels"], groups)
+    if scarce := (described.get("drawn") or {}).get("scarce"):
+        have = "label has" if len(scarce) == 1 else "labels have"
+        yield (
+            f"{task}: {len(scarce)} {have} fewer rows than there are folds ({listing(scarce)}): some folds are scored "
+            "without them. Label more such rows, or take fewer folds."
+        )
     repeated = 0 if described.get("drawn") else described["duplicates"].get("dev", 0)
     if repeated:
         what = "all rows" if repeated == counts["dev"] else f"{repeated:,} of {counts['dev']:,} rows"

@@ -128,8 +128,12 @@ def with_splits(described: dict[str, Any], task: TaskConfig, parts: Sequence[Par
         return described | {"drawn": {"share": dev, "group": group}}
     rows = {part.name: {"train": len(part.train.examples), "dev": len(part.dev.examples)} for part in parts}
     folds = sha256_text("".join(to_jsonl(part.dev.examples) for part in parts))
+    labels = [row.label for part in parts[: dev.folds] for row in part.dev.examples]
+    counts = find(task.kind).label_counts(labels, task.labels or ()) or {}
+    scarce = [name for name, count in counts.items() if 0 < count < dev.folds]
     return described | {
-        "drawn": {"folds": dev.folds, "repeats": dev.repeats, "group": group, "rows": rows},
+        "drawn": {"folds": dev.folds, "repeats": dev.repeats, "group": group, "rows": rows}
+        | ({"scarce": scarce} if scarce else {}),
         "counts": described["counts"] | {"train": min(counts["train"] for counts in rows.values())},
         "content": described["content"] | {"folds": folds},
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from regft_core.data.checks import warnings_of
 from regft_core.data.dividing import divide
 from regft_core.data.examples import read_jsonl
 from regft_core.data.prepare import prepare_dataset
@@ -154,7 +155,6 @@ def test_what_cannot_be_split_is_refused_with_its_place(tmp_path: Path) -> None:
     large = [row | {"product": "p" if number < 40 else str(number)} for number, row in enumerate(rows())]
     without = [row | {"product": "p" if number != 1 else ""} for number, row in enumerate(rows())]
     for dev, content, group, code, words in (
-        ({"folds": 5}, few, None, "class-missing", "'bad' (3 rows in all)"),
         (0.1, few, None, "class-missing", "'bad'"),
         ({"folds": 2}, rows(groups=1), "product", "too-few-groups", "1 group for 2 parts"),
         ({"folds": 5}, rows(groups=3), "product", "too-few-groups", "3 groups for 5 parts"),
@@ -164,6 +164,9 @@ def test_what_cannot_be_split_is_refused_with_its_place(tmp_path: Path) -> None:
         with raises_code(DataError, code, words):
             prepare(tmp_path, dev, content, group)
     task = TaskConfig.model_validate({**DECLARED, "splits": {"train": "rows.csv", "dev": {"folds": 70}}})
+    _, described = prepare(tmp_path / "few", {"folds": 5}, few)  # folds may lack a class that has fewer rows
+    assert described["drawn"]["scarce"] == ["bad"]
+    assert any("bad" in line for line in warnings_of("mine", described))
     with raises_code(DataError, "class-missing", "mine.yaml:4"):
         prepare_dataset(tmp_path, "mine", {"mine": task}, place=lambda split: "mine.yaml:4")
 

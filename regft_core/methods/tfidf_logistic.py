@@ -65,7 +65,7 @@ class TfidfLogistic(Regulariser):
     sources: ClassVar[dict[str, str]] = {
         "words": "ours: words and their pairs, the usual baseline",
         "characters": "ours: off; for languages without spaces",
-        "sublinear": "scikit-learn's default is False",
+        "sublinear": "ours: off, as in scikit-learn",
         "decision": "ours: what is judged is what is optimised",
         "limit": "ours: far above what a few thousand rows hold; a bound on memory",
     }

@@ -20,7 +20,6 @@ import yaml
 from regft_core import __version__
 from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
-from regft_core.fit.labels import LEAST_ROWS
 from regft_core.fit.language import unread
 from regft_core.fit.rows import Asked, OwnRows
 from regft_core.fit.setup import LEAST_OF_LABEL, PARTS, OwnPreset, Setup, choose, reading, solved, takes_steps
@@ -170,8 +169,8 @@ class Draft:
                 return seconds_of(setup, 1 if is_serial(setup) else execution.workers)
 
             several = not find(self.rows.kind).one_label  # a fold may lack one of several labels
-            bounds = [] if several else self._in_every_fold
-            bounds += [self.rows.groups] if self.rows.groups is not None else []
+            groups = [self.rows.groups] if self.rows.groups is not None else []
+            bounds = groups if several else [*self.rows.in_every_fold, *groups]
             acting = [name for name in self.preset.methods if name not in self.refused]
             rows, most = len(self.rows.examples), min(bounds, default=None)
             setup, more = choose(
@@ -188,14 +187,8 @@ class Draft:
     @property
     def _may_forecast(self) -> bool:
         """Whether a part of the rows has some of each label that counts, so that a model can be trained on it."""
-        least = min(self._in_every_fold, default=len(self.rows.examples))
+        least = min(self.rows.in_every_fold, default=len(self.rows.examples))
         return least >= LEAST_OF_LABEL * max(PARTS)
-
-    @property
-    def _in_every_fold(self) -> list[int]:
-        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
-        counts = sorted(self.rows.counts.values(), reverse=True)
-        return counts if min(counts, default=0) >= LEAST_ROWS else counts[1:2]
 
     def _run_seconds(
         self, project: Project, folder: Path, encoder: str, folds: int, trainings: int

@@ -110,6 +110,12 @@ class OwnRows:
         few = f"{plural(len(rare), 'label')} {what} ({listing(rare)})"
         return f"rare: {few}: hardly ever predicted, and scores count what is missed"
 
+    @property
+    def in_every_fold(self) -> list[int]:
+        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
+        counts = sorted(self.counts.values(), reverse=True)
+        return counts if min(counts, default=0) >= LEAST_ROWS else counts[1:2]
+
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""
         columns = {"text": asked.text, "text_pair": asked.pair, "label": asked.label, "group": asked.group}

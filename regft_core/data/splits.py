@@ -99,7 +99,7 @@ def _check_classes(where: str, task: TaskConfig, parts: Sequence[Part], rows: Sp
     def counts(split: Split) -> dict[str, int]:
         return find(task.kind).label_counts([row.label for row in split.examples], task.labels or ()) or {}
 
-    every, needed = counts(rows), max(2, getattr(task.splits.dev, "folds", 2))
+    every, needed = counts(rows), getattr(task.splits.dev, "folds", 1)
     for side, split in ((side, getattr(part, side)) for part in parts for side in ("dev", "train")):
         present = counts(split)
         absent = next((name for name, count in every.items() if count >= needed and not present[name]), None)

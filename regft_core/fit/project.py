@@ -290,12 +290,14 @@ class Draft:
             _yaml({"method_settings": fixed}) if fixed else "",
             _yaml({"execution": self._executed(setup), "store": {"path": ".regft"}}),
             "# Differences and costs refer to this method.\n",
-            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._tolerance(setup)}),
+            _yaml({"report": {"reference": self.preset.always[-1], "confidence": 0.95} | self._rule(setup)}),
         ]
         return "".join(sections)
 
-    def _tolerance(self, setup: Setup) -> dict[str, float]:
-        """Nothing is given up for fewer passes where no method takes steps; other texts decide within the default."""
+    def _rule(self, setup: Setup) -> dict[str, Any]:
+        """Without a preferred method nothing is given up for fewer passes where no method takes steps."""
+        if self.preset.prefer in setup.methods:
+            return {"prefer": self.preset.prefer}
         return {} if self.elsewhere or not self._trained.isdisjoint(setup.methods) else {"tolerance": 0.0}
 
     def _executed(self, setup: Setup) -> dict[str, Any]:

@@ -112,9 +112,12 @@ class OwnRows:
 
     @property
     def in_every_fold(self) -> list[int]:
-        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone."""
+        """Rows of the labels that every fold should have: all, or in a long tail the second most frequent alone.
+
+        At least ``LEAST_ROWS`` there, so that some folds are left.
+        """
         counts = sorted(self.counts.values(), reverse=True)
-        return counts if min(counts, default=0) >= LEAST_ROWS else counts[1:2]
+        return counts if min(counts, default=0) >= LEAST_ROWS else [max(LEAST_ROWS, count) for count in counts[1:2]]
 
     def task(self, asked: Asked, train: str, dev: Mapping[str, int]) -> dict[str, Any]:
         """Return the YAML of a task that reads the rows: ``train`` is their file below ``data/``, ``dev`` the folds."""

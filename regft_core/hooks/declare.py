@@ -76,7 +76,7 @@ class Setting:
         prompt: template and words of the task, where rows stand in the template (``pooling: mask``); else None.
         class_weights: those of ``Kind.balanced`` for the rows that the phase trains on, or None.
         metric, positive: the task's, and the label that it counts, where a regulariser fits to it
-            (``Declares.fits_decision``); else None.
+            (``Declares.fits_decision``, ``reads_metric``); else None.
     """
 
     kind: str
@@ -147,6 +147,7 @@ class Declares:
         reads_positions: whether it reads or changes hidden states at the positions of the batch's tokens; refused
             beside ``moves_tokens``. None: where it owns the step program or needs hidden states.
         fits_decision: whether its ``decision`` fits offsets of the logits to the metric, in a phase without steps.
+        reads_metric: whether what it learns there depends on the metric in other ways, so on each metric.
         validation_share: whether the phase must set rows aside (``data.split`` below 1).
         answers_at_mask: whether the model answers by the words at the mask of a template; such a regulariser and
             ``model.pooling: mask`` need each other.
@@ -179,6 +180,7 @@ class Declares:
     moves_tokens: bool = False
     reads_positions: bool | None = None
     fits_decision: bool = False
+    reads_metric: bool = False
     validation_share: bool = False
     answers_at_mask: bool = False
     demonstration_sets: int = 0

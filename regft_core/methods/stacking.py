@@ -79,6 +79,7 @@ class Stacking(Regulariser):
             reads="encoder" if reads else "text",
             freezes_encoder=True,
             fits_decision=True,
+            reads_metric=True,
             description=Description(
                 fit_cost=Cost(1 if reads else 0, 0),
                 refused_at_mask="it reads the vector before a head, and words at a mask have none of their own",
@@ -147,7 +148,7 @@ class Stacking(Regulariser):
             return of_words(kind, own)
         if name == "joined":
             width = features["embeddings"].shape[1] // parts
-            return of_words(kind, own, [width] * parts + self._bag.widths(pairs=parts > 1))
+            return of_words(kind, own, [width] * parts + self._bag.widths(features["words"].shape[1]))
         if name == "cosine":
             return chosen(kind, own, plain(kind, LIGHT), partial(plain, kind))
         solver = partial(classify_linearly if kind.has_labels else regress_linearly, parts=parts)

@@ -82,13 +82,14 @@ def decide(
         )
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
-    pick, usual = _pick(choices, config.tolerance * point)
+    constant = {row.method for row in block.rows if row.constant}
+    prefer = config.prefer if config.prefer not in constant else None
+    pick, usual = _pick(choices, config.tolerance * point, prefer)
     best = block.frozen or config.reference
     baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
     against = sorted((c for c in _claims(block, baseline, "dev") if c.method in places), key=lambda c: places[c.method])
     beating = tuple(c.method for c in against if c.verdict.word == GAIN)
-    constant = {row.method for row in block.rows if row.constant}
     # The model of a fold was not trained on the rows that it was evaluated on.
     which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
@@ -108,14 +109,15 @@ def decide(
     return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
 
 
-def _pick(choices: Sequence[Choice], allowed: float) -> tuple[Choice, Choice]:
-    """(the choice to take, what the judging sets alone would take).
+def _pick(choices: Sequence[Choice], allowed: float, prefer: str | None) -> tuple[Choice, Choice]:
+    """(the choice to take, what the judging sets alone would take): ``prefer`` where it is within the tolerance.
 
     They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
     several, the cheapest that is within the tolerance of the best there.
     """
     costs = {c.method: _or_infinite(c.cost) for c in choices}
     usual = choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
+    usual = next((c for c in choices if prefer in (c.method, *c.same) and c.belief.loss <= allowed), usual)
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]
@@ -196,9 +198,12 @@ def _taken(
             f"better on them, and to lose {points(pick.belief.loss, metric)} to the best here, {within}."
         )
     elif leader is not pick:
+        preferred = config.prefer in (pick.method, *pick.same)
+        passes = f"takes fewer passes ({_costs(pick)} against {ratio(leader.cost)})"
         yield (
-            f"{leader.method} has the best expected score, but {pick.method} takes fewer passes "
-            f"({_costs(pick)} against {ratio(leader.cost)}) and loses {points(pick.belief.loss, metric)}, {within}."
+            f"{leader.method} has the best expected score, but {pick.method} "
+            f"{'is preferred (report.prefer)' if preferred else passes} and loses "
+            f"{points(pick.belief.loss, metric)}, {within}."
         )
 
 

@@ -103,15 +103,16 @@ class FinishedModel:
         context, phase = self._context, self._phase
         while phase.start != "checkpoint" and phase.training.epochs == 0 and not context.acting(phase):
             phase = context.phase(phase.start)  # whose weights are those of the run
-        if context.keys.decision_metric(phase):  # else no weights are read, which may have been pruned
+        kind, task = find(context.task["kind"]), context.task
+        by_offsets = metrics.find(task["primary"]).by_offsets
+        if by_offsets and context.keys.decision_metric(phase):  # else no weights are read, which may have been pruned
 
             def load(run: StoredRun) -> Mapping[str, Tensor]:
                 return run.load_tensors("decision") if "decision" in run.tensor_names else {}
 
             if fitted := context.store.read_intact(lambda: produce(context, phase, "state"), load):
                 return Decision.of(fitted)
-        kind, task = find(context.task["kind"]), context.task
-        several = kind.has_labels and not kind.one_label and metrics.find(task["primary"]).by_offsets
+        several = kind.has_labels and not kind.one_label and by_offsets
         if not several or not all(row.label for row in context.data(self._phase).examples):
             return None
         return Decision((0.0,) * len(task["labels"]), at_least_one=True)

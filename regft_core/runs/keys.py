@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from regft_core import metrics
 from regft_core.catalogue import MERGES, METHODS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
@@ -149,7 +150,9 @@ class Keys:
     def decision_metric(self, phase: Phase) -> dict[str, Any]:
         """The metric, by name, to which a phase fits its decisions, and what it counts; empty where it fits to none."""
         context, task = self._context, self._context.task
-        fits = any(entry.declares.fits_decision for entry in context.acting(phase))
+        declared = [entry.declares for entry in context.acting(phase)]
+        by_offsets = metrics.find(task["primary"]).by_offsets
+        fits = any(one.reads_metric or (one.fits_decision and by_offsets) for one in declared)
         own_rows = phase.data.task in (None, context.job.task) and phase.training.epochs == 0
         if not fits or not own_rows:
             return {}
@@ -212,7 +215,9 @@ class Keys:
             own.add(OPTIMISERS.entry(phase.training.optimizer))
         if (pooling := context.encoder_of(phase).pooling) in POOLINGS.names():
             own.add(POOLINGS.entry(pooling))
-        own |= {SCHEDULES.entry(phase.training.schedule), SAMPLERS.entry(phase.training.sampler)}
+        # Rows set aside and texts without labels come by length, whatever sampler the phase has.
+        samplers = {SAMPLERS.entry(name) for name in (phase.training.sampler, "by_length")}
+        own |= {SCHEDULES.entry(phase.training.schedule), *samplers}
         if phase.training.judges_epochs:
             own |= {CHECKPOINT_RULE, JUDGING}
             kinds.add(context.task["kind"])

@@ -84,10 +84,10 @@ class BagOfWords:
         cosine = sparse.csr_matrix(np.asarray(shared.sum(axis=1)).reshape(-1, 1))
         return sparse.hstack([first, second, shared, cosine], format="csr")
 
-    def widths(self, *, pairs: bool) -> list[int]:
-        """Columns of each part of ``features``, in their order: a part has one block of one text, or of both."""
+    def widths(self, columns: int) -> list[int]:
+        """Columns of each part of so many ``features``, in their order: one block of one text, or of both."""
         sizes = [len(block["terms"]) for block in self.blocks]
-        return [*sizes * 3, 1] if pairs else sizes
+        return sizes if columns == sum(sizes) else [*sizes * 3, 1]
 
     def _texts(self, texts: Sequence[str]) -> Any:
         from scipy import sparse

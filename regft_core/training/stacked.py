@@ -86,6 +86,9 @@ def left_out(kind: Kind, rows: Rows, fit: Fit) -> Array | None:
     strata = rows.targets.tolist() if kind.has_labels and kind.one_label else None
     if strata is not None and max(map(strata.count, set(strata))) < FOLDS:
         strata = None
+    elif strata is not None and rows.groups is not None:  # a label with one row would leave no folds of groups
+        usual = max(strata, key=strata.count)
+        strata = [label if strata.count(label) > 1 else usual for label in strata]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # scikit-learn's, of classes with fewer rows than folds
         splits = folds_of(len(rows.targets), strata, rows.groups, min(FOLDS, len(rows.targets)), rows.seed)

@@ -55,6 +55,8 @@ def test_a_long_tail_stays_and_a_few_odd_rows_are_left_out(tmp_path: Path) -> No
     tail = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c", "d"])
     assert (tail.labels, tail.counts) == (("a", "b", "c", "d"), {"a": 9, "b": 8, "c": 2, "d": 1})
     assert tail.rare_line
+    assert tail.in_every_fold == [8]
+    assert read(tmp_path, ["a"] * 20 + ["b", "c", "d"]).in_every_fold == [3]
     assert not read(tmp_path, ["a"] * 9 + ["b"] * 8).rare_line
     assert "drop_labels" not in tail.task(Asked(tmp_path / "rows.csv", "text", "label"), "rows.csv", {"folds": 3})
     few = read(tmp_path, ["a"] * 9 + ["b"] * 8 + ["c", "c"])

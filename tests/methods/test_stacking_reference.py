@@ -116,6 +116,17 @@ def test_answers_to_left_out_rows_are_those_of_scikit_learn() -> None:
     np.testing.assert_allclose(left_out(CLASSES, rows, plain(CLASSES, 2.0)), theirs, atol=1e-3)
 
 
+def test_a_label_of_one_row_leaves_folds_of_groups() -> None:
+    rows, _ = problem()
+    targets = np.where(np.arange(60) == 0, 2, np.arange(60) % 2)
+    grouped = replace(rows, targets=targets, groups=[str(row // 2) for row in range(60)])
+    assert left_out(CLASSES, grouped, plain(CLASSES, 1.0)) is not None
+
+
+def test_pairs_that_are_encoded_jointly_are_joined_too() -> None:
+    assert predicted(stacked("joined", separately=False, pair=True)).shape == (40, 3)
+
+
 def test_where_there_are_no_folds_members_count_alike() -> None:
     rows, _ = problem()
     single = Rows(rows.features, rows.targets, 3, groups=["one"] * 60)

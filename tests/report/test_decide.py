@@ -187,6 +187,13 @@ def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_t
     assert taken(choose(right, costs, elsewhere=elsewhere, tolerance=1.0)) == "cheap"
 
 
+@pytest.mark.parametrize(("right", "expected"), [(160, "dear"), (150, "cheap")])
+def test_a_preferred_method_is_taken_within_the_tolerance_though_it_is_dearer(right: int, expected: str) -> None:
+    scores, costs = {"reference": 140, "cheap": 162, "dear": right}, {"reference": 1.0, "cheap": 1.0, "dear": 4.0}
+    assert taken(choose(scores, costs, tolerance=1.0)) == "cheap"
+    assert taken(choose(scores, costs, tolerance=1.0, prefer="dear")) == expected
+
+
 def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> None:
     """``near`` is within the tolerance of the best elsewhere, and not better than ``leader`` by more than it."""
     losses = {"leader": (0.0, 0.75, 1.0), "near": (0.25, 0.4, 2.0), "far": (0.3, 0.0, 3.0), "off": (0.6, 0.0, 0.1)}
@@ -194,7 +201,7 @@ def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> N
         Choice(name, SimpleNamespace(), Belief(0, 0, 0, 0, here), cost, (), Belief(0, 0, 0, 0, there))  # type: ignore[arg-type]
         for name, (here, there, cost) in losses.items()
     ]
-    pick, usual = decide_module._pick(choices, 0.5)
+    pick, usual = decide_module._pick(choices, 0.5, None)
     assert (pick.method, usual.method) == ("far", "leader")
 
 

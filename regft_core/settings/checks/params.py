@@ -36,16 +36,17 @@ def check_params(root: Path, params: Params, document: Document) -> Iterator[Fou
     lists += [("task_settings", task, "sizes") for task in params.task_settings]
     for path in lists:
         yield from duplicates(document, path)
-    if (reference := params.report.reference) not in params.methods:
-        # The default is vanilla: without the key, the place to repair is the list of methods.
-        at: KeyPath = ("report", "reference") if "report" in document.data else ("methods",)
-        hint = "list it under methods, or name another; " + suggestion(reference, params.methods, "listed")
-        yield document.problem("not-listed", at, f"'{reference}' is not a listed method", hint)
+    for key in ("reference", "prefer"):
+        if (name := getattr(params.report, key)) not in (None, *params.methods):
+            # The default of reference is vanilla: without the key, the place to repair is the list of methods.
+            at: KeyPath = ("report", key) if "report" in document.data else ("methods",)
+            hint = "list it under methods, or name another; " + suggestion(name, params.methods, "listed")
+            yield document.problem("not-listed", at, f"'{name}' is not a listed method", hint)
     yield from check_store(root, params.store, document)
     yield from check_published(root, params, document)
     yield from _check_plug_in(EXECUTORS, params.execution.executor, "run", "regft_core/grid/executors/serial.py")
-    for name in params.trackers:
-        yield from _check_plug_in(TRACKERS, name, "log", "examples/trackers/tensorboard.py of the repository")
+    for tracker in params.trackers:
+        yield from _check_plug_in(TRACKERS, tracker, "log", "examples/trackers/tensorboard.py of the repository")
     if (seeds := len(set(params.grid.seeds))) < MIN_SEEDS:
         yield (
             f"{document.place(('grid', 'seeds'))}: {plural(seeds, 'seed')}: "

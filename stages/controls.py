@@ -15,9 +15,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regft_core.disk.files import write_text
 from regft_core.runs.project import open_project
-from regft_core.settings.controls import with_controls
+from regft_core.settings.controls import with_controls, write_controls
 from regft_core.settings.preset import preset_file
 
 from .common import PRESET, flag, run
@@ -36,10 +35,9 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         print("Add them under methods, or run `regft controls --write`.")
     else:
         # The controls' own files were not checked so far: nothing lists them. Check before writing.
-        path = (root / params_file).resolve()  # a link stays one
-        text = with_controls(path, found.missing)
-        open_project(root, params_file, text)
-        write_text(path, text)
+        text = (root / params_file).read_bytes().decode("utf-8-sig")
+        open_project(root, params_file, with_controls(text, found.missing, params_file))
+        write_controls(root, found.missing, params_file)
         print(f"added to {params_file}:")
         print("\n".join(f"  {control.name} ({control.kind} for {control.control_for})" for control in found.missing))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
 from regft_core.data.reading import Reading, framed
+from regft_core.errors import DataError
 
 if TYPE_CHECKING:
     from regft_core.data.memory import Memory
@@ -111,6 +112,8 @@ def encode(
     2, each text of a pair is a row of its own instead, as if it were a single text. With ``prompt``, texts
     stand in its template (``data/prompts.py``), whose tokens count as the tokenizer's own. With
     ``reading``, an instruction stands before them, or long ones become several rows (``data/reading.py``).
+
+    Raises DataError for a single text where each text of a pair is a row of its own.
     """
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 
@@ -126,7 +129,7 @@ def encode(
     texts = [examples]
     if rows_per_example == 2:
         prompt = None
-        seconds = [replace(example, text=example.text_pair or "", text_pair=None) for example in examples]
+        seconds = [_second_text(example) for example in examples]
         texts = [[replace(example, text_pair=None) for example in examples], seconds]
     parts = [tokens_of(of) for of in texts]
     counts = list(zip(*(tokens["windows"] or [1] * len(examples) for tokens in parts), strict=True))
@@ -149,6 +152,13 @@ def encode(
         rows_per_example=rows_per_example,
         windows=None if parts[0]["windows"] is None else counts,
     )
+
+
+def _second_text(example: Example) -> Example:
+    if example.text_pair is None:
+        hint = "give two texts, or set model: {pairs: jointly}"
+        raise DataError("second-text-missing", f"example {example.idx} has no second text to encode\n    -> {hint}")
+    return replace(example, text=example.text_pair, text_pair=None)
 
 
 def _key(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,9 +165,13 @@ def _to_example(row: Row, number: int, declaration: Declaration, declared: Decla
             return "without text"
         shown = "missing" if values.get(empty) is None else given(values.get(empty))
         raise WrongText(f"column '{empty}' has no text ({shown}); fill it in, or set drop_empty: true")
-    label = find(declaration.kind).read_label(raw_label, declared)
-    if isinstance(label, bool) or not isinstance(label, int | float):
+    kind = find(declaration.kind)
+    label = kind.read_label(raw_label, declared)
+    if isinstance(label, bool) or not isinstance(label, int | float) or not math.isfinite(label):
         raise WrongLabel(f"kind '{declaration.kind}' reads label {given(raw_label)} as {given(label)}, not as a number")
+    if declaration.labels and kind.one_label and not 0 <= label < len(declaration.labels):
+        last = len(declaration.labels) - 1
+        raise WrongLabel(f"kind '{declaration.kind}' reads label {given(raw_label)} as {label}, not as 0 to {last}")
     return example(list(texts.values()), label)
 
 

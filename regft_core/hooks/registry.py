@@ -67,7 +67,7 @@ def _class_of(module: ModuleType, name: str) -> type[Regulariser]:
 
 
 def discover() -> Registry:
-    """Return the regularisers of ``regft_core/methods``, of installed packages and of the project.
+    """Return the regularisers of ``regft_core/methods`` and of the project.
 
     Raises:
         ConfigError: two files have one name.

@@ -203,9 +203,13 @@ class FinishedModel:
         """
         if self._stack.predictor is not None:
             logits = self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
-            if not np.isfinite(logits).all():
-                message = f"{self._stack.predictor.name}: answers that are not finite numbers"
-                raise RunFailed("not-finite", f"{message}\n    -> lower training.learning_rate, or use precision: fp32")
+            bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
+            if bad.any():
+                first = f"{int(bad.sum())} of {len(bad)} examples (first: idx {examples[int(bad.argmax())].idx})"
+                message = f"{self._stack.predictor.name}: answers that are not finite numbers on {first}"
+                raise RunFailed(
+                    "not-finite", f"{message}\n    -> look at that row; of a method of your own, at `predict`"
+                )
             return logits
         return self.predict(self.encode(examples), on_batch)
 

@@ -13,12 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from regft_core.errors import ConfigError
+from ruamel.yaml import YAML, nodes
+
+from regft_core.disk.files import write_text
+from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, plural
 from regft_core.schema.method import Method
 from regft_core.settings.build_method import MethodBuilder, names_of
 from regft_core.settings.difference import differences, sentence, takes_away, undeclared
-from regft_core.settings.document import edited
+from regft_core.settings.document import load_yaml
 from regft_core.settings.trial_values import trials_of
 
 #: Plain fine-tuning under the shared protocol.
@@ -190,6 +193,31 @@ def _training(builder: MethodBuilder, method: Method) -> str:
     return repr([trials_of(builder.settings.tuning, method), layers, settings])
 
 
-def with_controls(file: Path, controls: Iterable[Control]) -> str:
-    """Return the text of a valid params file with the controls at the end of its list of methods."""
-    return edited(file, lambda data: data["methods"].extend(control.name for control in controls))
+def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:
+    """``text`` of a valid params.yaml with each control at the end of its list of methods.
+
+    Raises:
+        ConfigError: the file is written in a way that cannot be changed safely.
+    """
+    names = [control.name for control in controls]
+    before = load_yaml(Path(file), Path(), text).data
+    listed = next(value for key, value in YAML(typ="safe").compose(text).value if key.value == "methods")
+    if isinstance(listed, nodes.SequenceNode) and listed.value:
+        end = listed.value[-1].end_mark.index
+        if listed.flow_style:
+            text = text[:end] + "".join(f", {name}" for name in names) + text[end:]
+        else:
+            line, newline, rest = text[end:].partition("\n")
+            items = "".join(f"\n{' ' * listed.start_mark.column}- {name}" for name in names)
+            text = text[:end] + line + items + newline + rest
+    if load_yaml(Path(file), Path(), text).data == {**before, "methods": [*before["methods"], *names]}:
+        return text
+    message = "is written in a way that cannot be changed without disturbing it"
+    line = listed.start_mark.line + 1
+    raise ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
+
+
+def write_controls(root: Path, controls: Iterable[Control], file: str = "params.yaml") -> None:
+    """Insert ``controls`` into the project's params file, atomically; a linked file stays a link."""
+    path = (root / file).resolve()
+    write_text(path, with_controls(path.read_text(encoding="utf-8"), controls, file))

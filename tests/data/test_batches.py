@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from regft_core.data.batches import Padding, collate, evaluation_batches
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
+from regft_core.errors import DataError
 from regft_core.training.samplers import by_length
 from regft_core.training.step import repeat_batch
+from tests.errors import raises_code
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
 epoch_batches = partial(by_length.batches, labels=())
@@ -200,6 +202,8 @@ def test_every_family(architecture: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlnet", "mpnet", "modernbert", "eurobert"])
 def test_texts_of_a_pair_encoded_separately_are_two_single_texts(architecture: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(architecture, tmp_path)
+    with raises_code(DataError, "second-text-missing"):
+        encode(SINGLES, tokenizer, 24, rows_per_example=2)
     found = encode(PAIRS, tokenizer, 24, rows_per_example=2)
     first = encode(SINGLES, tokenizer, 24)
     second = encode([Example(e.idx, str(e.text_pair), None, e.label) for e in PAIRS], tokenizer, 24)

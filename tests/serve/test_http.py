@@ -224,8 +224,9 @@ def test_too_many_rows_are_refused_and_cancelled_ones_are_not_computed() -> None
         batcher = Batcher(work, most_rows=2, most_waiting=4)
         loop = asyncio.create_task(batcher.run())
         tasks = await begun(batcher, work, [1, 2], [3])
-        with pytest.raises(Refused):
+        with pytest.raises(Refused) as caught:
             await batcher.answer([4])
+        assert "busy" in map(str, (*caught.value.args, *vars(caught.value).values()))
         tasks[1].cancel()
         await asyncio.sleep(0)
         work.go.set()

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regft_core.settings.controls import Control, with_controls
+from regft_core.errors import ConfigError
+from regft_core.settings.controls import Control, with_controls, write_controls
 from regft_core.settings.read_project import load_project
+from tests.errors import raises_code
 from tests.settings.conftest import MASK, NOISE, VANILLA
 
 QUIET = Control("quiet", "noise", "no noise")
@@ -23,18 +24,32 @@ def control(target: str, epochs: int) -> str:
     [
         (
             "methods: [vanilla, noise]   # plain\n\n# end\ntraining: {}\n",
-            "methods: [vanilla, noise, quiet, still] # plain\n\n# end\ntraining: {}\n",
+            "methods: [vanilla, noise, quiet, still]   # plain\n\n# end\ntraining: {}\n",
         ),
         (
-            "methods:  # which\n  - vanilla\n  - mask  # ours\n# end\ntraining: {a: 'b'}\n",
-            "methods:  # which\n  - vanilla\n  - mask  # ours\n# end\n  - quiet\n  - still\ntraining: {a: 'b'}\n",
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n\n# end\ntraining: {}\n",
+            "methods:  # which\n  - vanilla\n  - mask  # ours\n  - quiet\n  - still\n\n# end\ntraining: {}\n",
         ),
-        ("a: é\nmethods:\n- 'noise'\n", "a: é\nmethods:\n- 'noise'\n- quiet\n- still\n"),
+        (
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask']  # ] z\nmodel: {}\n",
+            "methods: [  # which\n    vanilla, noise, # 2\n    other,\n    'mask', quiet, still]  # ] z\nmodel: {}\n",
+        ),
+        (
+            "methods:\n  [\n    noise, mask # a ]\n    # b [c]\n  ]\nmodel: {}\n",
+            "methods:\n  [\n    noise, mask, quiet, still # a ]\n    # b [c]\n  ]\nmodel: {}\n",
+        ),
+        ("methods:\n    - 'noise'", "methods:\n    - 'noise'\n    - quiet\n    - still"),
+        ("a: é\nmethods: [mask]\n", "a: é\nmethods: [mask, quiet, still]\n"),
     ],
 )
-def test_names_are_added_and_comments_stay(tmp_path: Path, before: str, after: str) -> None:
-    (tmp_path / "params.yaml").write_text(before, encoding="utf-8")
-    assert with_controls(tmp_path / "params.yaml", [QUIET, STILL]) == after
+def test_only_the_names_are_inserted(before: str, after: str) -> None:
+    assert with_controls(before, [QUIET, STILL]) == after
+
+
+@pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n"])
+def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
+    with raises_code(ConfigError, "cannot-edit", "quiet"):
+        with_controls(text, [QUIET])
 
 
 def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: dict[str, Any]) -> None:
@@ -58,7 +73,7 @@ def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: di
     ]
     (warning,) = found.warnings()
     assert warning.startswith("vanilla, quiet: no control is in the grid"), "noise has vanilla, which is without noise"
-    (root / "params.yaml").write_text(with_controls(root / "params.yaml", found.missing))
+    write_controls(root, found.missing)
     after = load_project(root, registry).controls
     assert after.missing == []
     plain = [("noise", "vanilla"), ("mask", "vanilla")]

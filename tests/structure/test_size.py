@@ -33,7 +33,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/runs": (5050, 25),
     "regft_core/schema": (1450, 9),
     "regft_core/serve": (2150, 12),
-    "regft_core/settings": (4250, 29),
+    "regft_core/settings": (4300, 29),
     "regft_core/statistics": (1550, 11),
     "regft_core/tracking": (1100, 7),
     "regft_core/training": (3550, 35),

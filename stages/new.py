@@ -28,4 +28,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main, argument("what", "what to write", choices=("method",)), argument("name", "its name"))
+    run(main, argument("what", "what to write: method", choices=("method",)), argument("name", "its name"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Cell -> why it has no output.
 Failures = dict[str, str]
+#: Share of a stage's time that may go into pruning, which looks at every run of the store.
+PRUNING = 0.02
 BEFORE: dict[Stage, Stage] = {"finetune": "search", "evaluate": "finetune"}
 
 
@@ -142,6 +145,18 @@ class _Grid:
         # What the stage search makes is read by the stage after it, so it is needed until the end.
         needed_later = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
         needed = Counter(key for keys in work.keys.values() for key in keys)
+        prune_from = 0.0
+
+        def prune() -> None:
+            nonlocal prune_from
+            began = time.monotonic()
+            try:
+                store.prune(keep=+needed)
+            except StoreError as error:
+                log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
+            now = time.monotonic()
+            prune_from = now + (now - began) / PRUNING
+
         with ProgressBoard(self.stage, work.shares, called="jobs") as board:
 
             def ended(index: int, line: str) -> None:
@@ -153,11 +168,8 @@ class _Grid:
                 board.ended(work.jobs[index].name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
                     needed.subtract(work.keys[index])
-                try:
-                    if store.budget_bytes is not None:
-                        store.prune(keep=+needed)
-                except StoreError as error:
-                    log.warning("the run store is not pruned now: %s", error)  # no reason to end the runs at work
+                if time.monotonic() >= prune_from:
+                    prune()
 
             sys.stdout.flush()
             try:
@@ -170,6 +182,7 @@ class _Grid:
                         # What comes after this stage may have failed: then its own result is there.
                         if name not in failures and self._collect(name, stale[name]) is not None:
                             failures[name] = f"{failure.job}: {failure.message}"
+            prune()
         return failures
 
     def _records(self, project: Project, cell: Cell) -> list[tuple[Job, Record | None, Record | None]]:

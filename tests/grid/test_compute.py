@@ -23,6 +23,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.project import open_project
 from regft_core.runs.run import STAGES, look_up, run
+from regft_core.runs.store import RunStore
 from regft_core.runs.train import finetune, search
 from tests.errors import raises_code
 from tests.grid.conftest import plan, quiet, reproduce, tree
@@ -195,10 +196,18 @@ def test_without_a_plan_the_stage_that_makes_it_is_named(project: Path) -> None:
         compute(project, "finetune", say=quiet)
 
 
-def test_pruning_spares_what_unfinished_runs_need(project: Path, trained: list[tuple[str, int]]) -> None:
-    """After every job the store is pruned, here to nothing, and still nothing is trained twice."""
+@pytest.mark.parametrize("share", [float("inf"), 1e-9])
+def test_pruning_spares_what_unfinished_runs_need(
+    project: Path, trained: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """After every job or as rarely as can be the store is pruned, here to nothing, and nothing is trained twice."""
+    looks, original = list[object](), RunStore.prune
+    monkeypatch.setattr(RunStore, "prune", lambda *given, **keep: (looks.append(0), original(*given, **keep))[1])
+    monkeypatch.setattr("regft_core.grid.compute.PRUNING", share)
     change(project, store={"budget_gb": 1e-9})
     assert reproduce(project) == {}
+    # Once after the first job of each stage that has jobs and once at its end, or also after every other job.
+    assert (len(looks) == 4) == (share < 1)
     assert len(trained) == 2 * 3 + 2 * 2  # three fine-tunings and the two members of a search, for two seeds
     Context(job(project, "vanilla")).store.prune()
     left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]

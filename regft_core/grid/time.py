@@ -34,6 +34,7 @@ from regft_core.models.devices import cores
 from regft_core.models.source import encoder_present, encoder_weights, resolve_model
 from regft_core.names import duration, listing, plural
 from regft_core.schema.encoder import EncoderConfig
+from regft_core.schema.params import ExecutionConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.cost import PlanRow
 from regft_core.settings.grid import Cell
@@ -109,12 +110,13 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
     rows = grid_rows(project) if rows is None else rows
     sizes = cache(sizes or (lambda task, encoder: set_sizes(project, task, encoder)))
     execution = project.params.execution
-    remote = is_remote(execution.executor)
-    on_cpu = not remote and visible_devices(execution.device) == ["cpu"]
+    elsewhere = _elsewhere(execution)
+    devices = [execution.device] if elsewhere else visible_devices(execution.device)
+    on_cpu = devices == ["cpu"]
     speed = CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision]
     rough = spend(project, rows, lambda cell: assumed(project, cell.task, speed))
     why = ""
-    if remote:
+    if elsewhere:
         why = f"executor '{execution.executor}' trains on other machines"
     elif absent := [model.name for model in project.every_encoder() if not encoder_present(model, project.root)]:
         why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
@@ -205,7 +207,8 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
         times = read_json(file, dict)
     if key not in times:
         request["root"] = str(project.root.resolve())
-        devices = prepared_devices(project)[:1]
+        prepared_devices(project)  # the environment of the process that measures
+        devices = visible_devices(execution.device)[:1]
         executor = "serial" if execution.executor == "serial" and devices == ["cpu"] else "processes"
         try:
             [times[key]] = run_all([request], measure, executor=executor, devices=devices, threads=execution.threads)
@@ -295,10 +298,15 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
     return sizes
 
 
+def _elsewhere(execution: ExecutionConfig) -> bool:
+    """Whether runs may train on other machines; a Ray cluster without an address is of this machine alone."""
+    return is_remote(execution.executor) and execution.settings().get("address", "") is not None
+
+
 def _parallel(project: Project) -> int:
     """Runs at a time on this machine; more workers than cores gain nothing on a CPU."""
     execution = project.params.execution
-    if execution.executor == "serial" or is_remote(execution.executor):
+    if execution.executor == "serial" or _elsewhere(execution):
         return 1 if execution.executor == "serial" else execution.workers
     devices = visible_devices(execution.device)
     most = max(1, cores() // execution.threads) if devices == ["cpu"] else execution.workers * len(devices)

@@ -206,8 +206,7 @@ def test_pruning_spares_what_unfinished_runs_need(
     monkeypatch.setattr("regft_core.grid.compute.PRUNING", share)
     change(project, store={"budget_gb": 1e-9})
     assert reproduce(project) == {}
-    # Once after the first job of each stage that has jobs and once at its end, or also after every other job.
-    assert (len(looks) == 4) == (share < 1)
+    assert (len(looks) == 4) == (share < 1)  # or after the first job of a stage and at its end, of two stages
     assert len(trained) == 2 * 3 + 2 * 2  # three fine-tunings and the two members of a search, for two seeds
     Context(job(project, "vanilla")).store.prune()
     left = [run for key in runs(project) if (run := stored(project, key)).tensor_names]

@@ -83,8 +83,7 @@ def decide(
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
     constant = {row.method for row in block.rows if row.constant}
-    prefer = config.prefer if config.prefer not in constant else None
-    pick, usual = _pick(choices, config.tolerance * point, prefer)
+    pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant)
     best = block.frozen or config.reference
     baseline = best if best in names else None
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
@@ -109,15 +108,21 @@ def decide(
     return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
 
 
-def _pick(choices: Sequence[Choice], allowed: float, prefer: str | None) -> tuple[Choice, Choice]:
-    """(the choice to take, what the judging sets alone would take): ``prefer`` where it is within the tolerance.
+def _pick(
+    choices: Sequence[Choice], allowed: float, prefer: str | None = None, constant: Collection[str] = ()
+) -> tuple[Choice, Choice]:
+    """(the choice to take, what the judging sets alone would take).
 
+    Within the tolerance that is the cheapest, or in its place ``prefer``, where it is better than a constant answer.
     They differ where another choice within the tolerance is better on out-of-distribution sets by more than it; of
     several, the cheapest that is within the tolerance of the best there.
     """
     costs = {c.method: _or_infinite(c.cost) for c in choices}
-    usual = choices[taken([c.belief.loss for c in choices], list(costs.values()), allowed)]
-    usual = next((c for c in choices if prefer in (c.method, *c.same) and c.belief.loss <= allowed), usual)
+    losses = [c.belief.loss for c in choices]
+    usual = choices[taken(losses, list(costs.values()), 0.0 if prefer else allowed)]
+    least = min((c.belief.loss for c in choices if c.method in constant), default=math.inf)
+    within = (c for c in choices if c.belief.loss <= allowed and c.belief.loss < least)
+    usual = next((c for c in within if prefer in (c.method, *c.same)), usual)
     beyond = {c.method: c.elsewhere.loss for c in choices if c.elsewhere is not None and c.belief.loss <= allowed}
     better = [c for c in choices if c.method in beyond and beyond[usual.method] - beyond[c.method] > allowed]
     near = [c for c in better if beyond[c.method] - min(beyond.values()) <= allowed]

@@ -110,37 +110,32 @@ def test_metrics_can_be_recomputed_from_the_rows():
     assert result.sets["dev"]["majority"]["mse"] == pytest.approx(gold.var())
 
 
+NO_YES: dict[str, object] = {
+    "kind": "classification",
+    "labels": ["no", "yes"],
+    "metrics": ["accuracy"],
+    "positive_label": None,
+    "sets": {},
+}
+
+
 def test_a_collapsed_run_and_swapped_labels_are_said():
     gold = [0, 1] * 60
-    task = {
-        "kind": "classification",
-        "labels": ["no", "yes"],
-        "metrics": ["accuracy"],
-        "positive_label": None,
-        "sets": {},
-    }
-    answered = judge("dev", confident([1] * 120, 2), gold, task)
-    constant = scored(answered, task)
+    answered = judge("dev", confident([1] * 120, 2), gold, NO_YES)
+    constant = scored(answered, NO_YES)
     assert (constant.collapsed, constant.sets["dev"]["warning"]) == ("constant", None)
-    opposite = judge("dev", confident(1 - np.array(gold), 2), gold, task)
-    swapped = scored(opposite, task)
+    opposite = judge("dev", confident(1 - np.array(gold), 2), gold, NO_YES)
+    swapped = scored(opposite, NO_YES)
     assert "'no' -> 'yes'" in swapped.sets["dev"]["warning"]
     # What is declared is expected: a set that is built as reversed, an answer that is constant on purpose.
-    turned = task | {"sets": {"dev": {"reversed": True}}}
+    turned = NO_YES | {"sets": {"dev": {"reversed": True}}}
     assert scored(opposite, turned).sets["dev"]["warning"] is None
-    assert scored(answered, task, reads_text=False).collapsed is None
+    assert scored(answered, NO_YES, reads_text=False).collapsed is None
 
 
 @pytest.mark.parametrize(("rows", "collapsed"), [(20, None), (120, "majority")])
 def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str | None) -> None:
     gold = [0, 1] * (rows // 2)
-    task = {
-        "kind": "classification",
-        "labels": ["no", "yes"],
-        "metrics": ["accuracy"],
-        "positive_label": None,
-        "sets": {},
-    }
     predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
-    found = scored(judge("dev", confident(predicted, 2), gold, task), task)
+    found = scored(judge("dev", confident(predicted, 2), gold, NO_YES), NO_YES)
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)

@@ -187,11 +187,21 @@ def test_within_the_tolerance_the_method_that_is_better_out_of_distribution_is_t
     assert taken(choose(right, costs, elsewhere=elsewhere, tolerance=1.0)) == "cheap"
 
 
-@pytest.mark.parametrize(("right", "expected"), [(160, "dear"), (150, "cheap")])
-def test_a_preferred_method_is_taken_within_the_tolerance_though_it_is_dearer(right: int, expected: str) -> None:
-    scores, costs = {"reference": 140, "cheap": 162, "dear": right}, {"reference": 1.0, "cheap": 1.0, "dear": 4.0}
+@pytest.mark.parametrize(("right", "expected"), [(160, "preferred"), (150, "best")])
+def test_a_preferred_method_is_taken_within_the_tolerance_in_place_of_the_cheapest(right: int, expected: str) -> None:
+    scores = {"reference": 140, "cheap": 161, "best": 162, "preferred": right}
+    costs = {"reference": 1.0, "cheap": 1.0, "best": 2.0, "preferred": 4.0}
     assert taken(choose(scores, costs, tolerance=1.0)) == "cheap"
-    assert taken(choose(scores, costs, tolerance=1.0, prefer="dear")) == expected
+    assert taken(choose(scores, costs, tolerance=1.0, prefer="preferred")) == expected
+
+
+def test_what_is_preferred_is_better_than_a_constant_answer() -> None:
+    choices = [
+        Choice(name, None, Belief(0.7, 0.6, 0.8, 0.5, loss), 1.0, (), None)  # type: ignore[arg-type]
+        for name, loss in (("best", 0.0), ("constant", 0.2), ("preferred", 0.4))
+    ]
+    assert decide_module._pick(choices, 0.5, "preferred")[0].method == "preferred"
+    assert decide_module._pick(choices, 0.5, "preferred", {"constant"})[0].method == "best"
 
 
 def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> None:
@@ -201,7 +211,7 @@ def test_what_is_taken_for_other_sets_is_better_there_than_the_usual_pick() -> N
         Choice(name, SimpleNamespace(), Belief(0, 0, 0, 0, here), cost, (), Belief(0, 0, 0, 0, there))  # type: ignore[arg-type]
         for name, (here, there, cost) in losses.items()
     ]
-    pick, usual = decide_module._pick(choices, 0.5, None)
+    pick, usual = decide_module._pick(choices, 0.5)
     assert (pick.method, usual.method) == ("far", "leader")
 
 

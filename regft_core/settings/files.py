@@ -1,4 +1,4 @@
-"""Where the YAML files of a project and its run store are; what is said of a task or a method that has none.
+"""Paths of a project's YAML files and of its run store; the error where a task or a method has no file.
 
 A file is looked for in the project first, then among those that the package ships (``shipped``). A name in both is an
 error unless the project's file begins with ``override: true``; a copy with the same content is none.

@@ -1,4 +1,4 @@
-"""What a process does with a GPU before and after a run; torch's calls for it are stand-ins: there is none here."""
+"""A GPU before and after a run. Torch's calls are stand-ins, since there is no GPU here."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Ran:
         self.handed = Handed(self.phase.name, stored.get("state", {}), stored.get("weights", {}))
 
     def answering(self, encoded: Encoded, tokenizer: Any, kind: str) -> Handed:
-        """What it hands over with its answers to rows and hidden states, unless a test has put others there."""
+        """Return its answers and hidden states for rows, or those that a test has put there."""
         if self.handed.answers is not None:
             return self.handed
         model: Any = deepcopy(self.members[0].trainee.model)

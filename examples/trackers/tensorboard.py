@@ -6,7 +6,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 def log(root, read):
     runs = [run for entry in read() for run in entry.nested]
-    folders = {root / "tensorboard" / f"{run.identity}-{run.evaluation[:8]}": run for run in runs}
+    folders = {root / "tensorboard" / run.identity: run for run in runs}
     new = {folder: run for folder, run in folders.items() if not folder.exists()}
     for folder, run in new.items():
         with SummaryWriter(str(folder)) as writer:

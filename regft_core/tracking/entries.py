@@ -1,4 +1,4 @@
-"""Entries for MLflow, made of the files under ``work/`` and ``reports/``. Nothing here imports MLflow.
+"""Entries for trackers, made of the files under ``work/`` and ``reports/``. Nothing here imports MLflow.
 
 Only files are read, so a cell that DVC restored from its cache looks the same as one that was trained here.
 """
@@ -6,7 +6,7 @@ Only files are read, so a cell that DVC restored from its cache looks the same a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from regft_core.disk.canonical import canonical_json, sha256_file, sha256_text
 from regft_core.disk.reading import read_json
 from regft_core.report.formatting import as_shown
 from regft_core.runs.environment import describe_environment
-from regft_core.runs.records import MARK, Finding, RunRecord
+from regft_core.runs.records import MARK, RunRecord
 from regft_core.runs.work import Work
 from regft_core.settings.files import RESULTS
 from regft_core.settings.grid import Cell
@@ -31,8 +31,7 @@ from regft_core.tracking.numbers import (
     Dataset,
     Point,
     costs_of,
-    drawn_rows,
-    evaluated_sets,
+    datasets,
     parameters,
     read_curves,
     scores_of,
@@ -44,7 +43,6 @@ from regft_core.tracking.numbers import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 VERDICTS = ("verdict_reference", "verdict_control", "verdict_replacement")
 
 
@@ -54,15 +52,13 @@ class Entry:
 
     Attributes:
         kind: ``cell``, ``run``, ``phase`` or ``report``.
-        identity: of a run its cell, seed and key; of a phase that of its run, its name and key; of the report the
-            digest of its files; of a cell its name.
-        keys: seed -> key, of a run its own alone. A cell with another key for one of its seeds is another run.
+        identity: a tracker logs an entry once. Another key, another evaluation, of a cell another seed or verdict, of
+            the report another file make another entry.
+        keys: seed -> key, of a run its own alone.
         params: every setting by its path; what the comparison of two runs is made of.
-        tags: an empty one says that there is nothing (any more).
-        scores: metric -> its value now. ``points``: curves, which never change; of a cell those of its first seed.
-        evaluation: digest of what evaluated the run, or of the report's figures of a cell; empty before that.
-        files: artifact -> its content, or the file with it. ``judged`` are those that the evaluation, or report, wrote.
-        stored: folder in the run store whose tensors are summarised when the run is first logged; the names of these.
+        scores: metric -> its value. ``points``: curves; of a cell those of its first seed.
+        files: artifact -> its content, or the file with it.
+        stored: folder in the run store whose tensors are summarised when the run is logged; the names of these.
         nested: entries of the runs below it.
     """
 
@@ -77,16 +73,14 @@ class Entry:
     tags: Mapping[str, str] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     points: Sequence[Point] = ()
-    evaluation: str = ""
     files: Mapping[str, str | Path | pd.DataFrame] = field(default_factory=dict)
-    judged: Mapping[str, Path | pd.DataFrame] = field(default_factory=dict)
     datasets: Sequence[Dataset] = ()
     stored: tuple[Path, Sequence[str]] | None = None
     nested: Sequence[Entry] = ()
 
-    def first_files(self) -> dict[str, str | Path | pd.DataFrame | Figure]:
-        """Return what is written when the run is first logged."""
-        return {**self.files, **self.judged, **(tensor_artifacts(*self.stored) if self.stored else {})}
+    def artifacts(self) -> dict[str, str | Path | pd.DataFrame | Figure]:
+        """Return the files, with tables and figures of the stored tensors."""
+        return {**self.files, **(tensor_artifacts(*self.stored) if self.stored else {})}
 
 
 def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Path | None = None) -> list[Entry]:
@@ -97,10 +91,9 @@ def read_grid(root: Path, cells: Iterable[Cell], seeds: Sequence[int], store: Pa
 
     Raises DataError where a file of ``work/`` is not what it should be, StoreError for the report's numbers.
     """
-    reported = read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
-    work = Work(root)
+    work, reported = Work(root), read_json(root / RESULTS, dict) if (root / RESULTS).is_file() else {}
     trained = [cell for cell in cells if work.manifest_file("finetune", cell).is_file()]
-    entries = [_cell(work, cell, seeds, reported, store) for cell in trained]
+    entries = [_CellFiles(work, cell, seeds, store).entry(reported) for cell in trained]
     return [entry for entry in entries if entry.nested]
 
 
@@ -117,197 +110,190 @@ def read_report(root: Path) -> Entry | None:
     return Entry("report", f"report/{digest}", "report", time, time, files=files)
 
 
-def _cell(work: Work, cell: Cell, seeds: Sequence[int], reported: Mapping[str, Any], store: Path | None) -> Entry:
-    manifest, folder = work.finetune(cell), f"{cell.task}-{cell.size}"
-    result = work.evaluation(cell) if work.result_file(cell).is_file() else None
-    recorded = {run.seed: run for run in manifest.runs}
-    records = {seed: recorded[seed] for seed in seeds if seed in recorded}
-    evaluations = {
-        run.seed: run
-        for run in (result.runs if result else ())
-        if run.seed in records and run.key == records[run.seed].key  # else of an earlier run
-    }
-    searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
-    searches, findings = {run.seed: run for run in searched}, work.findings(cell)
-    sets = list(dict.fromkeys(name for run in evaluations.values() for name in run.sets))
-    primary = result.primary if result else ""
-    shared = Entry(
-        kind="run",
-        identity=f"{cell.method}/{folder}",
-        name=f"{cell.method} {folder}",
-        start=0,
-        end=int(work.manifest_file("finetune", cell).stat().st_mtime * 1000),
-        params=parameters(cell, manifest.settings),
-        tags={"primary": primary, MARK: reported.get(MARK) or ""},
-        files={"config.yaml": manifest.config} if manifest.config else {},
-    )
-    curves = read_curves(work, cell, list(records.values()))
-    runs = [
-        _run(work, cell, shared, run, searches.get(seed), evaluations.get(seed), findings, curves[seed], store)
-        for seed, run in records.items()
-    ]
-    if not runs:
-        return shared
-    states = {run.tags["status"] for run in runs}
-    status = states.pop() if len(states) == 1 else "partly failed"
-    evaluated = [run for seed, run in evaluations.items() if any(str(seed) in one.keys for one in runs if one.ok)]
-    row = _row(reported.get(folder, {}).get(cell.method, {}), evaluated, primary)
-    figures = sorted((work.root / "reports/figures" / folder).glob("*.svg")) if row.get("answers") else []
-    return replace(
-        shared,
-        kind="cell",
-        ok=status != "failed",
-        start=min(run.start for run in runs),
-        keys={seed: key for run in runs for seed, key in run.keys.items()},
-        tags={
-            **shared.tags,
-            **{role: row.get(role) or "" for role in VERDICTS},
-            "no_better_than_constant": ", ".join(row.get("no_better_than_constant") or ()),
-            "status": status,
-        },
-        scores=_means(runs, scores_of(evaluated, primary), row, primary),
-        points=next((run.points for run in runs if run.points), ()),
-        evaluation=sha256_text("\n".join(map(sha256_file, figures))) if figures else "",
-        judged={f"figures/{path.name}": path for path in figures},
-        datasets=list(evaluated_sets(work, cell, ["train", *sets])),
-        nested=runs,
-    )
+def _digest(*content: Any) -> str:
+    return sha256_text(canonical_json(content))[:16]
 
 
-def _row(reported: Mapping[str, Any], evaluated: Sequence[RunRecord], primary: str) -> Mapping[str, Any]:
-    """The report's numbers of a cell; nothing where the report is older than the results."""
-    bounds = reported.get("dev", {}).get(primary, {})
-    values = [run.sets["dev"].metrics[primary] for run in evaluated if "dev" in run.sets]
-    same = values and bounds.get("n") == len(values) and abs(bounds["mean"] - sum(values) / len(values)) < 1e-9
-    return reported if same else {}
+class _CellFiles:
+    """The records of one cell, by seed."""
 
+    def __init__(self, work: Work, cell: Cell, seeds: Sequence[int], store: Path | None) -> None:
+        self.work, self.cell, self.store = work, cell, store
+        self.manifest, self.findings = work.finetune(cell), work.findings(cell)
+        recorded = {run.seed: run for run in self.manifest.runs}
+        self.runs = {seed: recorded[seed] for seed in seeds if seed in recorded}
+        result = work.evaluation(cell) if work.result_file(cell).is_file() else None
+        self.primary = result.primary if result else ""
+        evaluated = {run.seed: run for run in (result.runs if result else ())}  # perhaps of an earlier run
+        self.evaluations = {
+            s: evaluated[s] for s, run in self.runs.items() if s in evaluated and evaluated[s].key == run.key
+        }
+        searched = work.search(cell).runs if work.manifest_file("search", cell).is_file() else ()
+        self.searches = {run.seed: run for run in searched}
+        self.curves = read_curves(work, cell, list(self.runs.values()))
+        self.folder = f"{cell.task}-{cell.size}"
+        self.params = parameters(cell, self.manifest.settings)
+        self.end = int(work.manifest_file("finetune", cell).stat().st_mtime * 1000)
 
-def _means(
-    runs: Sequence[Entry], scores: Mapping[str, float], row: Mapping[str, Any], primary: str
-) -> dict[str, float]:
-    """Scores, interval and costs over the seeds that did not fail; the numbers of failures where there are any."""
-    good, bounds = [run for run in runs if run.ok], row.get("dev", {}).get(primary, {})
-    sides = {side: bounds[side] for side in ("low", "high") if bounds.get(side) is not None}
-    numbers = dict(list(scores.items())[:1]) | {f"score_{side}": as_shown(sides[side], primary) for side in sides}
-    numbers |= scores
-    for name in dict.fromkeys(name for run in good for name in run.scores if name not in scores):
-        values = [run.scores[name] for run in good if name in run.scores]
-        numbers[name] = float(f"{sum(values) / len(values):.6g}")
-    if (measured := row.get("cost_ratio", {}).get("measured")) is not None:
-        numbers["cost_measured"] = round(measured, 2)
-    counts = {"failed_runs": len(runs) - len(good), "collapsed_runs": sum(bool(run.tags["collapsed"]) for run in good)}
-    return numbers | {"seeds": float(len(good)), **{name: float(count) for name, count in counts.items() if count}}
-
-
-def _run(
-    work: Work, cell: Cell, shared: Entry, run: RunRecord, searched: RunRecord | None,
-    evaluation: RunRecord | None, findings: Mapping[str, Finding],
-    curves: Mapping[str, Curve], store: Path | None,
-) -> Entry:  # fmt: skip
-    failures = [one for one in (searched, run, evaluation) if one is not None and not one.ok]
-    found, judged = {}, dict[str, Path | pd.DataFrame]()
-    if evaluation is not None:
-        found = {name: one for name, finding in findings.items() for one in finding.runs if one.seed == run.seed}
-        predictions = sorted(work.predictions_file(cell, run.seed, "*").parent.glob("*.jsonl"))
-        judged = {f"predictions/{path.name}": path for path in predictions}
-    told = canonical_json([evaluation and evaluation.plain(), {name: one.plain() for name, one in found.items()}])
-    digests = [told, *(sha256_file(path) for path in judged.values() if isinstance(path, Path))]
-    judged |= {
-        f"{name}/{place}-{table}.json": pd.DataFrame(content.rows, columns=content.columns)
-        for name, one in found.items()
-        for place, tables in one.tables.items()
-        for table, content in tables.items()
-    }
-    tags = {
-        "status": "failed" if failures else "ok",
-        "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
-        "variant": run.variant or "",
-        "degraded": "; ".join(run.degraded),
-        "environment": describe_environment(run.environment) if run.environment else "",
-        "collapsed": (evaluation and evaluation.collapsed) or "",
-    }
-    judged_on = evaluated_sets(work, cell, evaluation.sets if evaluation else ())
-    seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
-    record = {"search": searched, "finetune": run, "evaluation": evaluation}
-    scalars = {
-        f"{name}.{place}.{key}": float(value)
-        for name, one in found.items()
-        for place, own in one.scalars.items()
-        for key, value in own.items()
-    }
-    files: dict[str, str | Path | pd.DataFrame] = {
-        **shared.files,
-        "run.yaml": yaml_text({name: one.plain() for name, one in record.items() if one}),
-    }
-    tuned = {}
-    if run.tuned is None:
-        files |= {name: of_seed(str(config), run.seed) for name, config in shared.files.items()}
-    else:  # whose trials may be chosen over all seeds
-        files["trials.json"] = trials_table(run.tuned)
-        tuned = {f"tuned.{name}": json.dumps(value) for name, value in run.tuned.values.items()}
-    entry = replace(
-        shared,
-        identity=f"{shared.identity}/{run.seed}/{run.key}",
-        name=f"seed {run.seed} of {shared.name}",
-        ok=not failures,
-        start=shared.end - int(seconds * 1000),
-        keys={str(run.seed): run.key},
-        params={**shared.params, **tuned, "seed": str(run.seed)},
-        tags={**shared.tags, **tags},
-        scores=scores_of([evaluation] if evaluation else [], shared.tags["primary"])
-        | costs_of(run, evaluation)
-        | scalars,
-        evaluation=sha256_text("\n".join(digests)) if evaluation else "",
-        files=files,
-        judged=judged,
-        datasets=[*drawn_rows(work, cell, run.seed), *judged_on],
-        # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
-        stored=(_stored(store, run.key), (KEPT,)) if store and run.steps else None,
-    )
-    phases = _phases(entry, run, curves, store)
-    return replace(entry, points=_points(entry, curves.get("finetune", [])), nested=phases if len(phases) > 1 else ())
-
-
-def _phases(run: Entry, record: RunRecord, curves: Mapping[str, Curve], store: Path | None) -> list[Entry]:
-    """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
-    folders: dict[str, tuple[str, Path | None]] = {}
-    for phase, key in record.keys.items():
-        folder = _stored(store, key) if store else None
-        members = read_json(folder / "identity.json", dict).get("members", ()) if folder and folder.is_dir() else ()
-        folders |= {f"{phase}-{index}": (one, _stored(store, one)) for index, one in enumerate(members) if store}
-        unstored = (name for name in curves if name.startswith(f"{phase}-") and name not in {*folders, *record.keys})
-        folders |= dict.fromkeys(unstored, ("", None))
-        folders[phase] = key, folder
-    entries = []
-    for label, (key, folder) in folders.items():
-        phase = label if label in record.keys else label.rpartition("-")[0]
-        result = read_json(folder / "result.json", dict) if folder and (folder / "result.json").is_file() else {}
-        numbers = {name: result.get(name) for name in ("steps", "seconds")}
-        cell = {name: value for name, value in run.params.items() if not name.startswith("phases.")}
-        settings = {name: value for name, value in run.params.items() if name.startswith(f"phases.{phase}.")}
-        entry = replace(
-            run,
-            kind="phase",
-            identity=f"{run.identity}/{label}/{key}",
-            name=f"{label} of {run.name}",
-            start=run.end - int((result.get("seconds") or (run.end - run.start) / 1000) * 1000),
-            ok=result.get("status", "ok") == "ok",
-            params={**cell, **settings, "phase": label},
-            tags={"phase": label, "status": result.get("status", "ok"), "error": result.get("error") or ""},
-            scores={name: float(value) for name, value in numbers.items() if value is not None},
-            evaluation="",
-            files={"soup.json": soup_table(result["soup"])} if "soup" in result else {},
-            judged={},
-            datasets=(),
-            # Weights of members, and of the last phase, are those of any training.
-            stored=(folder, (HANDED, *((WEIGHTS,) if label == phase != "finetune" else ()))) if folder else None,
+    def entry(self, reported: Mapping[str, Any]) -> Entry:
+        """The entry of the cell with those of its seeds; without any the cell has no run of the grid."""
+        mark = {"primary": self.primary, MARK: reported.get(MARK) or ""}
+        runs = [self._run(seed, mark) for seed in self.runs]
+        states = {run.tags["status"] for run in runs}
+        status = states.pop() if len(states) == 1 else "partly failed"
+        good = [run for run in runs if run.ok]
+        evaluated = [run for seed, run in self.evaluations.items() if any(str(seed) in one.keys for one in good)]
+        row = self._row(reported.get(self.folder, {}).get(self.cell.method, {}), evaluated)
+        verdicts = {role: row.get(role) or "" for role in VERDICTS}
+        verdicts["no_better_than_constant"] = ", ".join(row.get("no_better_than_constant") or ())
+        bounds = self._bounds(row)
+        figures = sorted((self.work.root / "reports/figures" / self.folder).glob("*.svg")) if row.get("answers") else []
+        digest = _digest([run.identity for run in runs], self.params, mark, verdicts, bounds, len(figures))
+        sets = dict.fromkeys(name for run in self.evaluations.values() for name in run.sets)
+        return Entry(
+            "cell",
+            f"{self.cell.method}/{self.folder}/{digest}",
+            f"{self.cell.method} {self.folder}",
+            min((run.start for run in runs), default=0),
+            self.end,
+            status != "failed",
+            {seed: key for run in runs for seed, key in run.keys.items()},
+            self.params,
+            {**mark, **verdicts, "status": status},
+            self._means(runs, good, scores_of(evaluated, self.primary), bounds),
+            next((run.points for run in runs if run.points), ()),
+            {**self._config(), **{f"figures/{path.name}": path for path in figures}},
+            list(datasets(self.work, self.cell, ["train", *sets])),
+            nested=runs,
         )
-        entries.append(replace(entry, points=_points(entry, curves.get(label, []))))
-    return entries
 
+    def _config(self) -> dict[str, str]:
+        return {"config.yaml": self.manifest.config} if self.manifest.config else {}
 
-def _stored(store: Path, key: str) -> Path:
-    return store / "runs" / key[:2] / key
+    def _row(self, reported: Mapping[str, Any], evaluated: Sequence[RunRecord]) -> Mapping[str, Any]:
+        """The report's numbers of the cell; nothing where the report is older than the results."""
+        bounds = reported.get("dev", {}).get(self.primary, {})
+        values = [run.sets["dev"].metrics[self.primary] for run in evaluated if "dev" in run.sets]
+        same = values and bounds.get("n") == len(values) and abs(bounds["mean"] - sum(values) / len(values)) < 1e-9
+        return reported if same else {}
+
+    def _bounds(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """What the report alone knows: the interval of the score, and the measured cost beside plain fine-tuning."""
+        interval, measured = row.get("dev", {}).get(self.primary, {}), row.get("cost_ratio", {}).get("measured")
+        sides = {side: interval[side] for side in ("low", "high") if interval.get(side) is not None}
+        bounds = {f"score_{side}": as_shown(value, self.primary) for side, value in sides.items()}
+        return bounds | ({} if measured is None else {"cost_measured": round(measured, 2)})
+
+    def _means(
+        self, runs: Sequence[Entry], good: Sequence[Entry], scores: Mapping[str, float], bounds: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Scores, interval and costs over the seeds that did not fail; the numbers of failures where there are any."""
+        numbers = dict(list(scores.items())[:1]) | dict(bounds) | dict(scores)
+        for name in dict.fromkeys(name for run in good for name in run.scores if name not in scores):
+            values = [run.scores[name] for run in good if name in run.scores]
+            numbers[name] = float(f"{sum(values) / len(values):.6g}")
+        collapsed = sum(bool(run.tags["collapsed"]) for run in good)
+        counts = {"failed_runs": len(runs) - len(good), "collapsed_runs": collapsed}
+        return numbers | {"seeds": float(len(good)), **{name: float(count) for name, count in counts.items() if count}}
+
+    def _run(self, seed: int, mark: Mapping[str, str]) -> Entry:
+        run, searched, evaluation = self.runs[seed], self.searches.get(seed), self.evaluations.get(seed)
+        failures = [record for record in (searched, run, evaluation) if record is not None and not record.ok]
+        found = {name: one for name, finding in self.findings.items() for one in finding.runs if one.seed == seed}
+        scalars = {
+            f"{name}.{place}.{key}": float(value)
+            for name, one in found.items()
+            for place, numbers in one.scalars.items()
+            for key, value in numbers.items()
+        }
+        tags = {
+            "status": "failed" if failures else "ok",
+            "error": (failures[-1].error or "unknown")[:LONGEST] if failures else "",
+            "variant": run.variant or "",
+            "degraded": "; ".join(run.degraded),
+            "environment": describe_environment(run.environment) if run.environment else "",
+            "collapsed": (evaluation and evaluation.collapsed) or "",
+        }
+        params, files = {**self.params, "seed": str(seed)}, dict[str, str | Path | pd.DataFrame]()
+        if run.tuned is None:
+            files |= {name: of_seed(config, seed) for name, config in self._config().items()}
+        else:  # whose trials may be chosen over all seeds
+            files |= {**self._config(), "trials.json": trials_table(run.tuned)}
+            params |= {f"tuned.{name}": json.dumps(value) for name, value in run.tuned.values.items()}
+        records = {"search": searched, "finetune": run, "evaluation": evaluation}
+        files["run.yaml"] = yaml_text({name: record.plain() for name, record in records.items() if record})
+        if evaluation is not None:
+            predictions = sorted(self.work.predictions_file(self.cell, seed, "*").parent.glob("*.jsonl"))
+            files |= {f"predictions/{path.name}": path for path in predictions}
+        files |= {
+            f"{name}/{place}-{table}.json": pd.DataFrame(content.rows, columns=content.columns)
+            for name, one in found.items()
+            for place, tables in one.tables.items()
+            for table, content in tables.items()
+        }
+        scores = scores_of([evaluation] if evaluation else [], self.primary)
+        seconds = ((searched.cost.train_seconds if searched else None) or 0.0) + (run.seconds or 0.0)
+        place = f"{self.cell.method}/{self.folder}/{seed}/{run.key}"
+        entry = Entry(
+            "run",
+            f"{place}/{_digest(params, tags, scores, scalars)}",
+            f"seed {seed} of {self.cell.method} {self.folder}",
+            self.end - int(seconds * 1000),
+            self.end,
+            not failures,
+            {str(seed): run.key},
+            params,
+            {**mark, **tags},
+            scores | costs_of(run, evaluation) | scalars,
+            files=files,
+            datasets=list(datasets(self.work, self.cell, evaluation.sets if evaluation else (), seed)),
+            # Of a model that is solved, the parts are words and their weights: tensors that no figure explains.
+            stored=(self._stored(run.key), (KEPT,)) if self.store and run.steps else None,
+        )
+        phases = list(self._phases(entry, place, run))
+        points = _points(entry, self.curves[seed].get("finetune", []))
+        return replace(entry, points=points, nested=phases if len(phases) > 1 else ())
+
+    def _stored(self, key: str) -> Path:
+        assert self.store is not None
+        return self.store / "runs" / key[:2] / key
+
+    def _phases(self, run: Entry, place: str, record: RunRecord) -> Iterator[Entry]:
+        """One entry for each phase that was trained, and for each member of a repeated one, in their order."""
+        curves, keys = self.curves[record.seed], dict[str, str]()
+        for phase, key in record.keys.items():
+            identity = self._stored(key) / "identity.json" if self.store else None
+            members = read_json(identity, dict).get("members", ()) if identity and identity.is_file() else ()
+            keys |= {f"{phase}-{index}": member for index, member in enumerate(members)}
+            keys |= {
+                name: keys.get(name, "") for name in curves if name.startswith(f"{phase}-") and name not in record.keys
+            }
+            keys[phase] = key
+        for label, key in keys.items():
+            phase = label if label in record.keys else label.rpartition("-")[0]
+            folder = self._stored(key) if self.store and key else None
+            result = read_json(folder / "result.json", dict) if folder and (folder / "result.json").is_file() else {}
+            state, seconds = result.get("status", "ok"), result.get("seconds") or (run.end - run.start) / 1000
+            own = {
+                n: v for n, v in run.params.items() if not n.startswith("phases.") or n.startswith(f"phases.{phase}.")
+            }
+            # Weights of members, and of the last phase, are those of any training.
+            tensors = (HANDED, *((WEIGHTS,) if label == phase != "finetune" else ()))
+            entry = Entry(
+                "phase",
+                f"{place}/{label}/{key}",
+                f"{label} of {run.name}",
+                run.end - int(seconds * 1000),
+                run.end,
+                state == "ok",
+                run.keys,
+                {**own, "phase": label},
+                {"phase": label, "status": state, "error": result.get("error") or ""},
+                {name: float(result[name]) for name in ("steps", "seconds") if result.get(name) is not None},
+                files={"soup.json": soup_table(result["soup"])} if "soup" in result else {},
+                stored=(folder, tensors) if folder else None,
+            )
+            yield replace(entry, points=_points(entry, curves.get(label, [])))
 
 
 def _points(entry: Entry, curve: Curve) -> list[Point]:

@@ -94,17 +94,13 @@ def costs_of(run: RunRecord, evaluation: RunRecord | None) -> dict[str, float]:
     return {name: round(float(value), 2) for name, value in costs.items() if value is not None}
 
 
-def drawn_rows(work: Work, cell: Cell, seed: int) -> Iterator[Dataset]:
-    """The training rows of one seed."""
+def datasets(work: Work, cell: Cell, names: Iterable[str], seed: int | None = None) -> Iterator[Dataset]:
+    """Whole sets of the task (``train``, from which seeds draw, and evaluated ones), after the rows of ``seed``."""
     name = f"{cell.task}-{cell.size}"
-    if work.subsample_file(cell.task, str(cell.size)).is_file():
+    if seed is not None and work.subsample_file(cell.task, str(cell.size)).is_file():
         subsample = work.subsample(cell.task, str(cell.size))
         if (drawn := subsample.seeds.get(str(seed))) is not None:
             yield name, drawn.sha256[:DIGEST], "training", f"work/subsamples/{name}", subsample.n
-
-
-def evaluated_sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[Dataset]:
-    """Whole sets of the task: ``train``, from which seeds draw, and those that are evaluated on."""
     if not work.task_file(cell.task).is_file():
         return
     task = work.task(cell.task)
@@ -119,7 +115,6 @@ def evaluated_sets(work: Work, cell: Cell, names: Iterable[str]) -> Iterator[Dat
 #: Files of a stored run: what a phase hands on (attention), what it keeps beside the model (sensitivities, gates,
 #: prefixes), and its weights.
 HANDED, KEPT, WEIGHTS = "state", "kept", "weights"
-_QUANTILES = {"q05": 0.05, "median": 0.5, "q95": 0.95}
 #: Quantiles and the histogram are of at most as many values of each tensor, evenly spaced.
 _SAMPLED = 100_000
 
@@ -148,13 +143,16 @@ def _summary(tensors: Mapping[str, Any]) -> pd.DataFrame:
             "shape": "x".join(map(str, values.shape)) or "1",
             "mean": float(np.mean(values, dtype=np.float64)),
             "std": float(np.std(values, dtype=np.float64)),
-            "min": float(values.min()),
-            **dict(zip(_QUANTILES, map(float, np.quantile(_sample(values), [*_QUANTILES.values()])))),
-            "max": float(values.max()),
+            **dict(zip(("min", "q05", "median", "q95", "max"), _quantiles(values))),
         }
         for name, values in sorted(tensors.items())
     ]
     return pd.DataFrame(rows)
+
+
+def _quantiles(values: Any) -> list[float]:
+    inner = np.quantile(_sample(values), [0.05, 0.5, 0.95])
+    return [float(value) for value in (values.min(), *inner, values.max())]
 
 
 def _figure(name: str, tensors: Mapping[str, Any]) -> Figure:

@@ -88,7 +88,7 @@ def register(root: Path, folder: Path, task: str, tags: Mapping[str, str]) -> in
         with atomic_directory(copy) as target:
             shutil.copytree(folder, target, dirs_exist_ok=True)
         # Methods that amount to the same share a key.
-        every = (run for identity, runs in tracker.runs.items() if key in identity.split("/") for run in runs)
+        every = (run for identity, run in tracker.runs.items() if identity.split("/")[3:4] == [key])
         runs = [run for run in every if run.data.params.get("method") == tags.get("method")]
         card = (folder / "README.md").read_text(encoding="utf-8").split("\n---\n", 1)[-1].strip()
         made = client.create_model_version(

@@ -36,17 +36,6 @@ an edit of `params.yaml` and press *Compare*: the parameters that differ are the
 """
 
 
-def require_port(port: int) -> None:
-    """Raise RegftError, naming the next free port, when the port is taken."""
-    if is_free(port):
-        return
-    free = next((other for other in range(port + 1, min(port + 200, 65_536)) if is_free(other)), port)
-    raise RegftError(
-        "port-taken",
-        f"port {port} of {HOST} is taken, perhaps by an earlier `ui` that still runs; run again with --port {free}",
-    )
-
-
 def is_free(port: int) -> bool:
     """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
@@ -57,6 +46,12 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def require_port(port: int) -> None:
+    """Raise RegftError when the port is taken."""
+    if not is_free(port):
+        raise RegftError("port-taken", f"port {port} of {HOST} is taken\n    -> run again with another --port")
 
 
 def serve(root: Path, port: int, experiment: str) -> None:

@@ -35,7 +35,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/serve": (2150, 12),
     "regft_core/settings": (4300, 29),
     "regft_core/statistics": (1550, 11),
-    "regft_core/tracking": (1100, 7),
+    "regft_core/tracking": (1050, 7),
     "regft_core/training": (3550, 35),
     "stages": (1950, 30),
     "tests": (1650, 17),

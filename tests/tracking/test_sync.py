@@ -17,7 +17,7 @@ from regft_core.errors import DataError, StoreError
 from regft_core.tracking.sync import register, sync
 from regft_core.tracking.trackers.mlflow import Tracker, database_uri
 from tests.errors import raises_code
-from tests.tracking.tree import HYPE, SEARCHED, STEPS, VANILLA, Tree, sha
+from tests.tracking.tree import HYPE, SEARCHED, VANILLA, Tree, sha
 
 SEEDS = [0, 1]
 #: Sync in a process of its own: MLflow keeps a database open that was deleted meanwhile.
@@ -238,37 +238,25 @@ def test_an_experiment_of_dvc_is_logged_to_its_project(tree: Tree, monkeypatch: 
     assert {run.data.tags["dvc.revision"] for run in search(tree.root).values()} == {short.stdout.strip()}
 
 
-def test_an_added_seed_extends_its_cell(grid: Tree) -> None:
-    sync(grid.root, [HYPE], SEEDS)
-    before = current(grid.root)["hype_n rte-300"]
-    grid.cell(HYPE, [0, 1, 2])
-    assert sync(grid.root, [HYPE], [0, 1, 2]).startswith("MLflow: 1 runs logged, 3 as before")
-    after = current(grid.root)["hype_n rte-300"]
-    assert after.info.run_id == before.info.run_id
-    assert (after.data.metrics["score"], after.data.metrics["seeds"]) == (66.0, 3)
-    assert history(grid.root, after, "score") == [65.5, 66.0]
-    assert len(history(grid.root, after, "curves/loss")) == STEPS
-    assert len(json.loads(after.data.tags["regft.keys"])) == 3
-
-
-def test_an_evaluation_that_comes_later_or_again_is_added(tree: Tree) -> None:
+def test_an_added_seed_or_another_evaluation_makes_a_run_beside_the_one_before(tree: Tree) -> None:
+    name, first = "hype_n rte-300", "seed 0 of hype_n rte-300"
     tree.cell(HYPE, SEEDS, evaluated=False)
     sync(tree.root, [HYPE], SEEDS)
-    assert "score" not in current(tree.root)["seed 0 of hype_n rte-300"].data.metrics
+    without = current(tree.root)
+    assert "score" not in without[first].data.metrics
     tree.evaluation(HYPE, SEEDS)
-    sync(tree.root, [HYPE], SEEDS)
-    tree.evaluation(HYPE, SEEDS, shift=-0.1)
-    sync(tree.root, [HYPE], SEEDS)
-    run = current(tree.root)["seed 0 of hype_n rte-300"]
-    assert len(search(tree.root)) == 3
-    assert history(tree.root, run, "dev.accuracy") == [65.0, 55.0]
-    kept = files_of(run) / "predictions" / "dev.jsonl"
-    (later,) = files_of(run).glob("evaluation-*/predictions/dev.jsonl")
-    assert ("0.65" in kept.read_text(), "0.55" in later.read_text()) == (True, True)
-    tree.evaluation(HYPE, [0])  # of seed 1 there is none any more
-    shutil.rmtree(tree.root / "work/evaluate/hype_n/rte/300/predictions/seed-1")
-    sync(tree.root, [HYPE], SEEDS)
-    assert current(tree.root)["seed 1 of hype_n rte-300"].data.metrics["dev.accuracy"] == 56.0
+    assert sync(tree.root, [HYPE], SEEDS).startswith("MLflow: 3 runs logged, 0 as before, 3 of earlier")
+    before = current(tree.root)
+    tree.cell(HYPE, [0, 1, 2])
+    assert sync(tree.root, [HYPE], [0, 1, 2]).startswith("MLflow: 2 runs logged, 2 as before, 4 of earlier")
+    after = current(tree.root)
+    assert (after[name].data.metrics["score"], after[name].data.metrics["seeds"]) == (66.0, 3)
+    assert len(json.loads(after[name].data.tags["regft.keys"])) == 3
+    assert {after[seed].data.tags["mlflow.parentRunId"] for seed in after if seed != name} == {after[name].info.run_id}
+    assert after[first].info.run_id == before[first].info.run_id
+    old = client(tree.root).get_run(before[name].info.run_id)
+    assert (old.data.metrics["score"], "current" in old.data.tags) == (65.5, False)
+    assert client(tree.root).get_run(without[first].info.run_id).data.metrics.keys().isdisjoint({"score"})
 
 
 def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree) -> None:
@@ -289,7 +277,7 @@ def test_a_deleted_database_comes_back_with_earlier_configurations(tree: Tree) -
     command = [sys.executable, "-c", AGAIN, str(moved), "vanilla"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "0 runs logged, 4 as before, 3 of earlier" in done.stdout
+    assert "0 runs logged, 4 as before, 6 of earlier" in done.stdout
     assert snapshot(moved) == before
 
 
@@ -302,7 +290,7 @@ def test_a_copied_project_never_writes_into_the_first(grid: Tree) -> None:
     assert sorted(grid.root.rglob("*")) == files
 
 
-@pytest.mark.parametrize("at", ["_write", "_log"])
+@pytest.mark.parametrize("at", ["_write", "_finish"])
 def test_a_killed_sync_is_made_good(grid: Tree, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     calls = []
 

@@ -32,10 +32,9 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_taken_port_names_a_free_one(taken: int) -> None:
-    with raises_code(RegftError, "port-taken", taken, "--port ") as caught:
+def test_a_taken_port_is_refused(taken: int) -> None:
+    with raises_code(RegftError, "port-taken", taken, "--port"):
         command.require_port(taken)
-    assert command.is_free(int(caught.value.text.rsplit(" ", 1)[1]))
 
 
 def test_the_shared_view_sorts_by_score_and_shows_its_interval(tree: Tree) -> None:

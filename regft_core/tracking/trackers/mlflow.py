@@ -1,7 +1,7 @@
 """MLflow: logs what was run to ``mlflow.db`` and ``mlartifacts``; nothing that is there is deleted or overwritten.
 
-A run's identity is its key: for each key without an MLflow run one is made, with all its settings as parameters. Runs
-of the configuration that the files have now carry the tag ``current``; those of earlier ones lose the tag and stay.
+For each entry without an MLflow run one is made, whole. Later only its tags change: runs of the configuration that the
+files have now carry ``current``; those of earlier ones lose it and stay.
 An experiment of DVC that runs in a copy of the project is logged to the project's database, and is not current there.
 Each run keeps ``record.json`` among its artifacts, from which the next sync restores a database that was deleted.
 """
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -28,7 +26,7 @@ from regft_core.errors import StoreError
 from regft_core.report.facts import CHANGED, git
 from regft_core.settings.files import project_root
 from regft_core.tracking.entries import Entry
-from regft_core.tracking.numbers import CURVES, Point
+from regft_core.tracking.numbers import Point
 from regft_core.tracking.ui import database_uri, experiment_tags
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 EXPERIMENT = "regft"
-IDENTITY, KEYS, EVALUATION, KIND = "regft.identity", "regft.keys", "regft.evaluation", "regft.kind"
+IDENTITY, KEYS, KIND = "regft.identity", "regft.keys", "regft.kind"
 PARENT, SOURCE, TABLES = "mlflow.parentRunId", "mlflow.source", "mlflow.loggedArtifacts"
 DVC_EXPERIMENT = "dvc.experiment"
 RECORD = "record.json"
@@ -60,9 +58,9 @@ def log(root: Path, read: Callable[[], list[Entry]]) -> str:
         tracker.restore()
         tracker.name_revisions()
         entries = read()  # after the lock is taken: who waited must not write what it saw before
-        shared = {**_source_tags(root), **({"current": "true"} if home == root else {})}
+        source = _source_tags(root)
         for entry in entries:
-            tracker.put(entry, shared)
+            tracker.put(entry, source, current=home == root)
         done = f"MLflow: {tracker.created} runs logged, {len(tracker.seen) - tracker.created} as before"
         if home != root:
             return f"{done}, in {home / 'mlflow.db'}"
@@ -104,7 +102,7 @@ class Tracker:
     Attributes:
         root: of the project.
         client: MLflow's own.
-        runs: identity -> runs that a sync made; a cell has one for each of its configurations.
+        runs: identity -> its run, among those that a sync made.
         seen: ids of the runs that the files hold now; ``created``: how many of them are new.
     """
 
@@ -126,10 +124,10 @@ class Tracker:
                 connection.execute("PRAGMA journal_mode=WAL")  # the page reads while a sync writes
         self.artifacts.mkdir(exist_ok=True)
         self.experiment = found.experiment_id if found else self.client.create_experiment(EXPERIMENT, location)
-        self.runs: dict[str, list[Run]] = {}
+        self.runs: dict[str, Run] = {}
         self.seen: set[str] = set()
         self.created = 0
-        self._status: dict[str, str] = {}
+        self._unfinished: dict[str, str] = {}
         token: str | None = None
         while token != "":
             page = self.client.search_runs([self.experiment], "", ViewType.ALL, 5000, page_token=token)
@@ -138,25 +136,27 @@ class Tracker:
             token = page.token or ""
 
     def _note(self, run: Run) -> None:
-        self._status[run.info.run_id] = run.info.status
-        if (identity := run.data.tags.get(IDENTITY)) is not None:
-            self.runs.setdefault(identity, []).append(run)
+        if (identity := run.data.tags.get(IDENTITY)) is None:
+            return
+        if run.info.status == "RUNNING":
+            self._unfinished[identity] = run.info.run_id  # a killed sync left it
+        else:
+            self.runs[identity] = run
 
     def restore(self) -> None:
         """Make again what a deleted database had: every run whose record is among the artifacts."""
-        files = self.artifacts.glob(f"*/artifacts/{RECORD}")
-        records = {path.parent.parent.name: read_json(path, dict) for path in files}
-        for run_id in [one for one, status in self._status.items() if status == "RUNNING" and one in records]:
-            self._finish(run_id, records[run_id])  # a killed restoring left it
+        records = {path.parents[1].name: read_json(path, dict) for path in self.artifacts.glob(f"*/artifacts/{RECORD}")}
+        kinds, known = ("report", "cell", "run", "phase"), {run.info.run_id for run in self.runs.values()}
         ids: dict[str, str] = {}
-        lost = {name: record for name, record in records.items() if name not in self._status}
-        kinds = ("report", "cell", "run", "phase")  # parents first
-        for name, record in sorted(lost.items(), key=lambda lost_run: kinds.index(lost_run[1]["tags"][KIND])):
-            if (parent := record["tags"].get(PARENT)) is not None:
-                record["tags"][PARENT] = ids.get(parent, parent)
-            ids[name] = run_id = self._new(record["name"], record["start"], record["tags"])
-            os.replace(self.artifacts / name / "artifacts", self._folder(run_id))
-            (self.artifacts / name).rmdir()
+        lost = [(name, record) for name, record in records.items() if name not in known]
+        for name, record in sorted(lost, key=lambda one: kinds.index(one[1]["tags"][KIND])):  # parents first
+            run_id = name
+            if name not in self._unfinished.values():
+                if (parent := record["tags"].get(PARENT)) is not None:
+                    record["tags"][PARENT] = ids.get(parent, parent)
+                run_id = ids[name] = self._new(record["name"], record["start"], record["tags"])
+                os.replace(self.artifacts / name / "artifacts", self._folder(run_id))
+                (self.artifacts / name).rmdir()
             self._finish(run_id, record)
             self._note(self.client.get_run(run_id))
 
@@ -164,82 +164,66 @@ class Tracker:
         """Tag the runs of DVC's experiments with the revisions that ``dvc exp show`` has: made after the stages ran."""
         lines = git(self.root, "for-each-ref", "--format=%(refname) %(objectname:short=7)", "refs/exps").splitlines()
         revisions = {name.rpartition("/")[2]: revision for name, revision in map(str.split, lines)}
-        for run in (run for runs in self.runs.values() for run in runs if run.data.tags.get(DVC_EXPERIMENT)):
-            names = [name for name in run.data.tags[DVC_EXPERIMENT].split(", ") if name in revisions]
-            revision = ", ".join(revisions[name] for name in names)
-            if revision not in ("", run.data.tags.get("dvc.revision")):
-                self.client.set_tag(run.info.run_id, "dvc.revision", revision)
+        for run in self.runs.values():
+            names = [name for name in run.data.tags.get(DVC_EXPERIMENT, "").split(", ") if name in revisions]
+            if names:
+                self._tag(run, {"dvc.revision": ", ".join(revisions[name] for name in names)})
 
-    def put(self, entry: Entry, shared: Mapping[str, str], parent: str | None = None) -> None:
-        """Log an entry and those nested in it, or what has come to them since they were logged.
+    def put(self, entry: Entry, source: Mapping[str, str], current: bool, parent: str | None = None) -> None:
+        """Log an entry and those nested in it, each of them once; those that are known are tagged.
 
-        ``shared``: tags of all runs that are logged now; those of their source are of the first time.
+        Args:
+            source: tags of what is logged now.
+            current: whether the entries are those of the project, not of an experiment elsewhere.
+            parent: id of the run above.
         """
-        run = next((run for run in reversed(self.runs.get(entry.identity, [])) if _same_settings(entry, run)), None)
-        tags = {**entry.tags, IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys)), **shared}
-        tags |= {PARENT: parent} if parent else {}
-        tags = {key: value for key, value in tags.items() if value or (run and key in run.data.tags)}
+        run = self.runs.get(entry.identity)
+        links = {PARENT: parent} if parent and (current or run is None) else {}
+        links |= {"current": "true"} if current else {}
         if name := os.environ.get("DVC_EXP_NAME"):
             names = (run.data.tags.get(DVC_EXPERIMENT, "") if run else "").split(", ")
-            tags[DVC_EXPERIMENT] = ", ".join(dict.fromkeys(filter(None, [*names, name])))
-        if run is not None and run.info.status != "RUNNING":
-            run_id = str(run.info.run_id)
-            self._update(run, entry, {key: value for key, value in tags.items() if not key.startswith(SOURCE)})
+            links[DVC_EXPERIMENT] = ", ".join(dict.fromkeys(filter(None, [*names, name])))
+        if run is None:
+            run_id = self._create(entry, {**source, **links})
         else:
-            run_id = self._create(entry, tags | {EVALUATION: entry.evaluation}, run)
+            run_id = str(run.info.run_id)
+            self._tag(run, links)
         self.seen.add(run_id)
         for nested in entry.nested:
-            self.put(nested, shared, run_id)
+            self.put(nested, source, current, run_id)
 
-    def _create(self, entry: Entry, tags: Mapping[str, str], killed: Run | None) -> str:
+    def _create(self, entry: Entry, links: Mapping[str, str]) -> str:
         """Log an entry as a new run, or as that which a killed sync left; return its id."""
-        run_id = str(killed.info.run_id) if killed else self._new(entry.name, entry.start, tags)
-        files = entry.first_files()
+        about = {IDENTITY: entry.identity, KIND: entry.kind, KEYS: json.dumps(dict(entry.keys))}
+        tags = {key: value for key, value in {**entry.tags, **about, **links}.items() if value}
+        run_id = self._unfinished.get(entry.identity) or self._new(entry.name, entry.start, tags)
+        files = entry.artifacts()
         self._write(run_id, files)
         if any(isinstance(content, pd.DataFrame) for content in files.values()):  # MLflow's page finds tables by a tag
-            tags = {**tags, TABLES: self.client.get_run(run_id).data.tags[TABLES]}
+            tags[TABLES] = self.client.get_run(run_id).data.tags[TABLES]
         scores = [Point(name, value, 0, entry.end) for name, value in entry.scores.items()]
         record = {
             **{"name": entry.name, "start": entry.start, "end": entry.end, "ok": entry.ok},
             # In the order of the run's page.
-            **{"tags": dict(tags), "params": dict(entry.params), "metrics": [*scores, *entry.points]},
+            **{"tags": tags, "params": dict(entry.params), "metrics": [*scores, *entry.points]},
             "datasets": list(entry.datasets),
         }
         self._finish(run_id, record)
         self.created += 1
         return run_id
 
-    def _update(self, run: Run, entry: Entry, tags: Mapping[str, str]) -> None:
-        """Add scores, judged files and datasets that are new; earlier values stay in the metric's history."""
-        if run.info.lifecycle_stage != "active":
-            return  # somebody deleted it in the page
-        run_id, now, known = str(run.info.run_id), int(time.time() * 1000), run.data
-        wanted = {**tags, KEYS: json.dumps({**json.loads(known.tags[KEYS]), **entry.keys})}
-        if entry.evaluation and entry.evaluation != known.tags.get(EVALUATION):
-            wanted[EVALUATION] = entry.evaluation
-            folder = f"evaluation-{entry.evaluation[:8]}/" if known.tags.get(EVALUATION) else ""
-            self._write(run_id, {f"{folder}{name}": path for name, path in entry.judged.items()})
-        changed = {key: value for key, value in wanted.items() if known.tags.get(key) != value}
-        # A mean that is no longer known (an evaluation was switched off) is no number: metrics cannot be taken away.
-        numbers = [name for name in known.metrics if entry.kind == "cell" and not name.startswith(CURVES)]
-        latest = {**dict.fromkeys(numbers, math.nan), **entry.scores}
-        before = {name: known.metrics.get(name) for name in latest}
-        scores = [Point(name, v, 0, now) for name, v in latest.items() if str(v) != str(before[name])]
-        there = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()
-        datasets = [one for one in entry.datasets if one[0] not in there]
-        if not (changed or scores or datasets):
-            return
-        record = read_json(self._folder(run_id) / RECORD, dict)
-        record |= {"ok": entry.ok, "tags": {**record["tags"], **changed}}
-        stored = [(name, None if math.isnan(value) else value, *at) for name, value, *at in scores]  # JSON has no NaN
-        record |= {"metrics": [*record["metrics"], *stored], "datasets": [*record["datasets"], *datasets]}
-        write_json(self._folder(run_id) / RECORD, record)
-        self._log(run_id, scores, {}, changed, datasets)
-        self.client.set_terminated(run_id, "FINISHED" if entry.ok else "FAILED", run.info.end_time)
+    def _tag(self, run: Run, tags: Mapping[str, str]) -> None:
+        """Set tags of a run, in its record too, unless somebody has deleted it in the page."""
+        changed = {key: value for key, value in tags.items() if run.data.tags.get(key) != value}
+        if changed and run.info.lifecycle_stage == "active":
+            record = read_json(self._folder(run.info.run_id) / RECORD, dict)
+            write_json(self._folder(run.info.run_id) / RECORD, {**record, "tags": {**record["tags"], **changed}})
+            for key, value in changed.items():
+                self.client.set_tag(run.info.run_id, key, value)
 
     def retire(self) -> int:
         """Take the tag ``current`` from all other runs; return how many a sync has made that are not current."""
-        others = [run for runs in self.runs.values() for run in runs if run.info.run_id not in self.seen]
+        others = [run for run in self.runs.values() if run.info.run_id not in self.seen]
         for run in others:
             if "current" in run.data.tags and run.info.lifecycle_stage == "active":
                 self.client.delete_tag(run.info.run_id, "current")
@@ -250,32 +234,22 @@ class Tracker:
 
     def _finish(self, run_id: str, record: Mapping[str, Any]) -> None:
         """Log a record, and end the run last, so that what a killed sync leaves is seen to be incomplete."""
-        points = [Point(name, math.nan if value is None else value, *at) for name, value, *at in record["metrics"]]
-        write_json(self._folder(run_id) / RECORD, record)
-        self._log(run_id, points, record["params"], {}, record["datasets"])
-        self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
-
-    def _log(
-        self, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str],
-        datasets: Sequence[Sequence[Any]],
-    ) -> None:  # fmt: skip
         from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
-        self.client.log_batch(
-            run_id,
-            [Metric(point.name, point.value, point.time, point.step) for point in points],
-            [Param(key, value) for key, value in params.items()],
-            [RunTag(key, value) for key, value in tags.items()],
-        )
+        write_json(self._folder(run_id) / RECORD, record)
+        points = [Metric(name, value, time, step) for name, value, step, time in record["metrics"]]
+        params = [Param(key, value) for key, value in record["params"].items()]
+        self.client.log_batch(run_id, points, params, [RunTag(key, value) for key, value in record["tags"].items()])
         inputs = [
             DatasetInput(
                 Dataset(name, digest, "local", json.dumps({"uri": folder}), profile=json.dumps({"rows": rows})),
                 [InputTag("mlflow.data.context", context)],
             )
-            for name, digest, context, folder, rows in datasets
+            for name, digest, context, folder, rows in record["datasets"]
         ]
         if inputs:
             self.client.log_inputs(run_id, datasets=inputs)
+        self.client.set_terminated(run_id, "FINISHED" if record["ok"] else "FAILED", record["end"])
 
     def _write(self, run_id: str, files: Mapping[str, str | Path | pd.DataFrame | Figure]) -> None:
         """Log texts, files, tables and figures as a run's artifacts."""
@@ -294,13 +268,6 @@ class Tracker:
         folder = self.artifacts / run_id / "artifacts"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-
-def _same_settings(entry: Entry, run: Run) -> bool:
-    """Whether a run of the same identity is the entry's: of a cell the settings, and no seed with another key."""
-    keys = json.loads(run.data.tags[KEYS])
-    same = run.data.params == dict(entry.params) and all(entry.keys.get(s, key) == key for s, key in keys.items())
-    return entry.kind != "cell" or same
 
 
 def _source_tags(root: Path) -> dict[str, str]:

@@ -39,9 +39,8 @@ from regft_core.grid.lengths import (
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
-from regft_core.runs.code import code_of
+from regft_core.runs.code import LoadedCode, code_of
 from regft_core.runs.hashed_code import Scope, scope_of
-from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.work import dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import Method, other_tasks
 from regft_core.schema.tasks import FilesSource, TaskConfig
@@ -276,7 +275,7 @@ class RowsInMaking:
         self._task, self._inputs = task, inputs
         self._files = {str(path): file_state(str(path)) for path in files}
         made_from = inputs()
-        if made_from["code"] != self._code.sha256:
+        if made_from["code"] != self._code.code.sha256:
             raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{_AGAIN}")
         self.key = sha256_json(made_from)
 

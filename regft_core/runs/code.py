@@ -1,74 +1,53 @@
-"""The code that determines a result: what is hashed into its key, and what this process has loaded.
+"""The code in the key of a result: what is hashed, and that this process has loaded what is hashed. No torch here.
 
 DVC does not follow imports: a corrected loss would silently keep old results. So every file that the entries of a
 result can import is hashed, without comments, docstrings and annotations of functions, together with the data files
 beside it and the versions of the packages that it imports. Entries are what computes and the plug-ins in use; what a
 plug-in that is not used does is in no other key.
-
-``made_once.py`` compares it with what this process has loaded.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib
 import importlib.metadata
-import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import regft_core
-from regft_core.disk.canonical import sha256_file, sha256_json, sha256_text
-from regft_core.disk.files import write_json
-from regft_core.disk.paths import FileState, cache_folder, content_sha256, file_state, folder_state, settled
-from regft_core.errors import ConfigError, Problem, StoreError
+from regft_core.catalogue import LOADED
+from regft_core.disk.canonical import sha256_json, sha256_text
+from regft_core.disk.paths import FileState, content_sha256, file_state, folder_state, settled
+from regft_core.errors import CodeChanged, ConfigError, Problem
 from regft_core.runs.hashed_code import Scope
-
-#: Stand-ins for packages that are imported when they are used.
-_LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
-#: Packages that cannot change a number.
-NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors")
-#: What lies beside modules and is not read by them.
-_NO_DATA = (".py", ".pyc", ".pyi", "py.typed", ".md", "~")
-#: What a package computes with although our code never imports it.
-COMPANIONS = {"transformers": ("tokenizers",)}
-
-
-def package_root() -> Path:
-    """Return the directory that holds this very ``regft_core``."""
-    return Path(regft_core.__file__).resolve().parents[1]
-
 
 # ------------------------------------------------------------------------------------- one file
 
 
-def _text(node: Any, parts: list[str]) -> None:
+def _text(node: Any) -> Iterator[str]:
     """Write out a syntax tree without what does not act, alike in all versions of Python."""
     if isinstance(node, list):
         for item in node:
-            _text(item, parts)
+            if not (isinstance(item, ast.stmt) and _does_nothing(item)):
+                yield from _text(item)
     elif not isinstance(node, ast.AST):
-        parts.append(f"{type(node).__name__} {node!r}")
+        yield f"{type(node).__name__} {node!r}"
     elif not isinstance(node, ast.expr_context):
-        parts.append(f"({type(node).__name__}")
+        yield f"({type(node).__name__}"
+        skipped = ("kind", "type_comment", "returns", "annotation" if isinstance(node, ast.arg) else "")
         for name in node._fields:
             value = getattr(node, name, None)
-            if value is None or value == [] or name in ("kind", "type_comment"):
-                continue
-            if name == "returns" or (name == "annotation" and isinstance(node, ast.arg)):
-                continue
-            if name == "body" and isinstance(value, list):
-                value = [statement for statement in value if not _does_nothing(statement)]
-            parts.append(name)
-            _text(value, parts)
-        parts.append(")")
+            if value is not None and value != [] and name not in skipped:
+                yield name
+                yield from _text(value)
+        yield ")"
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
@@ -93,41 +72,9 @@ def _imported(statements: list[ast.stmt], package: list[str]) -> Iterator[str]:
                 yield from _imported(getattr(statement, name, None) or [], package)
 
 
-class _Source(NamedTuple):
-    """Hash of what a file does, and the dotted names that it imports."""
-
-    sha256: str
-    imports: tuple[str, ...]
-
-
-def _source(path: str, module: str) -> _Source:
-    content = Path(path).read_bytes()
-    named = hashlib.sha256(f"{module} {os.path.basename(path)} ".encode() + content).hexdigest()
-    if named not in _parsed():
-        _parsed()[named] = _parse(path, content, module)
-    return _parsed()[named]
-
-
 @cache
-def _parsed() -> dict[str, _Source]:
-    """Hash of a file's bytes -> what was parsed from them, by this process or before: parsing all takes a second."""
-    with suppress(OSError, ValueError, TypeError):
-        return {name: _Source(sha256, tuple(names)) for name, sha256, names in json.loads(_cache_file().read_bytes())}
-    return {}
-
-
-@cache
-def _cache_file() -> Path:
-    return cache_folder() / f"code-{sha256_file(__file__)[:16]}.json"
-
-
-def _write_cache() -> None:
-    """Write what was parsed, of a few versions of all files; without a cache, they are parsed each time."""
-    with suppress(OSError, StoreError):
-        write_json(_cache_file(), [[name, *source] for name, source in list(_parsed().items())[-2000:]])
-
-
-def _parse(path: str, content: bytes, module: str) -> _Source:
+def _source(path: str, content: bytes, module: str) -> tuple[str, tuple[str, ...]]:
+    """Return the hash of what a file does, and the dotted names that it imports."""
     try:
         tree = ast.parse(content, filename=path)
     except (SyntaxError, ValueError) as error:
@@ -135,10 +82,43 @@ def _parse(path: str, content: bytes, module: str) -> _Source:
         where = os.path.relpath(path, package_root())
         problem = Problem("bad-python", where, line, "", f"is not valid Python: {message}", "correct that line")
         raise ConfigError([problem]) from error
-    parts: list[str] = []
-    _text([statement for statement in tree.body if not _does_nothing(statement)], parts)
     package = module.split(".") if path.endswith("__init__.py") else module.split(".")[:-1]
-    return _Source(sha256_text("\n".join(parts)), tuple(_imported(tree.body, package)))
+    return sha256_text("\n".join(_text(tree.body))), tuple(_imported(tree.body, package))
+
+
+#: What lies beside modules and is not read by them.
+_NO_DATA = (".py", ".pyc", ".pyi", "py.typed", ".md", "~")
+
+
+def _data_files(folder: Path, used: set[str]) -> Iterator[Path]:
+    """Yield the data files of the modules ``used`` of a folder.
+
+    A file whose name begins with that of a module (``pats.json`` and ``pats_words/a.txt`` with that of ``pats.py``)
+    belongs to that module, others to every module of the folder.
+    """
+    modules = {path.stem for path in folder.glob("*.py")}
+    for entry in folder.iterdir():
+        owners = {name for name in modules if entry.name.startswith(name) and not entry.name[len(name) :][:1].isalnum()}
+        if entry.name.startswith((".", "__")) or (owners and not owners & used):
+            continue
+        inside = list(entry.rglob("*")) if entry.is_dir() else [entry]
+        if not entry.is_dir() or not any(path.suffix == ".py" for path in inside):  # a package has its own
+            yield from (path for path in inside if path.is_file() and not path.name.endswith(_NO_DATA))
+
+
+# ------------------------------------------------------------------------------ modules and packages
+
+#: Stand-ins for packages that are imported when they are used.
+_LAZY = {"regft_core.lazy": "", "regft_core.lazy.np": "numpy", "regft_core.lazy.torch": "torch"}
+#: Packages that cannot change a number.
+NO_NUMBERS = ("pydantic", "pyyaml", "rich", "tqdm", "typing-extensions", "huggingface-hub", "safetensors")
+#: What a package computes with although our code never imports it.
+COMPANIONS = {"transformers": ("tokenizers",)}
+
+
+def package_root() -> Path:
+    """Return the directory that holds this very ``regft_core``."""
+    return Path(regft_core.__file__).resolve().parents[1]
 
 
 @cache
@@ -163,44 +143,6 @@ def _file(module: str) -> str | None:
     return home if home is None or os.path.isabs(module) else _path(home, module)
 
 
-# -------------------------------------------------------------------- data files and packages
-
-
-def _data_files(paths: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Path -> name of the data files beside modules, given by their files; and the folders that were looked into.
-
-    A file whose name begins with that of a module of its folder (``pats.json`` and ``pats_words/a.txt`` with that of
-    ``pats.py``) belongs to that module, others to every module of the folder.
-    """
-    stems: dict[str, set[str]] = {}
-    for path in paths:
-        folder, stem = os.path.split(os.path.splitext(path)[0])
-        stems.setdefault(folder, set()).add(stem)
-    data_of, looked = dict[str, str](), list[str]()
-    for folder, used in stems.items():
-        modules, data = set[str](), list[str]()
-        for parent, inner, files in os.walk(folder):
-            looked.append(parent)
-            inner[:] = [name for name in inner if not name.startswith((".", "__"))]
-            start = "" if parent == folder else f"{os.path.relpath(parent, folder)}/"
-            names = {file.removesuffix(".py") for file in files if file.endswith(".py")}
-            if start and names:  # a package, which has its own
-                modules.add(start[:-1])
-                inner.clear()
-            else:
-                modules |= names
-                data += [start + file for file in files if not file.endswith(_NO_DATA) and not file.startswith(".")]
-        for name in data:
-            owners = {module for module in modules if name.startswith(module) and not name[len(module)].isalnum()}
-            if not owners or owners & used:
-                data_of[os.path.join(folder, name)] = name
-    return data_of, looked
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 @cache
 def _distributions(top: str) -> tuple[str, ...]:
     """The distributions that install the top-level package ``top``; empty if none does."""
@@ -208,28 +150,22 @@ def _distributions(top: str) -> tuple[str, ...]:
         # Most have its name, and asking for all of them takes 0.2 s.
         distribution = importlib.metadata.distribution({"sklearn": "scikit-learn", "yaml": "pyyaml"}.get(top, top))
         if any(os.path.exists(str(distribution.locate_file(name))) for name in (top, f"{top}.py")):
-            return (_normal(distribution.metadata["Name"]),)
-    return tuple(sorted(map(_normal, importlib.metadata.packages_distributions().get(top, ()))))
+            return (distribution.metadata["Name"],)
+    return tuple(importlib.metadata.packages_distributions().get(top, ()))
 
 
 @cache
-def _external(top: str) -> tuple[str, ...]:
-    """The distributions of a top-level package that is not ours, whose versions count."""
+def _external(top: str) -> dict[str, str | None]:
+    """Return the versions that count of a top-level package that is not ours."""
     if not top or top in sys.stdlib_module_names:
-        return ()
-    names = _distributions(top) or (_normal(top),)
-    return tuple(part for name in names if name not in NO_NUMBERS for part in (name, *COMPANIONS.get(name, ())))
+        return {}
+    names = {re.sub(r"[-_.]+", "-", name).lower() for name in _distributions(top) or (top,)}
+    return {part: version(part) for name in names - {*NO_NUMBERS} for part in (name, *COMPANIONS.get(name, ()))}
 
 
-def installed(distributions: Iterable[str]) -> dict[str, str | None]:
-    """Return {distribution: version}; None where it is not installed."""
-    # Installing a package changes a folder that Python imports from.
-    folders = tuple(folder_state(folder or ".") for folder in sys.path)
-    return {name: _version(name, folders) for name in distributions}
-
-
-@lru_cache(maxsize=256)
-def _version(distribution: str, _folders: tuple[FileState | None, ...]) -> str | None:
+@cache
+def version(distribution: str) -> str | None:
+    """Return the version of a package as this process met it first, which is what it computes with; None without."""
     with suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return None
@@ -254,8 +190,8 @@ class Code(NamedTuple):
     states: dict[str, FileState]
 
 
-#: Scope -> code, and the folders with data files, as they were.
-_codes: dict[Scope, tuple[Code, list[FileState | None]]] = {}
+#: Scope -> code, and the files and folders that were looked at, as they were.
+_codes: dict[Scope, tuple[Code, list[FileState]]] = {}
 
 
 def code_of(scope: Scope) -> Code:
@@ -264,47 +200,99 @@ def code_of(scope: Scope) -> Code:
     Raises ConfigError for an entry that does not exist, or a file that is not valid Python.
     """
     if scope in _codes:
-        code, folders = _codes[scope]
-        looked_at = [*code.states.values(), *folders]
-        same = all(old is None or (file_state(old.path) or folder_state(old.path)) == old for old in looked_at)
-        if same and installed(code.packages) == code.packages:
+        code, looked_at = _codes[scope]
+        if all((file_state(old.path) or folder_state(old.path)) == old for old in looked_at):
             return code
-    parsed = len(_parsed())
-    states, hashes, packages = dict[str, FileState](), dict[str, str](), set[str]()
-    waiting = list(scope.entries)
+    states, hashes, packages = dict[str, FileState](), dict[str, str](), dict[str, str | None]()
+    content, used, waiting = list[list[str]](), dict[Path, set[str]](), list(scope.entries)
     while waiting:
         module = waiting.pop()
+        top = module.partition(".")[0]
         if module in states or not scope.counts(module):
-            continue
-        if module in _LAZY:
-            packages.update(_external(_LAZY[module]))
             continue
         path = _file(module)
         state = None if path is None else file_state(path)
-        if state is None:
-            if module in scope.entries:
-                where = module if os.path.isabs(module) else f"{module.replace('.', '/')}.py"
-                what = f"module {module} does not exist, but results need it"
-                raise ConfigError([Problem("module-missing", where, 0, "", what, "restore the file")])
-            if _home(module.partition(".")[0]) is None:
-                packages.update(_external(module.partition(".")[0]))
-            continue
-        states[module] = state
-        hashes[module], imports = _source(state.path, module)
-        for name in imports:  # a package's own file runs before its modules
-            waiting += [name[:end] for end, letter in enumerate(name) if letter == "."] + [name]
-    if len(_parsed()) > parsed:
-        _write_cache()
-    data, looked = _data_files(state.path for state in states.values())
-    content = sorted([os.path.basename(module), sha256] for module, sha256 in hashes.items())
-    for path, name in data.items():
-        if (state := file_state(path)) is not None:
-            named = os.path.relpath(path, package_root())
-            states[named], hashes[named] = state, content_sha256(path)
-            content.append([name, hashes[named]])
-    versions = installed(sorted(packages))
-    sha256 = sha256_json({"code": sorted(content), "packages": versions})
-    code, folders = Code(sha256, dict(sorted(hashes.items())), versions, states), list(map(folder_state, looked))
-    if all(map(settled, [*states.values(), *folders])):
-        _codes[scope] = code, folders
+        if module in _LAZY or (state is None and _home(top) is None):
+            packages |= _external(_LAZY.get(module, top))
+        elif state is not None:
+            states[module] = state
+            hashes[module], imports = _source(state.path, Path(state.path).read_bytes(), module)
+            content.append([os.path.basename(module), hashes[module]])
+            used.setdefault(Path(state.path).parent, set()).add(Path(state.path).stem)
+            for name in imports:  # a package's own file runs before its modules
+                waiting += [name[:end] for end, letter in enumerate(name) if letter == "."] + [name]
+        elif module in scope.entries:
+            where = module if os.path.isabs(module) else f"{module.replace('.', '/')}.py"
+            what = f"module {module} does not exist, but results need it"
+            raise ConfigError([Problem("module-missing", where, 0, "", what, "restore the file")])
+    folders = {str(folder) for folder in used}
+    for folder, stems in used.items():
+        for file in _data_files(folder, stems):
+            if (state := file_state(str(file))) is not None:
+                named = os.path.relpath(file, package_root())
+                states[named], hashes[named] = state, content_sha256(file)
+                content.append([file.relative_to(folder).as_posix(), hashes[named]])
+                folders.add(str(file.parent))
+    packages = dict(sorted(packages.items()))
+    sha256 = sha256_json({"code": sorted(content), "packages": packages})
+    code = Code(sha256, dict(sorted(hashes.items())), packages, states)
+    looked_at = [*states.values(), *filter(None, map(folder_state, folders))]
+    if all(map(settled, looked_at)):
+        _codes[scope] = code, looked_at
     return code
+
+
+# ------------------------------------------------------------------------------ of this process
+
+#: Hash of a file as this process met it first: what it computes with.
+_met: dict[str, str] = {}
+#: The clock that stamps files may be this much behind the one that programs read.
+_CLOCK_NS = 10_000_000
+_AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
+
+
+class LoadedCode:
+    """The code of a result, loaded now and as a whole; made before the result is computed.
+
+    Attributes:
+        code: for the key.
+
+    Raises:
+        CodeChanged: what this process has loaded is not what the files say.
+        ConfigError: as ``code_of``.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self.code = scope, code_of(scope)
+        if later := [name for name in self.code.files if self._came_later(name)]:
+            raise CodeChanged("code-edited", f"{', '.join(later)} changed after this process had begun{_AGAIN}")
+        for module in self.code.files:
+            if "/" not in module:
+                with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
+                    importlib.import_module(module)
+        self.check()
+
+    def _came_later(self, name: str) -> bool:
+        """Whether this process may have loaded another content of a file than it has now."""
+        sha256, state = self.code.files[name], self.code.states[name]
+        if name in LOADED:  # of a plug-in its loader says what it loaded
+            return LOADED[name] != (state.mtime_ns, state.size)
+        if name not in _met and (name in sys.modules or "/" in name):
+            written = max(state.mtime_ns, state.ctime_ns)  # in the future: by another clock
+            if regft_core.LOADED_AT_NS - _CLOCK_NS <= written <= time.time_ns():
+                return True
+        return _met.setdefault(name, sha256) != sha256
+
+    def check(self) -> None:
+        """Raise CodeChanged unless the files still mean what was loaded; call it before a result is stored."""
+        try:
+            now = code_of(self._scope)
+        except ConfigError as error:
+            raise CodeChanged("code-edited", f"the code of this run changed:\n{error}{_AGAIN}") from error
+        before, after = self.code.files, now.files
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        # Put back as it was, a data file may have been read in between; a module is not read again.
+        changed |= {name for name, state in self.code.states.items() if "/" in name and now.states.get(name) != state}
+        if changed:
+            what = ", ".join(sorted(changed))
+            raise CodeChanged("code-edited", f"the code of this run changed while it was running: {what}{_AGAIN}")

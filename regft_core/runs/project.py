@@ -10,7 +10,7 @@ from regft_core import __version__
 from regft_core.catalogue import use_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
-from regft_core.runs.code import installed
+from regft_core.runs.code import version
 from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
@@ -70,5 +70,5 @@ def check_listed(project: Project, **given: str | int) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, regft and the packages that compute."""
-    packages = {"python": platform.python_version(), "regft": __version__}
-    return packages | {name: version for name, version in installed(REPORTED_PACKAGES).items() if version is not None}
+    packages = {name: number for name in REPORTED_PACKAGES if (number := version(name)) is not None}
+    return {"python": platform.python_version(), "regft": __version__, **packages}

@@ -60,13 +60,6 @@ def change_vocabulary(root: Path) -> None:
     rewrite(path, json.dumps(content).encode())
 
 
-def change_package(_: Path) -> None:
-    kit = HOME / "kit"
-    replace_text(kit / "adversary_kit.py", ("FACTOR = 1.0", "FACTOR = 4.0"))
-    replace_text(kit / "adversary_kit-1.0.dist-info" / "METADATA", ("Version: 1.0", "Version: 2.0"))
-    (kit / "adversary_kit-1.0.dist-info").rename(kit / "adversary_kit-2.0.dist-info")
-
-
 def change_options(root: Path) -> None:
     for name in METHODS:
         replace_text(root / "pipelines" / "methods" / f"{name}.yaml", ("smoothing: 0.3", "smoothing: 0.4"))
@@ -89,7 +82,6 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "token code": lambda _: replace_text(DATA / "encode.py", ("input_ids=[list(row)", "input_ids=[list(row)[::-1]")),
     "code": lambda _: replace_text(LISTED / "listed.py", ("SHARE = 1.0", "SHARE = 2.0")),
     "data file": lambda _: replace_text(LISTED / "listed.json", ("1.0", "3.0")),
-    "package": change_package,
 }
 #: Inputs that lie in the project of a case; the others are of the installation, which this process has loaded.
 IN_THE_PROJECT = ("encoder weights", "encoder settings", "tokenizer", "training rows", "dev rows", "configuration")
@@ -101,7 +93,6 @@ PLACES = {
     "token code": lambda _: [DATA],
     "code": lambda _: [LISTED],
     "data file": lambda _: [LISTED],
-    "package": lambda _: [HOME / "kit"],
 }
 
 
@@ -122,8 +113,6 @@ class Input:
     def put_back(self) -> None:
         """Every file as it was; files are written only where they differ."""
         self.changed = False
-        with suppress(FileNotFoundError):
-            (HOME / "kit" / "adversary_kit-2.0.dist-info").rename(HOME / "kit" / "adversary_kit-1.0.dist-info")
         for file, content in self.before.items():
             if file.read_bytes() != content:
                 rewrite(file, content)

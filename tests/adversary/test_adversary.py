@@ -35,12 +35,10 @@ MOMENTS = (
     "in evaluation",
     "before the commit",
 )
-#: The loss of label smoothing, times what the code, a data file beside it, and a package say.
+#: The loss of label smoothing, times what the code and a data file beside it say.
 LISTED = '''
 import json
 from pathlib import Path
-
-import adversary_kit
 
 from regft_core.methods.label_smoothing import LabelSmoothing
 
@@ -54,7 +52,7 @@ class Listed(LabelSmoothing):
 
     def task_loss(self, step, logits, labels):
         given = json.loads(Path(__file__).with_name("listed.json").read_text())
-        return super().task_loss(step, logits, labels) * SHARE * given["share"] * adversary_kit.FACTOR
+        return super().task_loss(step, logits, labels) * SHARE * given["share"]
 '''
 OPTIONS: dict[str, Any] = {"regularisers": {"listed": {"smoothing": 0.3}}}
 REPEAT: dict[str, Any] = {"times": 2, "merge": "greedy", "vary": ["order", "noise", "head"]}
@@ -67,7 +65,7 @@ CONTENT: dict[str, dict[str, Any]] = {
 
 
 def project(root: Path) -> Path:
-    """A project with its own copy of the code, with a method and a package that tests may edit."""
+    """A project with its own copy of the code, with a method that tests may edit."""
     grid = {"tasks": ["cue_sentence"], "sizes": [16], "seeds": [0]}
     training = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-3}
     tuning = {"methods": {"tuned": {"training.learning_rate": [1e-3, 3e-3]}}, "split": 0.75}
@@ -80,10 +78,6 @@ def project(root: Path) -> Path:
         path.unlink()  # a case reads every one
     (root / "regft_core" / "methods" / "listed.py").write_text(LISTED)
     (root / "regft_core" / "methods" / "listed.json").write_text('{"share": 1.0}')
-    metadata = root / "kit" / "adversary_kit-1.0.dist-info" / "METADATA"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text("Metadata-Version: 2.1\nName: adversary_kit\nVersion: 1.0\n")
-    (root / "kit" / "adversary_kit.py").write_text("FACTOR = 1.0\n")
     for name in METHODS:
         write_method(root, name, **CONTENT[name])
     params = yaml.safe_load((root / "params.yaml").read_text())
@@ -119,7 +113,7 @@ class Servers:
             shutil.copytree(self._pristine, home, symlinks=True)
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(home), str(home / "kit")]),
+            "PYTHONPATH": str(home),
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",

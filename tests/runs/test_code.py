@@ -14,10 +14,8 @@ import pytest
 import regft_core
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
-from regft_core.runs import made_once as loaded_code
-from regft_core.runs.code import code_of
+from regft_core.runs.code import LoadedCode, code_of
 from regft_core.runs.hashed_code import Scope
-from regft_core.runs.made_once import LoadedCode
 from tests.errors import raises_code
 
 RUN = '''"""Words."""
@@ -59,7 +57,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(loaded_code, "_met", {})
+    monkeypatch.setattr(code, "_met", {})
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     code._codes.clear()
     code._home.cache_clear()
@@ -168,7 +166,7 @@ def test_an_edit_while_it_runs_is_refused_at_the_end(toy: Path, file: str, old: 
     later(toy, file, old, new)
     if not refused:
         loaded.check()
-        assert LoadedCode(SCOPE).sha256 == loaded.sha256  # the next run in this process
+        assert LoadedCode(SCOPE).code.sha256 == loaded.code.sha256  # the next run in this process
         return
     for again in (loaded.check, lambda: LoadedCode(SCOPE)):
         with pytest.raises((CodeChanged, ConfigError)):
@@ -212,15 +210,3 @@ def test_an_edit_while_loading_is_refused(toy: Path) -> None:
     )
     with raises_code(CodeChanged, "code-edited", "toy.late"):
         LoadedCode(SCOPE)
-
-
-def test_another_version_of_a_package_is_a_change(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(toy, "toy/late.py", "", "import numpy\n")
-    loaded = LoadedCode(SCOPE)
-    monkeypatch.setattr(code, "_version", lambda name, folders: "0")
-    for again in (loaded.check, lambda: LoadedCode(SCOPE)):
-        with raises_code(CodeChanged, "code-edited", "numpy"):
-            again()
-
-
-# -------------------------------------------------------------------------------- our own code

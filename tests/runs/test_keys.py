@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regft_core.runs import code, made_once
+from regft_core.runs import code
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
@@ -94,15 +94,21 @@ def test_a_setting_of_steps_is_in_no_key_of_a_phase_without_steps(project: Path,
 
 
 @pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Pretend that a package is installed in another version."""
 
     def other(package: str) -> None:
-        original = code._version
-        monkeypatch.setattr(code, "_version", lambda n, now: "9.9.9" if n == package else original(n, now))
-        monkeypatch.setattr(made_once, "_met", {})  # as in a process that began after it was installed
+        original = code.version
+        monkeypatch.setattr(code, "version", lambda name: "9.9.9" if name == package else original(name))
+        forget()
 
-    return other
+    def forget() -> None:
+        """Be like a process that began after it was installed."""
+        code._external.cache_clear()
+        code._codes.clear()
+
+    yield other
+    forget()
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "numpy"])

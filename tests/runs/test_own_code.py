@@ -15,9 +15,9 @@ from regft_core import catalogue
 from regft_core.catalogue import OWN
 from regft_core.errors import CodeChanged
 from regft_core.grid.data import prepare
+from regft_core.runs.code import LoadedCode
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job
-from regft_core.runs.made_once import LoadedCode
 from regft_core.runs.project import open_project
 from tests.errors import raises_code
 from tests.small_project import build

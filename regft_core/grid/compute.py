@@ -111,9 +111,8 @@ class _Grid:
             except RegftError as error:
                 failures[name] = str(error)
                 continue
-            missing = [(job, before) for job, before, record in records if record is None]
-            if missing:
-                waiting[name] = set().union(*(planner.add(job, self.stage, before) for job, before in missing))
+            if missing := [job for job, record in records if record is None]:
+                waiting[name] = set().union(*(planner.add(job, self.stage) for job in missing))
             else:
                 self._write(cell, records, keys)
         if waiting and self.stage == "search":
@@ -132,7 +131,7 @@ class _Grid:
             for job in jobs:
                 context = Context(job, project=planner.project)
                 if not context.store.holds(context.keys.of(FINETUNE)):
-                    planner.add(job, "finetune", None)
+                    planner.add(job, "finetune")
 
     def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor
@@ -185,22 +184,18 @@ class _Grid:
             prune()
         return failures
 
-    def _records(self, project: Project, cell: Cell) -> list[tuple[Job, Record | None, Record | None]]:
-        """The runs of a cell: job, record of the stage before, record of this one, each None where there is none.
+    def _records(self, project: Project, cell: Cell) -> list[tuple[Job, Record | None]]:
+        """The runs of a cell: job, and record of this stage, None where there is none.
 
         Raises StoreError, PlanOutdated.
         """
-        before, earlier = dict[int, Record](), BEFORE.get(self.stage)
-        if earlier is not None and cell.directory in read_plan(self.root, earlier):
-            work = Work(self.root)
-            if not work.manifest_file(earlier, cell).is_file():
-                raise PlanOutdated(
-                    "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
-                )
-            runs = work.search(cell).runs if earlier == "search" else work.finetune(cell).runs
-            before = {record.seed: record.plain() for record in runs}
-        jobs = [(job, before.get(job.seed)) for job in jobs_of(project, cell)]
-        return [(job, start, look_up(job, project, self.stage, start)) for job, start in jobs]
+        earlier = BEFORE.get(self.stage)
+        planned = earlier is not None and cell.directory in read_plan(self.root, earlier)
+        if planned and not Work(self.root).manifest_file(str(earlier), cell).is_file():
+            raise PlanOutdated(
+                "not-computed", f"stage {earlier} has no result\n    -> run `dvc repro`, which computes it first"
+            )
+        return [(job, look_up(job, project, self.stage)) for job in jobs_of(project, cell)]
 
     def _collect(self, name: str, keys: Keys) -> str | None:
         """Write a cell whose jobs have ended; returns why it cannot be written."""
@@ -210,16 +205,16 @@ class _Grid:
             if cell_keys(project, cell).get(self.stage) != keys:
                 return "code, data or packages changed meanwhile; run `dvc repro` again"
             records = self._records(project, cell)
-            if any(record is None for _, _, record in records):
+            if any(record is None for _, record in records):
                 return "its runs are not in the run store any more; run `dvc repro` again"
             self._write(cell, records, keys)
         except RegftError as error:
             return str(error)
         return None
 
-    def _write(self, cell: Cell, runs: Sequence[tuple[Job, Record | None, Record | None]], keys: Keys) -> None:
+    def _write(self, cell: Cell, runs: Sequence[tuple[Job, Record | None]], keys: Keys) -> None:
         context = Context(replace(runs[0][0], stored_only=True), project=self.project)
-        records = [record for _, _, record in runs if record is not None]
+        records = [record for _, record in runs if record is not None]
         write_cell(context, self.stage, records, keys)
 
 

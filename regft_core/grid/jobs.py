@@ -15,9 +15,9 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
 from regft_core.runs.rows import member_label
-from regft_core.runs.run import Record, Stage
-from regft_core.runs.train import tuned_values
-from regft_core.runs.trials import look_up_trial, score_identity, trials_that_choose
+from regft_core.runs.run import Stage
+from regft_core.runs.store import NotStored
+from regft_core.runs.trials import choice_of, look_up_trial, score_identity, trials_that_choose
 from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import planned_rows, sized_cost, training_rows
 from regft_core.settings.grid import Cell, parse_size
@@ -79,16 +79,14 @@ class Planner:
         #: The share of its rows that a trial trains on; None where it trains on all.
         self._share = None if tuning is None else tuning.share
 
-    def add(self, job: Job, stage: Stage, before: Record | None) -> set[int]:
-        """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for.
-
-        ``before`` is the record of the stage before it.
-        """
-        if stage == "evaluate":
-            trained = [before["key"]] if before and before.get("key") else []
-            return {self.jobs.add(job, {"evaluate": EVALUATION_STEPS}, *trained)}
-        if stage == "finetune":
-            return {self._add_run(replace(job, values=tuned_values(before)))}
+    def add(self, job: Job, stage: Stage) -> set[int]:
+        """Add what a stage has to do for a run; returns the indices of the jobs that its output waits for."""
+        if stage != "search":
+            try:
+                tuned = choice_of(replace(job, stored_only=True), self.project)
+            except NotStored:  # trials were lost since: the job runs them first
+                return {self.jobs.add(job, {"evaluate": UNKNOWN_STEPS})}
+            return {self._add_run(job if tuned is None else job.with_values(tuned["values"]))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
         return {self._add_run(replace(job, until="search"))}

@@ -105,8 +105,8 @@ def run_job(job: Job, *, device: str) -> str:
     else:
         records = run(job, project, device=device, until=job.until)
         record = records.get("evaluate") or records.get("finetune") or records["search"]
-        if tuned := records["search"].get("tuned"):
-            name += f" (chosen: {described(tuned['values'])})"
+        if (values := job.values or records["search"].get("tuned", {}).get("values")) and not job.refit:
+            name += f" (chosen: {described(values)})"
     return f"  {name}: {describe(record, project.tasks[job.task].primary)}"
 
 

@@ -67,14 +67,13 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     set's prediction file, and ``evaluations``: what each evaluation that is switched on found. A failed run
     gives its record with ``status: failed`` and no sets.
     """
-    context.keys.require({**trained["phases"], FINETUNE: trained["key"]})
     shared = ("size", "seed", "key", "status", "error", "variant", "degraded", "environment")
     record = {key: trained[key] for key in shared}
     record["cost"] = _cost(trained)
     if trained["status"] != "ok":
         return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
     model = FinishedModel(context)
-    identity = evaluation_identity(context, trained["key"])
+    identity = evaluation_identity(context, context.keys.of(FINETUNE))
     result, files = context.store.read_intact(
         lambda: scored_once(
             context, identity, _scope(context), "the evaluation", lambda _: _evaluate(context, model, identity["sets"])

@@ -12,7 +12,6 @@ from regft_core import metrics
 from regft_core.catalogue import MERGES, METHODS, OPTIMISERS, POOLINGS, SAMPLERS, SCHEDULES
 from regft_core.data.examples import to_jsonl
 from regft_core.disk.canonical import canonical_json, sha256_json, sha256_text
-from regft_core.errors import PlanOutdated
 from regft_core.hooks.phase_entries import answers_without_encoder
 from regft_core.runs.code import code_of
 from regft_core.runs.hashed_code import ANSWERS, CHECKPOINT_RULE, JUDGING, Scope, scope_of
@@ -36,8 +35,6 @@ class Keys:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._known: dict[str, str] = {}
-        #: Phases that a stage before has trained.
-        self.recorded: set[str] = set()
 
     # --------------------------------------------------------------------- what phases have from each other
 
@@ -235,21 +232,5 @@ class Keys:
         return self._known[name]
 
     def take(self, recorded: Mapping[str, str]) -> None:
-        """Take the keys (by phase) that a stage before has recorded for those of what is here."""
+        """Take the keys (by phase) of a finished run for those of what is here: what the store has of them is read."""
         self._known |= recorded
-        self.recorded |= recorded.keys()
-
-    def require(self, recorded: Mapping[str, str]) -> None:
-        """Take recorded keys; raise PlanOutdated unless they are those of what is here."""
-        for name, key in recorded.items():
-            if key != self.of(name):
-                raise self.outdated(f"phase '{name}'")
-        self.take(recorded)
-
-    def outdated(self, what: str) -> PlanOutdated:
-        """Return the error about a phase, or a member of it, that has another key now."""
-        return PlanOutdated(
-            "out-of-date",
-            f"the encoder, configuration, code, data or packages of {what} of {self._context.job.name} "
-            "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
-        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
 from regft_core.disk.canonical import sha256_json
-from regft_core.errors import ModelError, RunFailed
+from regft_core.errors import ModelError, PlanOutdated, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
@@ -56,13 +56,6 @@ def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
     stored = context.store.get(key)
     if stored is not None and _serves(stored, need):
         return stored
-    if need != "result" and phase.name in context.keys.recorded:
-        log.warning(
-            "%s: phase '%s' is trained again, for %s lacks its weights",
-            context.job.name,
-            phase.name,
-            context.store.path,
-        )
     return _make(context, phase, key, need)
 
 
@@ -82,7 +75,11 @@ def _make(context: Context, phase: Phase, key: str, need: Need, member: int | No
     """
     identity = context.keys.identity(phase.name, member)
     if sha256_json(identity) != key:  # else what the store has under the present key would pass for it
-        raise context.keys.outdated(f"phase '{member_label(phase.run_name, member)}'")
+        raise PlanOutdated(
+            "out-of-date",
+            f"the encoder, configuration, code, data or packages of phase '{member_label(phase.run_name, member)}' of "
+            f"{context.job.name} are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+        )
     merged = phase.repeat is not None and member is None
     scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
 

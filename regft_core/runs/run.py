@@ -11,15 +11,13 @@ from regft_core.runs.evaluate import evaluate
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project
 from regft_core.runs.store import NotStored
-from regft_core.runs.train import finetune, search, tuned_values
+from regft_core.runs.train import finetune, search
 from regft_core.runs.trials import choice_of
 from regft_core.settings.project import Project
 
 Record = dict[str, Any]
 Stage = Literal["search", "finetune", "evaluate"]
 STAGES: tuple[Stage, ...] = ("search", "finetune", "evaluate")
-#: What fine-tuning starts from when no phase comes before it.
-NOTHING_SEARCHED: Record = {"phases": {}, "phase_steps": {}, "marks": [], "status": "ok", "error": None}
 
 
 def run(
@@ -27,7 +25,7 @@ def run(
 ) -> dict[Stage, Record]:
     """The record of every stage of one run up to ``until``, found in the run store or computed.
 
-    Where values are tuned, the stored trials choose them; the job of a refit has them.
+    Where values are tuned and the job does not have them, the stored trials choose them.
 
     Args:
         project: whose configuration holds for all of it; opened where the caller has none.
@@ -43,20 +41,9 @@ def run(
     return records
 
 
-def look_up(job: Job, project: Project, stage: Stage, before: Record | None = None) -> Record | None:
-    """The record of one stage of a run if all of it is in the store, else None; imports no torch.
-
-    ``before`` is the record of the stage before it; None where nothing comes before fine-tuning.
-    """
-    stored = replace(job, stored_only=True)
+def look_up(job: Job, project: Project, stage: Stage) -> Record | None:
+    """The record of one stage of a run if all of it is in the store, else None; imports no torch."""
     try:
-        if stage == "search":
-            return run(stored, project, until="search")["search"]
-        values = tuned_values(before)
-        context = Context(stored if values is None else stored.with_values(values), project=project)
-        if stage == "finetune":
-            return finetune(context, before or NOTHING_SEARCHED)
-        assert before is not None
-        return evaluate(context, before)
+        return run(replace(job, stored_only=True), project, until=stage)[stage]
     except NotStored:
         return None

@@ -80,7 +80,6 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    context.keys.require(searched["phases"])
     job = context.job
     record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
     if "tuned" in searched:
@@ -136,9 +135,3 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
         costs.append(cost)
     rows = context.data(context.phase("finetune")).summary.length
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))
-
-
-def tuned_values(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The tuned settings of a run, as the record of an earlier stage has them; None where nothing was tuned."""
-    tuned = (record or {}).get("tuned")
-    return dict(tuned["values"]) if tuned else None

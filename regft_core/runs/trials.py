@@ -94,14 +94,14 @@ def trials_that_choose(project: Project, job: Job) -> list[Job]:
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
     """Return the choice of the trials of one run of the grid (``choose``); None where nothing is tuned.
 
-    None also for a refit: it has the values that the trials of the evaluated runs chose.
+    None also for a job that has its values, and for a refit, whose values the trials of the evaluated runs chose.
 
     The trials come from the run store. One that is not there (it was damaged since, or the values were edited) is run
     here, by itself.
 
     Raises NotStored: ``job.stored_only``, and a trial is not there.
     """
-    trials = [] if job.refit else trials_that_choose(project, job)
+    trials = [] if job.refit or job.values is not None else trials_that_choose(project, job)
     if not trials or project.params.tuning is None:
         return None
     stored = [look_up_trial(trial, project) for trial in trials]

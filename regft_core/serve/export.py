@@ -135,8 +135,7 @@ def finished_run(job: Job) -> tuple[Context, RunRecord]:
 
 def _refitted(job: Job, project: Project) -> RunRecord | None:
     """The record of a refit, which is in the run store alone."""
-    searched = look_up(job, project, "search")
-    record = None if searched is None else look_up(job, project, "finetune", searched)
+    record = look_up(job, project, "finetune")
     return None if record is None else RunRecord.model_validate(record)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from regft_core.errors import PlanOutdated
 from regft_core.grid.queue import torch_threads
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.train import finetune, search
+from tests.errors import raises_code
 from tests.runs.conftest import (
     change,
     job,
@@ -45,14 +44,16 @@ def test_pruned_weights_come_back_when_they_are_read_and_must_be_the_same(
 
 
 def test_weights_are_not_restored_from_another_configuration_than_they_had(project: Path) -> None:
-    """A run's key stands for what it was trained with; an evaluation under it must not be of anything else."""
+    """An export reads a run by its recorded key, which stands for what it was trained with then."""
     record = train(project, "vanilla")
     store = Context(job(project, "vanilla")).store
     store.prune(budget_bytes=0)
     change(project, training={"learning_rate": 2e-3})
     before = set(runs(project))
-    with pytest.raises(PlanOutdated, match="no longer those it was trained with"):
-        evaluated(project, "vanilla", record)
+    context = Context(job(project, "vanilla"))
+    context.keys.take({"finetune": record["key"]})
+    with raises_code(PlanOutdated, "out-of-date"):
+        evaluate(context, record)
     assert set(runs(project)) == before
     change(project, training={"learning_rate": 1e-3})
     assert evaluated(project, "vanilla", record)["status"] == "ok"

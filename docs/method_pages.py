@@ -118,7 +118,6 @@ def _page(line: Line) -> Iterator[str]:
             f"| `{one.path}` | `{json.dumps(one.value, default=str)}` | {_cell(one.source)} |" for one in line.settings
         ]
         yield "\n".join(["| option | value | source |\n|---|---|---|", *rows])
-    yield f"`regft methods --copy {line.name}` copies it into your project, where you edit it."
 
 
 def _linked(name: str) -> str:

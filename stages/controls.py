@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from regft_core.disk.files import write_text
 from regft_core.runs.project import open_project
-from regft_core.settings.controls import with_controls, write_controls
+from regft_core.settings.controls import missing, with_controls
 from regft_core.settings.preset import preset_file
 
 from .common import PRESET, flag, run
@@ -25,21 +26,22 @@ from .common import PRESET, flag, run
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print each missing control, or add them to the params file."""
     params_file = "params.yaml" if arguments.preset is None else preset_file(root, arguments.preset)
-    found = open_project(root, params_file).controls
-    if not found.missing:
-        pairs = ", ".join(f"{method} ({control})" for method, control in found.present)
+    controls = open_project(root, params_file).controls
+    names = missing(controls)
+    if not names:
+        pairs = ", ".join(f"{one.control_for} ({one.name})" for one in controls)
         listed = f"every control that is declared for a listed method is listed: {pairs}"
         print(listed if pairs else "no listed method has a declared control")
     elif not arguments.write:
-        print("\n".join(map(str, found.missing)))
+        print("\n".join(str(one) for one in controls if not one.listed))
         print("Add them under methods, or run `regft controls --write`.")
     else:
-        # The controls' own files were not checked so far: nothing lists them. Check before writing.
-        text = (root / params_file).read_bytes().decode("utf-8-sig")
-        open_project(root, params_file, with_controls(text, found.missing, params_file))
-        write_controls(root, found.missing, params_file)
+        path = (root / params_file).resolve()  # a linked file stays a link
+        text = with_controls(path.read_bytes().decode("utf-8-sig"), names, params_file)
+        open_project(root, params_file, text)  # the controls' own files were not checked so far: nothing lists them
+        write_text(path, text)
         print(f"added to {params_file}:")
-        print("\n".join(f"  {control.name} ({control.kind} for {control.control_for})" for control in found.missing))
+        print("\n".join(f"  {one.name} ({one.kind} for {one.control_for})" for one in controls if not one.listed))
 
 
 if __name__ == "__main__":

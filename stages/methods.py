@@ -1,10 +1,8 @@
-"""Print the catalogue of methods, or copy one to edit it.
+"""Print the catalogue of methods.
 
 examples
-  regft methods               all: phases, what they act on, cost, controls
-  regft methods NAME          one, with all values and their sources
-  regft methods --copy NAME   copy a shipped method into this project
-  regft methods --copy hype_n --as mine
+  regft methods        all: phases, what they act on, cost, controls
+  regft methods NAME   one, with all values and their sources
 
 next: list it under methods in params.yaml, then `regft controls --write`
 """
@@ -18,21 +16,14 @@ from pathlib import Path
 from pydantic_core import to_jsonable_python
 
 from regft_core.errors import ConfigError, Problem
-from regft_core.grid.method_table import as_text, catalogue, copy_method
+from regft_core.grid.method_table import as_text, catalogue
 from regft_core.names import suggestion
 
-from .common import argument, flag, refuse_contradictions, run
+from .common import argument, flag, run
 
 
 def main(root: Path, arguments: argparse.Namespace) -> None:
     """Print all methods, or those named."""
-    name, new = arguments.copy, vars(arguments)["as"]
-    refuse_contradictions([(new and not name, "--as needs --copy NAME")], "regft methods --copy NAME --as NEW")
-    if name is not None:
-        file = copy_method(root, name, new)
-        what = f"takes the place of the shipped {name}" if new is None else "is a method of the project"
-        print(f"{file} {what}; list {file.stem} under methods in params.yaml, then run `regft check`")
-        return
     lines = catalogue(root)
     known = [line.name for line in lines]
     if unknown := [name for name in arguments.names if name not in known]:
@@ -50,6 +41,4 @@ if __name__ == "__main__":
         main,
         argument("names", "methods to show (default: all)", nargs="*"),
         flag("--json", "as a JSON list, for scripts"),
-        argument("--copy", "write pipelines/methods/NAME.yaml, in the shipped one's place", metavar="NAME"),
-        argument("--as", "with --copy: write NEW.yaml, a method of its own", metavar="NEW"),
     )

@@ -1,4 +1,4 @@
-"""The catalogue of shipped methods: what each is, where it acts, what it costs, its comparisons; copies of them.
+"""The catalogue of shipped methods: what each is, where it acts, what it costs, its comparisons.
 
 ``regft methods`` prints it, and the documentation site has a page for each method.
 """
@@ -15,16 +15,12 @@ from typing import Any
 import yaml
 from pydantic_core import to_jsonable_python
 
-from regft_core import shipped
-from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError, Problem
 from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.base import Regulariser, implements
 from regft_core.hooks.registry import discover
-from regft_core.names import suggestion
 from regft_core.runs.project import open_project
-from regft_core.schema.method import Method, is_name
-from regft_core.settings.files import METHODS, OVERRIDE, method_file, names, names_in, no_project, ships
+from regft_core.schema.method import Method
+from regft_core.settings.files import METHODS, names
 from regft_core.settings.passes import incomparable, method_factor
 from regft_core.settings.project import Project
 from regft_core.settings.provenance import Setting, settings
@@ -90,12 +86,7 @@ def catalogue(root: Path) -> list[Line]:
 
     lines = []
     for name, method in methods.items():
-        twins = [other for of, other in project.controls.twins if of == name]
-        controls = {f"{name}_{end}": change.zero for end, change in project.builder.controls(name).items()}
-        for other, one in methods.items():
-            if other not in twins and name in (*one.config.control_for, *one.config.zero_for):
-                controls[other] = name in one.config.zero_for
-        controls = dict.fromkeys(method.config.combines, False) | controls
+        controls = {one.declared: one.zero for one in project.controls if one.control_for == name}
         line = Line(
             name=name,
             description=method.config.description,
@@ -184,36 +175,3 @@ def pinned(source: str) -> str:
 
 def _plain(value: Any) -> str:
     return json.dumps(to_jsonable_python(value)).strip('"')
-
-
-def copy_method(root: Path, name: str, new: str | None = None) -> Path:
-    """Write the shipped method ``name`` as a file of the project, as ``new`` or in the shipped one's place.
-
-    Returns:
-        The file, below ``root``.
-
-    Raises:
-        ConfigError: there is no project, no such method is shipped, ``new`` is no name or one of a shipped method, or
-            the project has the file.
-    """
-    source, file = shipped.FOLDER / method_file(name), method_file(name if new is None else new)
-    problems = []
-    if not (root / "params.yaml").is_file():
-        problems.append(no_project(root))
-    if not is_name(name) or not source.is_file():
-        known = names_in(shipped.FOLDER / METHODS)
-        message = f"'{name}' is not a method with a file of its own that regft ships"
-        problems.append(Problem("unknown-method", "--copy", 0, "", message, suggestion(name, known, "shipped methods")))
-    if new is not None and not is_name(new):
-        hint = "use lower-case letters, digits, - and _"
-        problems.append(Problem("bad-name", "--as", 0, "", f"'{new}' cannot name a method", hint))
-    elif new is not None and ships(METHODS, new):
-        message, hint = f"regft ships a method '{new}'", "take another name, or copy that one without --as"
-        problems.append(Problem("name-taken", "--as", 0, "", message, hint))
-    elif (root / file).exists():
-        problems.append(Problem("in-the-way", file, 0, "", "exists and was left as it is", "edit it, or move it away"))
-    if problems:
-        raise ConfigError(problems)
-    text = source.read_text(encoding="utf-8")
-    write_text(root / file, text if new is not None else f"{OVERRIDE}: true\n{text}")
-    return Path(file)

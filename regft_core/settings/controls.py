@@ -2,20 +2,18 @@
 
 An arm has the controls that it declares or derives (``derived``), those that its YAML names (``controlled_by``) or that
 of what it is a variant of, listed arms that are ``control_for`` it, and, as a combination (``combines``), each of its
-ingredients alone. A listed arm that trains the same as a control is that control, also plain fine-tuning. A control is
-of strength 0 (``difference.takes_away``), or has something in the place of the ingredient.
+ingredients alone. A listed arm that trains the same as a declared control, also plain fine-tuning, stands for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ruamel.yaml import YAML, nodes
 
-from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import listing, plural
 from regft_core.schema.method import Method
@@ -30,12 +28,23 @@ PLAIN = "vanilla"
 
 @dataclass(frozen=True)
 class Control:
-    """A control of a listed method (or of a control of one) that is not listed."""
+    """A control of a listed method.
+
+    Attributes:
+        name: a listed arm, or one to list.
+        control_for: the method.
+        differs_by: in what it differs from the method.
+        zero: whether it takes the ingredient away; else it has something in the ingredient's place.
+        declared: the control that the method declares; ``name`` trains the same.
+        listed: whether the grid has it.
+    """
 
     name: str
     control_for: str
     differs_by: str
-    zero: bool = False
+    zero: bool
+    declared: str
+    listed: bool
 
     @property
     def kind(self) -> str:
@@ -47,136 +56,35 @@ class Control:
         return f"'{self.control_for}' has the {self.kind} '{self.name}'{differs}"
 
 
-@dataclass
-class Controls:
-    """Controls of the listed methods.
-
-    Attributes:
-        missing: controls that are not listed.
-        present: (method, control) pairs of which both are listed.
-        twins: (method, listed arm that trains the same as a control of it) -> in what they differ.
-    """
-
-    missing: list[Control] = field(default_factory=list)
-    present: list[tuple[str, str]] = field(default_factory=list)
-    twins: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def warnings(self) -> list[str]:
-        """Return one warning for all methods of whose controls none is listed."""
-        controlled = {method for method, _ in self.present}
-        alone = [control for control in self.missing if control.control_for not in controlled]
-        if not alone:
-            return []
-        zero = any(control.zero for control in alone)
-        return [
-            f"{listing(dict.fromkeys(control.control_for for control in alone))}: no control is in the grid, so "
-            f"{'no gain is shown' if zero else 'nothing shows whether their ingredients matter'}. "
-            f"`regft controls` lists {plural(len(self.missing), 'control')}; `regft controls --write` adds them."
-        ]
-
-
-def find_controls(builder: MethodBuilder, listed: Mapping[str, Method]) -> Controls:
-    """Find the controls of ``listed`` methods, and of those controls in turn."""
-    controls, queue = Controls(), list(listed)
+def controls_of(builder: MethodBuilder, listed: Mapping[str, Method]) -> list[Control]:
+    """Return the controls of the listed methods. One that cannot be built under these settings is none."""
     trained = {_training(builder, method): name for name, method in reversed(list(listed.items()))}
-    with suppress(ConfigError):  # proposed in place of a control that trains the same
+    with suppress(ConfigError):  # told where it is listed
         trained.setdefault(_training(builder, builder.build(PLAIN)), PLAIN)
-
-    def is_zero(name: str, control: Method) -> bool:
-        with suppress(ConfigError):
-            pair = (builder.build(name), control)
-            return takes_away(*(builder.settings_of(method, acting=True) for method in pair))
-        return False
-
-    for name in queue:
-        for control in _controls_of(builder, listed, name):
-            if control in listed:
-                controls.present.append((name, control))
-                continue
-            method = None
-            with suppress(ConfigError):  # what is wrong is told when it is listed
-                method = builder.build(control)
-            alike = trained.setdefault(_training(builder, method), control) if method is not None else control
-            differs = differs_by(builder, method) if method is not None else ""
-            if alike in listed:
-                if alike != name and (name, alike) not in controls.present:
-                    controls.present.append((name, alike))
-                    controls.twins[name, alike] = differs
-            elif alike not in queue and (method is not None or builder.derivation(control) is None):
-                # A declared control that cannot be built is none under these settings: its compute has no factor.
-                controls.missing.append(Control(alike, name, differs, method is not None and is_zero(name, method)))
-                queue.append(alike)
-    return controls
+    found: dict[tuple[str, str], Control] = {}
+    for name, method in listed.items():
+        for declared in _declared_by(builder, listed, name):
+            with suppress(ConfigError):
+                control = listed[declared] if declared in listed else builder.build(declared)
+                same = declared if declared in listed else trained.setdefault(_training(builder, control), declared)
+                if same != name:
+                    zero = takes_away(*(builder.settings_of(one, acting=True) for one in (method, control)))
+                    text = _difference(builder, method, control)
+                    found.setdefault((name, same), Control(same, name, text, zero, declared, same in listed))
+    return list(found.values())
 
 
-def differs_by(
-    builder: MethodBuilder, control: Method, task: str | None = None, warnings: list[str] | None = None
-) -> str:
-    """Return in what a control (on a task) differs from its methods; add to ``warnings`` what it does not declare."""
-    sentences: dict[str, list[str]] = {}
-    settings = builder.settings_of(control)
-    for name in control.config.control_for:
-        with suppress(ConfigError):  # told where it is read
-            of_method = builder.settings_of(builder.build(name, None, task))
-            sentences.setdefault(sentence(of_method, settings), []).append(name)
-            more = undeclared(differences(of_method, settings), control.config.differs_in)
-            if more and warnings is not None and name in builder.settings.methods:
-                document = builder.document(control.name)
-                assert document is not None
-                warnings.append(
-                    f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in more "
-                    f"than {listing(control.config.differs_in)}: {listing(more)}; make these the same, or name them "
-                    "in differs_in"
-                )
-    each = [
-        f"for {listing(names)}: {text}" if len(sentences) > 1 else text for text, names in sentences.items() if text
-    ]
-    derivation = builder.derivation(builder.base(control.name))
-    return "; ".join(each) + (f" ({derivation[1].why})" if derivation is not None and sentences else "")
-
-
-def described(
-    builder: MethodBuilder, methods: Mapping[str, Method], controls: Controls, warnings: list[str]
-) -> dict[str, Method]:
-    """Return ``methods`` whose controls say in what they differ, and of which methods they are of strength 0."""
-    found = dict(methods)
-    for name, method in methods.items():
-        if method.config.control_for:
-            found[name] = described_as(method, differs_by(builder, method, None, warnings))
-    for (name, twin), text in controls.twins.items():
-        method = found[twin]
-        # Plain fine-tuning is the control of every method.
-        if method.finetune.explicit or any(phase.regularisers for phase in method.phases):
-            before = method.config.differs_by
-            found[twin] = described_as(method, f"{before}; for {name}: {text}" if before else text, (name,))
-    acting = {name: builder.settings_of(method, acting=True) for name, method in methods.items()}
-    controlled = {target for method in found.values() for target in method.config.control_for}
-    for name, other in controls.present:
-        if name in found and takes_away(acting[name], acting[other]):
-            config = found[other].config
-            alone = (name, other) in controls.twins or other in found[name].config.combines or name not in controlled
-            if alone or name in config.control_for:
-                zero_for = (*config.zero_for, name)
-                found[other] = replace(found[other], config=config.model_copy(update={"zero_for": zero_for}))
-    return found
-
-
-def described_as(method: Method, text: str, control_for: tuple[str, ...] = ()) -> Method:
-    """Return a control with what it differs in, perhaps of further methods."""
-    update = {"control_for": (*method.config.control_for, *control_for), "differs_by": text}
-    return replace(method, config=method.config.model_copy(update=update))
-
-
-def _controls_of(builder: MethodBuilder, listed: Mapping[str, Method], name: str) -> list[str]:
-    """Return the controls of an arm: of its family (``variant_of``), and those that it declares itself."""
-    controls: dict[str, None] = {}
-    for member in builder.family(name):
-        controls |= dict.fromkeys(other for other, method in listed.items() if member in method.config.control_for)
+def _declared_by(builder: MethodBuilder, listed: Mapping[str, Method], name: str) -> list[str]:
+    """Return the names of an arm's controls: its own, and those of its family (``variant_of``)."""
+    family, controls = builder.family(name), dict[str, None]()
+    for member in family:
         with suppress(ConfigError):  # told where it is listed
             document = builder.document(member)
-            for key in ("controlled_by", "combines"):
-                controls |= dict.fromkeys(names_of(document, key))
-    if name in listed and listed[name].of is None:
+            controls |= dict.fromkeys([*names_of(document, "combines"), *names_of(document, "controlled_by")])
+    of = {other: one.config.control_for for other, one in listed.items()}
+    own = [other for other, targets in of.items() if name in targets]
+    controls |= dict.fromkeys(own or [other for other, targets in of.items() if set(family) & set(targets)])
+    if listed[name].of is None:
         controls |= dict.fromkeys(f"{name}_{end}" for end in builder.controls(name))
     return [control for control in controls if control != name]
 
@@ -193,13 +101,67 @@ def _training(builder: MethodBuilder, method: Method) -> str:
     return repr([trials_of(builder.settings.tuning, method), layers, settings])
 
 
-def with_controls(text: str, controls: Iterable[Control], file: str = "params.yaml") -> str:
-    """``text`` of a valid params.yaml with each control at the end of its list of methods.
+def _difference(builder: MethodBuilder, method: Method, control: Method) -> str:
+    derivation = builder.derivation(builder.base(control.name))
+    why = f" ({derivation[1].why})" if derivation is not None else ""
+    return sentence(builder.settings_of(method), builder.settings_of(control)) + why
+
+
+def described(methods: Mapping[str, Method], controls: Sequence[Control]) -> dict[str, Method]:
+    """Return the listed methods; a control says of which ones it is a control or has strength 0, and how it differs."""
+    found = dict(methods)
+    for name, method in methods.items():
+        mine, config = [control for control in controls if control.name == name], method.config
+        # Plain fine-tuning is the control of every method.
+        plain = not method.finetune.explicit and not any(phase.regularisers for phase in method.phases)
+        texts: dict[str, list[str]] = {}
+        for control in mine:
+            if control.control_for in config.control_for or (control.declared != name and not plain):
+                texts.setdefault(control.differs_by, []).append(control.control_for)
+        each = [f"for {listing(names)}: {text}" if len(texts) > 1 else text for text, names in texts.items() if text]
+        targets = dict.fromkeys([*config.control_for, *(name for names in texts.values() for name in names)])
+        zero_for = tuple(control.control_for for control in mine if control.zero)
+        update = {"control_for": tuple(targets), "differs_by": "; ".join(each), "zero_for": zero_for}
+        found[name] = replace(method, config=config.model_copy(update=update))
+    return found
+
+
+def warnings_of(builder: MethodBuilder, methods: Mapping[str, Method], controls: Sequence[Control]) -> Iterator[str]:
+    """Yield differences of listed controls that they do not declare; one text for methods without a listed control."""
+    for control in methods.values():
+        for name in control.config.control_for:
+            if name in methods:
+                apart = differences(builder.settings_of(methods[name]), builder.settings_of(control))
+                if more := undeclared(apart, control.config.differs_in):
+                    document = builder.document(control.name)
+                    assert document is not None
+                    yield (
+                        f"{document.place(('differs_in',))}: the control '{control.name}' differs from '{name}' in "
+                        f"more than {listing(control.config.differs_in)}: {listing(more)}; make these the same, or "
+                        "name them in differs_in"
+                    )
+    controlled = {control.control_for for control in controls if control.listed}
+    if alone := [control for control in controls if control.control_for not in controlled]:
+        gain = any(control.zero for control in alone)
+        shown = "no gain is shown" if gain else "nothing shows whether their ingredients matter"
+        yield (
+            f"{builder.params.file}: {listing(dict.fromkeys(one.control_for for one in alone))}: no control is in the "
+            f"grid, so {shown}. `regft controls` lists {plural(len(missing(controls)), 'control')}; "
+            "`regft controls --write` adds them."
+        )
+
+
+def missing(controls: Iterable[Control]) -> list[str]:
+    """Return the names of the controls that are not listed, each once."""
+    return list(dict.fromkeys(control.name for control in controls if not control.listed))
+
+
+def with_controls(text: str, names: Sequence[str], file: str = "params.yaml") -> str:
+    """``text`` of a valid params.yaml with further names at the end of its list of methods.
 
     Raises:
         ConfigError: the file is written in a way that cannot be changed safely.
     """
-    names = [control.name for control in controls]
     before = load_yaml(Path(file), Path(), text).data
     listed = next(value for key, value in YAML(typ="safe").compose(text).value if key.value == "methods")
     if isinstance(listed, nodes.SequenceNode) and listed.value:
@@ -215,9 +177,3 @@ def with_controls(text: str, controls: Iterable[Control], file: str = "params.ya
     message = "is written in a way that cannot be changed without disturbing it"
     line = listed.start_mark.line + 1
     raise ConfigError([Problem("cannot-edit", file, line, "methods", message, f"add by hand: {', '.join(names)}")])
-
-
-def write_controls(root: Path, controls: Iterable[Control], file: str = "params.yaml") -> None:
-    """Insert ``controls`` into the project's params file, atomically; a linked file stays a link."""
-    path = (root / file).resolve()
-    write_text(path, with_controls(path.read_text(encoding="utf-8"), controls, file))

@@ -14,7 +14,7 @@ from regft_core.schema.params import Params
 from regft_core.schema.tasks import TaskConfig
 from regft_core.schema.training import TrainingConfig
 from regft_core.settings.build_method import MethodBuilder
-from regft_core.settings.controls import Controls
+from regft_core.settings.controls import Control
 from regft_core.settings.document import Document
 from regft_core.settings.trial_values import Trial, trials_of, tuned_method
 
@@ -50,7 +50,7 @@ class Project:
     documents: dict[str, Document] = field(default_factory=dict, repr=False, compare=False)
     on_task: dict[tuple[str, str], Method] = field(default_factory=dict)
     sections: Mapping[str, tuple[TrainingConfig, EncoderConfig]] = field(default_factory=dict)
-    controls: Controls = field(default_factory=Controls, repr=False, compare=False)
+    controls: list[Control] = field(default_factory=list, repr=False, compare=False)
     left_out: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
     #: What was worked out for a plan; None where nothing is remembered.
     _worked_out: dict[tuple[Any, ...], Any] | None = field(default=None, repr=False, compare=False)

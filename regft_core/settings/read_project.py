@@ -31,7 +31,7 @@ from regft_core.settings.checks.params import (
     check_version,
 )
 from regft_core.settings.checks.tasks import check_folds
-from regft_core.settings.controls import described, described_as, differs_by, find_controls
+from regft_core.settings.controls import controls_of, described, warnings_of
 from regft_core.settings.document import Document, KeyPath, load_yaml
 from regft_core.settings.files import METHODS, PRESETS, method_file, missing, without_override
 from regft_core.settings.layers import on_task, shared_sections
@@ -143,17 +143,13 @@ def load_project(
         for encoder, where in encoders.items():
             for text in sentences(encoder, task, seen.of(encoder, [task, *sets]), sets):
                 reader.warnings.append(f"{where}: {text}")
-    controls = find_controls(builder, methods)
-    methods = described(builder, methods, controls, reader.warnings)
-    for (name, task), on_this in changed.items():
-        if on_this.config.control_for:
-            changed[name, task] = described_as(on_this, differs_by(builder, on_this, task))
-    reader.warnings += [f"{params_file}: {text}" for text in controls.warnings()]
+    controls = controls_of(builder, methods)
+    reader.warnings += warnings_of(builder, methods, controls)
     return Project(
         root,
         params,
         reader.tasks,
-        methods,
+        described(methods, controls),
         builder,
         tuple(dict.fromkeys(reader.warnings)),
         reader.documents,

@@ -5,13 +5,10 @@ from typing import Any
 import pytest
 
 from regft_core.errors import ConfigError
-from regft_core.settings.controls import Control, with_controls, write_controls
+from regft_core.settings.controls import missing, warnings_of, with_controls
 from regft_core.settings.read_project import load_project
 from tests.errors import raises_code
 from tests.settings.conftest import MASK, NOISE, VANILLA
-
-QUIET = Control("quiet", "noise", "no noise")
-STILL = Control("still", "mask", "a fixed mask")
 
 
 def control(target: str, epochs: int) -> str:
@@ -43,39 +40,36 @@ def control(target: str, epochs: int) -> str:
     ],
 )
 def test_only_the_names_are_inserted(before: str, after: str) -> None:
-    assert with_controls(before, [QUIET, STILL]) == after
+    assert with_controls(before, ["quiet", "still"]) == after
 
 
 @pytest.mark.parametrize("text", ["list: &x [noise]\nmethods: *x\nother: *x\n", "methods: noise\n"])
 def test_what_cannot_be_changed_safely_is_left_to_the_user(text: str) -> None:
     with raises_code(ConfigError, "cannot-edit", "quiet"):
-        with_controls(text, [QUIET])
+        with_controls(text, ["quiet"])
 
 
-def test_missing_controls_are_found_with_theirs_in_turn(build: Any, registry: dict[str, Any]) -> None:
+def test_missing_controls_are_found(build: Any, registry: dict[str, Any]) -> None:
     root = build(
         {
             "pipelines/methods/noise.yaml": NOISE + "controlled_by: quiet\n",
             "pipelines/methods/vanilla.yaml": VANILLA + "controlled_by: still\n",
             "pipelines/methods/mask.yaml": "controlled_by: still\n" + MASK,
-            "pipelines/methods/quiet.yaml": control("noise", 21) + "controlled_by: quieter\n",
-            "pipelines/methods/quieter.yaml": control("quiet", 22),
+            "pipelines/methods/quiet.yaml": control("noise", 21),
             "pipelines/methods/still.yaml": control("[mask, vanilla]", 23),
             "pipelines/methods/unrelated.yaml": control("split", 24),
             "pipelines/methods/split.yaml": "description: plain\n",
         }
     )
-    found = load_project(root, registry).controls
-    assert [(c.name, c.control_for) for c in found.missing] == [
-        ("still", "vanilla"),
-        ("quiet", "noise"),
-        ("quieter", "quiet"),
-    ]
-    (warning,) = found.warnings()
-    assert warning.startswith("vanilla, quiet: no control is in the grid"), "noise has vanilla, which is without noise"
-    write_controls(root, found.missing)
+    project = load_project(root, registry)
+    found = [(one.name, one.control_for) for one in project.controls if not one.listed]
+    assert found == [("still", "vanilla"), ("quiet", "noise"), ("still", "mask")]
+    [warning] = warnings_of(project.builder, project.methods, project.controls)
+    assert "vanilla: no control is in the grid" in warning, "noise has vanilla, which is without noise"
+    params = root / "params.yaml"
+    params.write_text(with_controls(params.read_text(), missing(project.controls)))
     after = load_project(root, registry).controls
-    assert after.missing == []
+    assert missing(after) == []
     plain = [("noise", "vanilla"), ("mask", "vanilla")]
-    named = [("vanilla", "still"), ("noise", "quiet"), ("mask", "still"), ("quiet", "quieter")]
-    assert sorted(after.present) == sorted([*named, *plain])
+    named = [("vanilla", "still"), ("noise", "quiet"), ("mask", "still")]
+    assert sorted((one.control_for, one.name) for one in after) == sorted([*named, *plain])

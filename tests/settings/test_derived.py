@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from regft_core.hooks.description import Flip
+from regft_core.settings.controls import missing
 from regft_core.settings.read_project import load_project
 from regft_core.settings.trial_values import trials_of
 from tests.settings.conftest import PARAMS, Noise
@@ -41,14 +42,13 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
     assert control.config.differs_by == "noise.shape is uniform instead of normal (another law)"
     assert control.of == "noise"
     assert control.training == method.training
-    assert ("noise", "noise_flat") in project.controls.present
-    assert [one.name for one in project.controls.missing] == ["noise_still"]
+    assert ("noise", "noise_flat") in [(one.control_for, one.name) for one in project.controls]
+    assert missing(project.controls) == ["noise_still"]
 
 
 def test_what_is_flipped_already_has_plain_fine_tuning_alone(build: Any, flips: dict[str, Any]) -> None:
     project = load_project(build({NOISE: FLAT}), flips)
-    assert project.controls.missing == []
-    assert project.controls.present == [("noise", "vanilla"), ("mask", "vanilla")]
+    assert [(one.control_for, one.name) for one in project.controls] == [("noise", "vanilla"), ("mask", "vanilla")]
     assert project.methods["vanilla"].config.zero_for == ("noise", "mask")
     assert project.methods["vanilla"].config.control_for == ()
 
@@ -143,14 +143,14 @@ def test_variants_have_the_controls_of_their_family(build: Any, flips: dict[str,
         "params.yaml": listing("loud"),
     }
     project = load_project(build(files), flips)
-    assert {one.name for one in project.controls.missing} == {"noise_short", "loud_short"}
+    assert set(missing(project.controls)) == {"noise_short", "loud_short"}
 
 
 def test_a_control_that_is_plain_fine_tuning_is_the_listed_one(build: Any, flips: dict[str, Any]) -> None:
     text = f"controls:\n  plain: {{regularisers: {{noise: null}}, why: nothing}}\n{FLAT}"
     project = load_project(build({NOISE: text}), flips)
-    assert project.controls.missing == []
-    assert ("noise", "vanilla") in project.controls.present
+    assert missing(project.controls) == []
+    assert ("noise", "vanilla") in [(one.control_for, one.name) for one in project.controls]
 
 
 def test_a_hand_written_control_that_drifts_is_warned_of(build: Any, flips: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from regft_core.settings.papers.encoders import KNOWN
 from tests.report.synthetic import Arm
 from tests.report.test_published import beside, cell, ran
 
@@ -25,13 +24,7 @@ TABLE: dict[str, Any] = {
         for name, arm in (("Plain", "vanilla"), ("Good", "good"))
     ],
 }
-SHAPE = KNOWN[LARGE]
-CONFIG = {
-    "model_type": SHAPE.family,
-    "num_hidden_layers": SHAPE.layers,
-    "hidden_size": SHAPE.width,
-    "vocab_size": SHAPE.vocabulary,
-}
+CONFIG = {"_name_or_path": "roberta-large"}
 
 
 @pytest.fixture(scope="module")

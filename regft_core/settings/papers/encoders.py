@@ -1,7 +1,8 @@
 """Which encoder a name, an alias or a local directory stands for, and what it was trained on since pretraining.
 
 Papers and runs spell one encoder in many ways: with and without the organisation of its hub id, as an alias, as a
-directory. Two spellings are one encoder when they lead to the same entry of ``KNOWN`` and to the same tasks in between.
+directory whose configuration names its origin. Two spellings are one encoder when they lead to the same hub id and to
+the same tasks in between.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,56 +23,21 @@ from regft_core.settings.document import load_yaml
 from regft_core.settings.files import CONTAMINATION
 from regft_core.settings.validate import validate
 
-
-class Shape(NamedTuple):
-    """Family, layers (of one stack), width and vocabulary, as ``config.json`` says."""
-
-    family: str
-    layers: int
-    width: int
-    vocabulary: int
-
-
-_BERT = {"base": (12, 768), "large": (24, 1024)}
-#: Hub id -> shape.
-KNOWN: dict[str, Shape] = {
-    **{
-        f"google-bert/bert-{size}-{case}": Shape("bert", *_BERT[size], vocabulary)
-        for size in _BERT
-        for case, vocabulary in (("uncased", 30522), ("cased", 28996))
-    },
-    **{f"FacebookAI/roberta-{size}": Shape("roberta", *_BERT[size], 50265) for size in _BERT},
-    **{f"google/electra-{size}-discriminator": Shape("electra", *_BERT[size], 30522) for size in _BERT},
-    **{f"microsoft/deberta-{size}": Shape("deberta", *_BERT[size], 50265) for size in _BERT},
-    **{f"xlnet/xlnet-{size}-cased": Shape("xlnet", *_BERT[size], 32000) for size in _BERT},
-    "microsoft/deberta-xlarge": Shape("deberta", 48, 1024, 50265),
-    "microsoft/deberta-v2-xlarge": Shape("deberta-v2", 24, 1536, 128100),
-    "microsoft/deberta-v2-xxlarge": Shape("deberta-v2", 48, 1536, 128100),
-    "facebook/bart-base": Shape("bart", 6, 768, 50265),
-    "facebook/bart-large": Shape("bart", 12, 1024, 50265),
-    "hfl/chinese-bert-wwm-ext": Shape("bert", 12, 768, 21128),
-    "hfl/chinese-roberta-wwm-ext-large": Shape("bert", 24, 1024, 21128),
-    "hfl/chinese-macbert-large": Shape("bert", 24, 1024, 21128),
-    "sentence-transformers/all-MiniLM-L6-v2": Shape("bert", 6, 384, 30522),
-    "sentence-transformers/all-mpnet-base-v2": Shape("mpnet", 12, 768, 30527),
-}
+#: Hub ids of encoders that papers name without their organisation.
+KNOWN = """
+google-bert/bert-base-uncased google-bert/bert-base-cased google-bert/bert-large-uncased google-bert/bert-large-cased
+FacebookAI/roberta-base FacebookAI/roberta-large google/electra-base-discriminator google/electra-large-discriminator
+microsoft/deberta-base microsoft/deberta-large microsoft/deberta-xlarge microsoft/deberta-v2-xlarge
+microsoft/deberta-v2-xxlarge xlnet/xlnet-base-cased xlnet/xlnet-large-cased facebook/bart-base facebook/bart-large
+hfl/chinese-bert-wwm-ext hfl/chinese-roberta-wwm-ext-large hfl/chinese-macbert-large
+sentence-transformers/all-MiniLM-L6-v2 sentence-transformers/all-mpnet-base-v2
+""".split()
 #: At the end of a checkpoint's name: the task that it was fine-tuned on.
 _TUNED = ("mnli",)
 #: A snapshot in the hub's cache: ``models--FacebookAI--roberta-large/snapshots/<commit>``.
 _SNAPSHOT = re.compile(r"(?:^|[/\\])models--([^/\\]+?)--([^/\\]+)[/\\]snapshots[/\\]")
-#: Layers, width and vocabulary, under the names that the families give them.
-_SIZES = (
-    ("num_hidden_layers", "n_layer", "encoder_layers", "n_layers"),
-    ("hidden_size", "d_model", "dim"),
-    ("vocab_size",),
-)
-_FACTS = (
-    "model_type",
-    "_name_or_path",
-    "architectures",
-    "finetuning_task",
-    *(name for names in _SIZES for name in names),
-)
+#: Of a ``config.json``: where its weights came from, and what they were trained on.
+_FACTS = ("_name_or_path", "architectures", "finetuning_task")
 #: What a classifier was trained on when its configuration does not say.
 UNNAMED = "a task that its configuration does not name"
 
@@ -111,47 +77,24 @@ def named(name: str) -> Encoder:
 
 
 def in_directory(path: str, config: Mapping[str, Any]) -> Encoder:
-    """The encoder in a local directory, from its path in the hub's cache and its ``config.json``.
+    """The encoder in a local directory: of its place in the hub's cache, or of the origin in its ``config.json``.
 
-    The configuration names where its weights came from (``_name_or_path``); a shape must agree with it. Without such a
-    name the shape alone decides where one entry of ``KNOWN`` has it. A classifier was trained on something in between,
-    whatever its configuration says of its origin.
+    A classifier was trained on something in between, whatever its configuration says of its origin. A directory whose
+    configuration names no origin is an encoder of its own.
     """
     snapshot = _SNAPSHOT.search(path)
     if snapshot:
         return named("/".join(snapshot.groups()))
-    shape, between = shape_of(config), _between(config)
-    origin = config.get("_name_or_path")
-    if isinstance(origin, str) and origin:
-        found = named(origin)
-        if KNOWN.get(found.name) == shape:
-            return Encoder(found.name, found.trained_on or between)
-    alike = [name for name, known in KNOWN.items() if known == shape]
-    return Encoder(alike[0] if len(alike) == 1 else path if "/" in path else f"./{path}", between)
-
-
-def shape_of(config: Mapping[str, Any]) -> Shape | None:
-    """The shape that a ``config.json`` describes; None if it does not."""
-
-    found = [next((config[name] for name in names if isinstance(config.get(name), int)), None) for names in _SIZES]
-    family = config.get("model_type")
-    layers, width, vocabulary = found
-    if not isinstance(family, str) or layers is None or width is None or vocabulary is None:
-        return None
-    return Shape(family, layers, width, vocabulary)
+    origin, task = config.get("_name_or_path"), config.get("finetuning_task")
+    classifies = any(str(one).endswith("ForSequenceClassification") for one in config.get("architectures") or ())
+    between = (str(task).casefold(),) if task else (UNNAMED,) if classifies else ()
+    found = named(str(origin)) if origin else Encoder(path if "/" in path else f"./{path}")
+    return Encoder(found.name, found.trained_on or between)
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a ``config.json`` what ``in_directory`` reads; manifests keep it, for the directory may be gone."""
     return {name: config[name] for name in _FACTS if config.get(name) is not None}
-
-
-def _between(config: Mapping[str, Any]) -> tuple[str, ...]:
-    task = config.get("finetuning_task")
-    if isinstance(task, str) and task:
-        return (task.casefold(),)
-    classes = config.get("architectures") or ()
-    return (UNNAMED,) if any(str(one).endswith("ForSequenceClassification") for one in classes) else ()
 
 
 def between_phases(phases: Mapping[str, Mapping[str, Any]], task: str) -> tuple[str, ...]:

@@ -1,36 +1,44 @@
-"""Check every YAML file that the job uses, and list all errors.
-
-Takes under a second and trains nothing. For a valid project it prints one
-line with the number of methods, tasks and runs.
-
-examples
-  regft check
-  regft check --preset hype_table3
-
-next: regft plan, which shows what would be trained and how long it takes
-"""
+"""Before a run: what is wrong with a project, what would be trained, which versions are installed."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from textwrap import fill
 
 from regft_core.errors import ConfigError
 from regft_core.grid.data import skew_warnings
 from regft_core.hooks.registry import discover
-from regft_core.names import plural
+from regft_core.names import listing, plural
+from regft_core.runs.work import Work
+from regft_core.settings.cost import table
 from regft_core.settings.grid import cells
 from regft_core.settings.layers import all_sizes
 from regft_core.settings.project import Project
+from regft_core.settings.provenance import settings_lines
+from regft_core.settings.trial_values import budget_lines
 
-from .common import PRESET, flag, project_or_preset, run
+from .common import COLUMNS, PRESET, argument, command, flag, project_or_preset
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Print one line on a valid project, or all that is wrong."""
+@command(PRESET, flag("--json", "one JSON object, for scripts"))
+def check(root: Path, arguments: argparse.Namespace) -> None:
+    """Check every YAML file that the job uses, and list all errors.
+
+    Takes under a second and trains nothing. For a valid project it prints one
+    line with the number of methods, tasks and runs.
+
+    examples
+      regft check
+      regft check --preset hype_table3
+
+    next: regft plan, which shows what would be trained and how long it takes
+    """
     try:
         project = project_or_preset(root, arguments.preset)
     except ConfigError as error:
@@ -62,5 +70,108 @@ def warn(project: Project) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-if __name__ == "__main__":
-    run(main, PRESET, flag("--json", "one JSON object, for scripts"))
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a positive number; give a difference in points, for instance 1.0"
+        )
+    return value
+
+
+@command(
+    argument(
+        "--detect",
+        "points: how many seeds detect a true difference of this size, by task and pair, from the spread so far",
+        type=_positive,
+    ),
+    PRESET,
+    flag("--json", "the rows as JSON, for scripts"),
+)
+def plan(root: Path, arguments: argparse.Namespace) -> None:
+    """Show what would be trained and how long it takes.
+
+    Trains nothing. Prints a line for each cell, the time of each stage, and how
+    many texts max_length cuts.
+
+    examples
+      regft plan
+      regft plan --detect 1   how many seeds detect a difference of 1 point
+
+    next: regft run
+    """
+    from regft_core.grid.keys import grid_rows
+
+    project = project_or_preset(root, arguments.preset)
+    warn(project)
+    rows = grid_rows(project.snapshot())
+    if arguments.json:
+        found = [asdict(row) | {"to_train": row.to_train, "in_grid": row.in_grid} for row in rows]
+        print(json.dumps(found, indent=1))
+        return
+    from regft_core.grid.time import estimate, gpu_line
+
+    time = estimate(project, rows)
+    parts = [table(rows, time.cells.get), f"{time.line()}\n{gpu_line(project, rows)}"]
+    if changed := settings_lines(project):
+        parts.append("\n".join(["changed in the shared settings (weaker ones first)", *changed]))
+    if project.params.tuning is not None:
+        parts.append("\n".join(budget_lines(project.params.tuning, project.methods.values())))
+    parts.append("\n".join(_lengths(project)))
+    if arguments.detect is not None:
+        from regft_core.grid.keys import read_failures
+        from regft_core.report import planner, write
+
+        failures, work = read_failures(project.root), Work(project.root)
+        reference, every = project.params.report.reference, list(cells(project))
+        done = [cell for cell in every if cell.directory not in failures and work.result_file(cell).is_file()]
+        known = {(cell.task, cell.size) for cell in done if cell.method == reference}
+        done = [cell for cell in done if (cell.task, cell.size) in known]
+        run_seeds = [{run.seed for run in work.finetune(cell).runs} for cell in done]
+        seeds = [seed for seed in project.params.grid.seeds if all(seed in had for had in run_seeds)]
+        inputs = replace(write.project_inputs(project, done or every, failures), seeds=seeds)
+        parts.append(planner.table(planner.needs(inputs, time.runs.get, arguments.detect), arguments.detect))
+        if late := [cell.directory for cell in every if cell not in done and cell.directory not in failures]:
+            parts.append(f"no spread seen yet, as it has not run: {listing(late)}")
+    lines = "\n\n".join(filter(None, parts)).splitlines()
+    print("\n".join(line if len(line) <= COLUMNS else fill(line, COLUMNS, break_long_words=False) for line in lines))
+
+
+def _lengths(project: Project) -> Iterator[str]:
+    """Yield the tokens of the texts of every prepared task, and how many rows ``max_length`` cuts."""
+    from regft_core.data import lengths
+    from regft_core.grid.lengths import known_lengths, modes
+
+    every = {task: known_lengths(project, task) for task in project.params.grid.tasks}
+    measured = {task: found for task, found in every.items() if found is not None}
+    shared = project.params.model
+    if measured:
+        others = [f"{project.model(task).max_length} on {task}" for task in measured if project.model(task) != shared]
+        yield f"tokens per row at max_length {', '.join([str(shared.max_length), *others])}"
+        yield lengths.table(measured)
+    if missing := [task for task in every if task not in measured]:
+        yield f"token lengths of {', '.join(missing)}: known after `dvc repro subsample`"
+    for task, found in measured.items():
+        for text in lengths.warnings(task, found, modes(project)):
+            print(f"warning: {text}", file=sys.stderr)
+
+
+@command(flag("--json", "one JSON object: name -> version"))
+def version(root: Path, arguments: argparse.Namespace) -> None:
+    """Print the versions of regft, Python and the main packages.
+
+    Include them in a report of an error.
+
+    examples
+      regft version
+      regft version --json
+
+    next: regft check
+    """
+    from regft_core.runs.project import versions
+
+    found = versions()
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n".join(f"{name} {version}" for name, version in found.items()))

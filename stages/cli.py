@@ -1,23 +1,25 @@
-"""The command ``regft``: one subcommand for each file of this folder.
+"""The command ``regft``: a subcommand for each function of this folder that ``common.command`` declares.
 
-A subcommand runs its file as ``python -m regft_core.stages.<file>`` does, in this process. So its arguments are
-declared once, where it reads them, and its first line here is the first line of its own help.
+Only the file of the subcommand that runs is imported: the others' first lines are read from their text.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import io
 import re
-import runpy
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from regft_core import __version__, output
 from regft_core.names import nearest
+
+from .common import start
 
 #: When this process began, as ``time.monotonic`` tells it: what a command imports takes seconds.
 BEGAN = time.monotonic()
@@ -58,14 +60,20 @@ complete -o default -F _regft regft"""
 
 
 def commands() -> list[str]:
-    """Return the names of all subcommands, in the order of the first page: one for each other file of this folder."""
+    """Return the names of all subcommands, in the order of the first page."""
     return [name for names in GROUPS.values() for name in names]
 
 
-def first_line(name: str) -> str:
-    """Return what a command is, in one line: the first one of its file."""
-    text = (FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(text)) or "").splitlines()[0].rstrip(".")
+@cache
+def declared() -> dict[str, tuple[str, str]]:
+    """Return command -> the file that declares it and the first line of its help."""
+    found = {}
+    for file in sorted(FOLDER.glob("*.py")):
+        for one in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(one, ast.FunctionDef) and "command" in [ast.unparse(part)[:7] for part in one.decorator_list]:
+                help = (ast.get_docstring(one) or "").splitlines()
+                found[one.name.replace("_", "-")] = file.stem, help[0].rstrip(".")
+    return found
 
 
 def usage() -> str:
@@ -73,7 +81,7 @@ def usage() -> str:
     lines = [
         line
         for group, names in GROUPS.items()
-        for line in (f"\n{group}", *(f"  {name:15}  {first_line(name)}" for name in names))
+        for line in (f"\n{group}", *(f"  {name:15}  {declared()[name][1]}" for name in names))
     ]
     return "\n".join(
         (
@@ -106,7 +114,8 @@ def options(name: str) -> list[str]:
 def dispatch(name: str, arguments: Sequence[str]) -> None:
     """Run a subcommand with the rest of the command line; it exits with its own code."""
     sys.argv[1:] = arguments
-    runpy.run_module(f"regft_core.stages.{name.replace('-', '_')}", run_name="__main__", alter_sys=True)
+    importlib.import_module(f".{declared()[name][0]}", __package__)
+    start(name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -193,34 +193,47 @@ def project_or_preset(root: Path, preset: str | None) -> Project:
     return open_project(lay_out(root, preset))
 
 
-def run_stage(stage: Stage) -> None:
-    """Run the command of a stage that computes the grid; with ``--only`` the stages before it, too."""
-
-    def main(root: Path, arguments: argparse.Namespace) -> None:
-        from regft_core.grid.compute import compute, compute_only
-
-        failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
-        if failures and not arguments.keep_going:
-            sys.exit(1)
-
-    run(
-        main,
-        argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
-        flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
-    )
+#: Of the stages that compute the grid.
+GRID = (
+    argument("--only", "METHOD/TASK: only these cells, with what they need; may be repeated", action="append"),
+    flag("--keep-going", "exit with 0 even if runs failed; the stage report lists them and exits with 1"),
+)
 
 
-def run(main: Callable[[Path, argparse.Namespace], None], *arguments: Argument) -> None:
-    """Parse the command line and call ``main(root, arguments)``; exits with an error's code.
+def compute_stage(stage: Stage, root: Path, arguments: argparse.Namespace) -> None:
+    """Compute a stage of the grid; with ``--only`` the stages before it, too. Exits with 1 where runs failed."""
+    from regft_core.grid.compute import compute, compute_only
 
-    The project root is the working directory, where DVC runs stages. ``--help`` shows the docstring of the command's
-    file (what it does, examples, the next step) and every argument.
+    failures = compute_only(root, stage, arguments.only) if arguments.only else compute(root, stage)
+    if failures and not arguments.keep_going:
+        sys.exit(1)
+
+
+#: A command's function, which is called with the working directory and the parsed arguments.
+Main = Callable[[Path, argparse.Namespace], None]
+#: Name of a command, as far as its file was imported -> function and arguments.
+COMMANDS: dict[str, tuple[Main, tuple[Argument, ...]]] = {}
+
+
+def command(*arguments: Argument) -> Callable[[Main], Main]:
+    """Make a function the command of its name; its docstring is the help (what it does, examples, the next step)."""
+
+    def declare(main: Main) -> Main:
+        COMMANDS[main.__name__.replace("_", "-")] = main, arguments
+        return main
+
+    return declare
+
+
+def start(name: str) -> None:
+    """Parse the command line and run a command; exits with an error's code.
+
+    The project root is the working directory, where DVC runs stages.
     """
-    module = sys.modules["__main__"]
-    name = Path(module.__file__ or "").stem.replace("_", "-")
+    main, arguments = COMMANDS[name]
     parser = argparse.ArgumentParser(
         prog=f"regft {name}",
-        description=inspect.getdoc(module),
+        description=inspect.getdoc(main),
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
             prog, width=min(shutil.get_terminal_size().columns, COLUMNS) - 2
         ),

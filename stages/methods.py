@@ -1,11 +1,4 @@
-"""Print the catalogue of methods.
-
-examples
-  regft methods        all: phases, what they act on, cost, controls
-  regft methods NAME   one, with all values and their sources
-
-next: list it under methods in params.yaml, then `regft controls --write`
-"""
+"""The catalogue of methods, and the controls of those that a project lists."""
 
 from __future__ import annotations
 
@@ -15,15 +8,30 @@ from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
+from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.grid.method_table import as_text, catalogue
 from regft_core.names import suggestion
+from regft_core.runs.project import open_project
+from regft_core.settings.controls import missing, with_controls
+from regft_core.settings.preset import preset_file
 
-from .common import argument, flag, run
+from .common import PRESET, argument, command, flag
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Print all methods, or those named."""
+@command(
+    argument("names", "methods to show (default: all)", nargs="*"),
+    flag("--json", "as a JSON list, for scripts"),
+)
+def methods(root: Path, arguments: argparse.Namespace) -> None:
+    """Print the catalogue of methods.
+
+    examples
+      regft methods        all: phases, what they act on, cost, controls
+      regft methods NAME   one, with all values and their sources
+
+    next: list it under methods in params.yaml, then `regft controls --write`
+    """
     lines = catalogue(root)
     known = [line.name for line in lines]
     if unknown := [name for name in arguments.names if name not in known]:
@@ -36,9 +44,33 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
         print(as_text(lines, values=bool(arguments.names)))
 
 
-if __name__ == "__main__":
-    run(
-        main,
-        argument("names", "methods to show (default: all)", nargs="*"),
-        flag("--json", "as a JSON list, for scripts"),
-    )
+@command(flag("--write", "add them to the params file"), PRESET)
+def controls(root: Path, arguments: argparse.Namespace) -> None:
+    """List the controls that the listed methods lack, or add them.
+
+    Prints each missing control or replacement with what it differs in. With
+    --write they are added to params.yaml.
+
+    examples
+      regft controls
+      regft controls --write
+
+    next: regft plan
+    """
+    params_file = "params.yaml" if arguments.preset is None else preset_file(root, arguments.preset)
+    controls = open_project(root, params_file).controls
+    names = missing(controls)
+    if not names:
+        pairs = ", ".join(f"{one.control_for} ({one.name})" for one in controls)
+        listed = f"every control that is declared for a listed method is listed: {pairs}"
+        print(listed if pairs else "no listed method has a declared control")
+    elif not arguments.write:
+        print("\n".join(str(one) for one in controls if not one.listed))
+        print("Add them under methods, or run `regft controls --write`.")
+    else:
+        path = (root / params_file).resolve()  # a linked file stays a link
+        text = with_controls(path.read_bytes().decode("utf-8-sig"), names, params_file)
+        open_project(root, params_file, text)  # the controls' own files were not checked so far: nothing lists them
+        write_text(path, text)
+        print(f"added to {params_file}:")
+        print("\n".join(f"  {one.name} ({one.kind} for {one.control_for})" for one in controls if not one.listed))

@@ -1,16 +1,4 @@
-r"""Predict new texts, of a file or of standard input.
-
-Writes one line per row, in the order of the file. With --data - it reads
-standard input and writes each answer at once, as a JSON line.
-
-examples
-  regft predict --model exports/lp_ft-film_polarity-200-seed-0 \
-    --data new.csv --out predictions.csv
-  echo "a fine film" | regft predict --data - --format text \
-    --model exports/lp_ft-film_polarity-200-seed-0
-
-next: regft pick, which finds the rows that are worth labelling
-"""
+"""Answers of an exported model to rows of a file."""
 
 from __future__ import annotations
 
@@ -36,18 +24,41 @@ from .common import (
     OVERWRITE,
     SERVING,
     argument,
+    command,
     format_of,
     refuse_contradictions,
-    run,
     served,
+    whole_number,
 )
 
 #: What ``--data`` is for standard input.
 STANDARD = "-"
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Predict every row of a file, or standard input as it comes."""
+@command(
+    MODEL,
+    argument("--data", f"{DATA}; - for standard input", required=True),
+    argument("--out", f"{OUT}; not with --data -"),
+    argument("--format", "of standard input: an object, fields or a text a line (default: jsonl)", choices=FORMATS),
+    *SERVING,
+    *FORMAT,
+    OVERWRITE,
+    argument("--keep", "column to copy; may be repeated", action="append"),
+)
+def predict(root: Path, arguments: argparse.Namespace) -> None:
+    r"""Predict new texts, of a file or of standard input.
+
+    Writes one line per row, in the order of the file. With --data - it reads
+    standard input and writes each answer at once, as a JSON line.
+
+    examples
+      regft predict --model exports/lp_ft-film_polarity-200-seed-0 \
+        --data new.csv --out predictions.csv
+      echo "a fine film" | regft predict --data - --format text \
+        --model exports/lp_ft-film_polarity-200-seed-0
+
+    next: regft pick, which finds the rows that are worth labelling
+    """
     standard, other = arguments.data == STANDARD, "has no use with --data -"
     refuse_contradictions(
         [
@@ -112,15 +123,39 @@ def _say(model: ServedModel, counted: Counted, out: IO[str]) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
 
-if __name__ == "__main__":
-    run(
-        main,
-        MODEL,
-        argument("--data", f"{DATA}; - for standard input", required=True),
-        argument("--out", f"{OUT}; not with --data -"),
-        argument("--format", "of standard input: an object, fields or a text a line (default: jsonl)", choices=FORMATS),
-        *SERVING,
-        *FORMAT,
-        OVERWRITE,
-        argument("--keep", "column to copy; may be repeated", action="append"),
+@command(
+    MODEL,
+    argument("--data", DATA, required=True),
+    argument("--out", OUT, required=True),
+    argument("--rows", "how many rows to pick", default=50, type=whole_number),
+    *SERVING,
+    *FORMAT,
+    OVERWRITE,
+)
+def pick(root: Path, arguments: argparse.Namespace) -> None:
+    r"""Pick the unlabelled rows that are worth labelling next.
+
+    Writes rows that the model is unsure of and that differ from each other, the
+    most useful one first.
+
+    examples
+      regft pick --model exports/lp_ft-film_polarity-200-seed-0 \
+        --data unlabelled.csv --rows 50 --out to_label.csv
+
+    next: label the rows, add them to your file, and run `regft fit` again
+    """
+    from regft_core.serve.pick import pick_file
+
+    picked = pick_file(
+        served(arguments),
+        Path(arguments.data),
+        Path(arguments.out),
+        arguments.rows,
+        format_of(arguments),
+        text=arguments.text,
+        text_pair=arguments.text_pair,
+        overwrite=arguments.overwrite,
     )
+    print(f"{arguments.out}: {plural(picked.rows, 'row')} of {picked.read} to label next")
+    if picked.empty or picked.repeated:
+        print(f"left out: {picked.empty} without a text, {picked.repeated} with the text of an earlier row")

@@ -1,15 +1,4 @@
-"""Stage 5: the report: page, tables, JSON, plots, and MLflow.
-
-The last stage of `dvc repro`. Reads the evaluations of the grid, writes
-reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists
-them.
-
-examples
-  regft report
-  regft report --json
-
-next: open reports/report.html
-"""
+"""Stage 5 of the pipeline."""
 
 from __future__ import annotations
 
@@ -30,12 +19,24 @@ from regft_core.runs.project import open_project
 from regft_core.settings.files import LEADERBOARD, WIDTHS, store_path
 from regft_core.settings.grid import cells
 
-from .common import flag, run
+from .common import command, flag, start
 from .run import PRINTED
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Write reports/, print the summary and bring the MLflow database up to date."""
+@command(flag("--json", "print reports/results.json instead of the table, for scripts"))
+def report(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 5: the report: page, tables, JSON, plots, and MLflow.
+
+    The last stage of `dvc repro`. Reads the evaluations of the grid, writes
+    reports/, and prints the leaderboard. Exits with 1 when runs failed, and lists
+    them.
+
+    examples
+      regft report
+      regft report --json
+
+    next: open reports/report.html
+    """
     from rich.console import Console
 
     project = open_project(root)
@@ -74,4 +75,4 @@ def _failed(failures: dict[str, str]) -> RunFailed:
 
 
 if __name__ == "__main__":
-    run(main, flag("--json", "print reports/results.json instead of the table, for scripts"))
+    start("report")

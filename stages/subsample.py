@@ -1,24 +1,25 @@
-"""Stage 1: prepare the rows, plan every run.
-
-Writes work/datasets, work/subsamples, work/lengths and work/plan. `dvc repro`
-runs it first, each time; up-to-date files are left alone.
-
-examples
-  regft subsample
-
-next: regft plan
-"""
+"""Stage 1 of the pipeline."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from .common import run
+from .common import command, start
 
 
-def main(root: Path, arguments: argparse.Namespace) -> None:
-    """Prepare rows and write the plan; print the time of what is stale."""
+@command()
+def subsample(root: Path, arguments: argparse.Namespace) -> None:
+    """Stage 1: prepare the rows, plan every run.
+
+    Writes work/datasets, work/subsamples, work/lengths and work/plan. `dvc repro`
+    runs it first, each time; up-to-date files are left alone.
+
+    examples
+      regft subsample
+
+    next: regft plan
+    """
     from regft_core.grid.data import prepare
     from regft_core.grid.keys import forget_failures, stale_cells, write_plan
     from regft_core.runs.project import open_project
@@ -35,4 +36,4 @@ def main(root: Path, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    start("subsample")

@@ -20,7 +20,7 @@ from regft_core.fit.fitting import make as make_folder
 from regft_core.fit.rows import Asked
 from regft_core.runs.project import open_project
 from regft_core.settings.files import RESULTS
-from stages.fit import main
+from stages.fit import fit as main
 from tests.errors import raises_code
 from tests.small_project import REPOSITORY, build, review, stage, write_csv
 from tests.tiny import tiny_model_dir

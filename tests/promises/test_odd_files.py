@@ -31,8 +31,7 @@ from regft_core.schema.tasks import TaskConfig
 from regft_core.serve.answers import Columns
 from regft_core.serve.http import LOCAL, Limits, application
 from regft_core.serve.predict import predict_file
-from stages.fit import main as fit
-from stages.init import main as init
+from stages.fit import fit, init
 from tests.odd_files import parquet, texts, workbook
 
 TEXTS = texts(40)

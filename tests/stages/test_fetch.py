@@ -72,7 +72,7 @@ def root(tmp_path: Path) -> Path:
 def stage(root: Path, hub_url: str, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     own = {"HF_ENDPOINT": hub_url, "HF_HOME": str(root.parent / "hf"), "PYTHONPATH": str(REPOSITORY)}
     own |= {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
-    command = [sys.executable, "-m", f"stages.{name}", *arguments]
+    command = [sys.executable, "-m", "regft_core", name, *arguments]
     every = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **own, **environment}
     return subprocess.run(command, cwd=root, env=every, capture_output=True, text=True, check=False)
 

@@ -89,7 +89,7 @@ def test_nothing_to_answer_is_an_error(model: ServedModel, form: str, code: str)
 
 def test_a_line_is_answered_before_the_next_one_comes(exported: dict[tuple[str, str], Path], tmp_path: Path) -> None:
     python, model = str(warm.folder() / "python"), str(exported["vanilla", "reviews"])
-    command = [python, "-m", "stages.predict", "--model", model, "--data", "-"]
+    command = [python, "-m", "regft_core", "predict", "--model", model, "--data", "-"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, text=True) as process:

@@ -26,6 +26,9 @@ from .common import PRESET, argument, command, flag
 def methods(root: Path, arguments: argparse.Namespace) -> None:
     """Print the catalogue of methods.
 
+    Says of each what it is, where it acts, what it costs and what it is compared
+    with; of a method that is named also every value with its source.
+
     examples
       regft methods        all: phases, what they act on, cost, controls
       regft methods NAME   one, with all values and their sources

@@ -175,7 +175,10 @@ def report_inputs(project: Project) -> dict[str, Any]:
         "code": code_of(scope_of("report", metrics=metrics)).sha256,
         "params": params.model_dump(mode="json", include={"grid", "training", "report", "tuning"}),
         "tasks": {task: project.shared(task).model_dump(mode="json") for task in params.grid.tasks},
-        "methods": {name: m.config.model_dump(mode="json", include=set(WORDS)) for name, m in project.methods.items()},
+        "methods": {
+            name: [method.config.model_dump(mode="json", include=set(WORDS)), method.differs_by, method.zero_for]
+            for name, method in project.methods.items()
+        },
         "sources": {
             name: {setting.path: setting.source for setting in settings(m, discover())}
             for name, m in project.methods.items()

@@ -60,8 +60,8 @@ def build_block(data: BlockData, inputs: Inputs, looks: Looks, blocks: int = 1, 
         row = Row(
             **vars(cell),
             control_for=", ".join(controlled_methods(name, methods, names)) or None if name != reference else None,
-            differs_by=methods[name].config.differs_by,
-            zero=bool(methods[name].config.zero_for),
+            differs_by=methods[name].differs_by,
+            zero=bool(methods[name].zero_for),
             scores={
                 place: {metric: _score(data, cell, place, metric, own) for metric, own in by_metric.items()}
                 for place, by_metric in arms.items()
@@ -164,9 +164,9 @@ def ordered(names: Sequence[str], methods: Mapping[str, Method], reference: str)
 
 def opposites(method: str, methods: Mapping[str, Method], names: Sequence[str], reference: str) -> list[Pair]:
     """Return those of ``names`` that ``method`` is compared with."""
-    zero = {name for name in names if method in methods[name].config.zero_for}
+    zero = {name for name in names if method in methods[name].zero_for}
     differs = {name: "plain fine-tuning" for name in names if name in zero}
-    differs |= {c: methods[c].config.differs_by for c in names if method in controlled_methods(c, methods, names)}
+    differs |= {c: methods[c].differs_by for c in names if method in controlled_methods(c, methods, names)}
     differs |= {name: "one ingredient alone" for name in methods[method].config.combines if name in names}
     pairs = [Pair(method, reference, "reference", "", reference in zero)] if reference in names else []
     pairs += [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from regft_core.catalogue import MERGES
 from regft_core.schema import (
@@ -132,15 +132,11 @@ class ControlConfig(ControlPhase):
     phases: dict[Name, ControlPhase] = Field({})
 
 
-def _refuse(value: Any) -> Any:
-    raise ValueError("is written by regft, from the settings in which the control differs; name them in differs_in")
-
-
 #: What a method says about itself and its family: it changes no run.
 WORDS = frozenset(
     {
         *("description", "paper", "sources", "variant_of", "combines"),
-        *("controls", "control_for", "controlled_by", "differs_in", "differs_by", "zero_for"),
+        *("controls", "control_for", "controlled_by", "differs_in"),
     }
 )
 
@@ -158,10 +154,6 @@ class MethodConfig(ConsistentModel):
     controlled_by: OneOrMoreNames = Field((), description="methods with files of their own that control for it")
     differs_in: tuple[SettingPath, ...] = Field(
         (), strict=False, description="the settings in which a control written by hand differs from its methods"
-    )
-    differs_by: Annotated[str, BeforeValidator(_refuse)] = Field("", description="written by regft")
-    zero_for: Annotated[tuple[Name, ...], BeforeValidator(_refuse)] = Field(
-        (), description="written by regft: the listed methods that this arm is at strength 0"
     )
     controls: dict[Name, ControlConfig] = Field({}, description="controls of this method: what each changes in it")
     variant_of: OneOrMoreNames = Field((), description="methods whose controls are also those of this one")

@@ -120,9 +120,9 @@ def described(methods: Mapping[str, Method], controls: Sequence[Control]) -> dic
                 texts.setdefault(control.differs_by, []).append(control.control_for)
         each = [f"for {listing(names)}: {text}" if len(texts) > 1 else text for text, names in texts.items() if text]
         targets = dict.fromkeys([*config.control_for, *(name for names in texts.values() for name in names)])
+        config = config.model_copy(update={"control_for": tuple(targets)})
         zero_for = tuple(control.control_for for control in mine if control.zero)
-        update = {"control_for": tuple(targets), "differs_by": "; ".join(each), "zero_for": zero_for}
-        found[name] = replace(method, config=config.model_copy(update=update))
+        found[name] = replace(method, config=config, differs_by="; ".join(each), zero_for=zero_for)
     return found
 
 

@@ -70,6 +70,8 @@ class Meta:
     config: MethodConfig
     phases: tuple[Phase, ...]
     training: TrainingConfig
+    differs_by: str = ""
+    zero_for: tuple[str, ...] = ()
 
     @property
     def earlier(self) -> tuple[Phase, ...]:
@@ -112,14 +114,13 @@ def methods_of(arms: Mapping[str, Arm]) -> dict[str, Meta]:
         )
         zero_for = config.control_for if arm.zero_for is None else arm.zero_for
         differs = f"no {arm.control_for}" if arm.control_for else ""
-        config = config.model_copy(update={"differs_by": differs, "zero_for": zero_for})
         training = TrainingConfig.model_validate(TRAINING.model_dump() | dict(arm.overrides))
         plain = arm.control_for or name == "vanilla"
         regularisers = () if plain else (("noise", Noise(scale=2e-5)),)
         repeat = RepeatConfig(times=2)
         search = Phase("search", DataConfig(split=0.8), "checkpoint", repeat, None, regularisers, training, {})
         last = Phase("finetune", DataConfig(), "checkpoint", None, None, regularisers, training, {})
-        found[name] = Meta(config, (search, last) if arm.search else (last,), training)
+        found[name] = Meta(config, (search, last) if arm.search else (last,), training, differs, zero_for)
     return found
 
 

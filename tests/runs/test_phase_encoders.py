@@ -111,7 +111,7 @@ def test_at_weight_0_it_is_plain_fine_tuning(two: Path) -> None:
     assert taught(two, "off", **off).keys.of("finetune") == Context(job(two, "vanilla")).keys.of("finetune")
     taught(two)
     change(two, methods=["vanilla", "taught"])
-    assert "taught" in open_project(two).methods["vanilla"].config.zero_for
+    assert "taught" in open_project(two).methods["vanilla"].zero_for
 
 
 def test_texts_without_labels_are_learned_and_the_head_passes_on(two: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
     control, method = project.methods["noise_flat"], project.methods["noise"]
     assert dict(control.finetune.regularisers)["noise"].shape == "uniform"  # type: ignore[attr-defined]
     assert control.config.control_for == ("noise",)
-    assert control.config.differs_by == "noise.shape is uniform instead of normal (another law)"
+    assert control.differs_by == "noise.shape is uniform instead of normal (another law)"
     assert control.of == "noise"
     assert control.training == method.training
     assert ("noise", "noise_flat") in [(one.control_for, one.name) for one in project.controls]
@@ -49,7 +49,7 @@ def test_a_control_needs_no_file(build: Any, flips: dict[str, Any]) -> None:
 def test_what_is_flipped_already_has_plain_fine_tuning_alone(build: Any, flips: dict[str, Any]) -> None:
     project = load_project(build({NOISE: FLAT}), flips)
     assert [(one.control_for, one.name) for one in project.controls] == [("noise", "vanilla"), ("mask", "vanilla")]
-    assert project.methods["vanilla"].config.zero_for == ("noise", "mask")
+    assert project.methods["vanilla"].zero_for == ("noise", "mask")
     assert project.methods["vanilla"].config.control_for == ()
 
 
@@ -73,7 +73,7 @@ def test_own_settings_of_a_control_are_laid_over_and_warned_of(build: Any, flips
     assert project.methods["noise_flat"].training.epochs == 11
     [warning] = [text for text in project.warnings if "noise_flat" in text and "in more than" in text]
     assert "training.epochs" in warning
-    said = project.methods["noise_flat"].config.differs_by
+    said = project.methods["noise_flat"].differs_by
     assert "training.epochs is 11 instead of" in said, "a sentence that names one of two differences"
 
 
@@ -109,7 +109,7 @@ tuning:
     control = project.methods["noise_plain"]
     assert (control.training.epochs, control.training.learning_rate) == (7, 2e-5)
     assert control.finetune.regularisers == ()
-    assert control.config.zero_for == ("noise",)
+    assert control.zero_for == ("noise",)
     assert [*trials_of(project.params.tuning, control)] == [
         {"training.weight_decay": 0.0},
         {"training.weight_decay": 0.1},
@@ -128,7 +128,7 @@ regularisers:
 """
     changes = {NOISE: text, "params.yaml": listing("noise_short", "noise_plain", "noise_longer")}
     project = load_project(build(changes), flips)
-    said = {name: method.config.differs_by for name, method in project.methods.items()}
+    said = {name: method.differs_by for name, method in project.methods.items()}
     epochs = project.methods["noise"].training.epochs
     assert said["noise_short"] == f"training.epochs is 1 instead of {epochs} (one epoch)"
     assert said["noise_plain"] == "no noise (nothing is added)"
@@ -162,4 +162,4 @@ def test_a_hand_written_control_that_drifts_is_warned_of(build: Any, flips: dict
     [warning] = [text for text in project.warnings if "in more than" in text]
     assert warning.startswith("pipelines/methods/quiet.yaml:2: the control 'quiet' differs from 'noise' in more than")
     assert "training.epochs" in warning
-    assert "training.epochs is 1 instead of" in project.methods["quiet"].config.differs_by
+    assert "training.epochs is 1 instead of" in project.methods["quiet"].differs_by

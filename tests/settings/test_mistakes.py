@@ -170,7 +170,6 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
     (NOISE, "", f"control_for: {'m' * 65}", 4, "invalid-value"),
     (NOISE, "", "control_for: noise\ndiffers_in: [training]", 4, "refers-to-itself"),
     (NOISE, "", "control_for: vanilla", 4, "inconsistent"),
-    (NOISE, "", "control_for: vanilla\ndiffers_in: [training]\ndiffers_by: one thing", 6, "invalid-value"),
     (NOISE, "", "training: {}", 4, "duplicate-key"),
     (NOISE, "", 'sources: {regularisers.noise.scal: "ours: a guess"}', 4, "unknown-source"),
     (NOISE, "", 'sources: {regularisers.noise.scale: "code: a/b train.py"}', 4, "invalid-value"),

@@ -116,7 +116,7 @@ def test_an_arm_of_a_control_is_no_control(build: Build, registry: dict[str, Any
         registry,
     )
     louder = project.methods["louder"].config
-    assert (louder.control_for, louder.differs_in, louder.differs_by, louder.paper) == ((), (), "", "")
+    assert (louder.control_for, louder.differs_in, louder.paper) == ((), (), "")
     assert louder.variant_of == ("quiet",)
     assert not [warning for warning in project.warnings if "differs_in" in warning or "quiet.yaml" in warning]
 

@@ -104,7 +104,7 @@ def test_every_method_has_a_control_of_strength_zero() -> None:
             if end == "plain":
                 assert builder.settings_of(control) == plain
         assert zero, name
-        assert all(name in project.methods["vanilla"].config.zero_for for one in zero if one.name == f"{name}_plain")
+        assert all(name in project.methods["vanilla"].zero_for for one in zero if one.name == f"{name}_plain")
 
 
 def has_an_ingredient(method: Method) -> bool:

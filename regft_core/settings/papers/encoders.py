@@ -24,14 +24,16 @@ from regft_core.settings.files import CONTAMINATION
 from regft_core.settings.validate import validate
 
 #: Hub ids of encoders that papers name without their organisation.
-KNOWN = """
-google-bert/bert-base-uncased google-bert/bert-base-cased google-bert/bert-large-uncased google-bert/bert-large-cased
-FacebookAI/roberta-base FacebookAI/roberta-large google/electra-base-discriminator google/electra-large-discriminator
-microsoft/deberta-base microsoft/deberta-large microsoft/deberta-xlarge microsoft/deberta-v2-xlarge
-microsoft/deberta-v2-xxlarge xlnet/xlnet-base-cased xlnet/xlnet-large-cased facebook/bart-base facebook/bart-large
-hfl/chinese-bert-wwm-ext hfl/chinese-roberta-wwm-ext-large hfl/chinese-macbert-large
-sentence-transformers/all-MiniLM-L6-v2 sentence-transformers/all-mpnet-base-v2
-""".split()
+KNOWN = (
+    *("google-bert/bert-base-uncased", "google-bert/bert-large-uncased", "google-bert/bert-base-cased"),
+    *("google-bert/bert-large-cased", "FacebookAI/roberta-base", "FacebookAI/roberta-large"),
+    *("google/electra-base-discriminator", "google/electra-large-discriminator"),
+    *("microsoft/deberta-base", "microsoft/deberta-large", "microsoft/deberta-xlarge"),
+    *("microsoft/deberta-v2-xlarge", "microsoft/deberta-v2-xxlarge", "xlnet/xlnet-base-cased"),
+    *("xlnet/xlnet-large-cased", "facebook/bart-base", "facebook/bart-large", "hfl/chinese-bert-wwm-ext"),
+    *("hfl/chinese-roberta-wwm-ext-large", "hfl/chinese-macbert-large"),
+    *("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-mpnet-base-v2"),
+)
 #: At the end of a checkpoint's name: the task that it was fine-tuned on.
 _TUNED = ("mnli",)
 #: A snapshot in the hub's cache: ``models--FacebookAI--roberta-large/snapshots/<commit>``.

@@ -21,7 +21,7 @@ PLACES: dict[str, tuple[Any, str, str]] = {
     "commit.manifest": (files, "replace_directory", "before"),
     "commit.renamed": (files, "replace_directory", "after"),
     "aside.renamed": (store, "fsync", "after"),
-    "prune.marked": (store, "_delete_tensors", "before"),
+    "prune.marked": (store, "delete_tensors", "before"),
 }
 
 

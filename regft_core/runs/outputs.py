@@ -16,7 +16,6 @@ from regft_core.runs.context import Context
 from regft_core.runs.job import Job
 from regft_core.runs.project import versions
 from regft_core.runs.records import Evaluation, Finding, Manifest, Record, SearchManifest
-from regft_core.runs.run_folder import USED
 from regft_core.runs.store import RunStore
 from regft_core.runs.work import CURVES, LOGGED, MANIFEST, RESULT, Work, seal
 from regft_core.schema.method import Phase
@@ -190,7 +189,7 @@ def share(root: Path, store: RunStore, keys: Iterable[str]) -> int:
             hint = "`regft export` trains it again; raise store.budget_gb to keep weights"
             raise StoreError("no-weights", f"{store.path} has no weights of run {key}\n    -> {hint}")
         with atomic_directory(target) as folder:
-            shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns(USED), dirs_exist_ok=True)
+            shutil.copytree(run.path, folder, dirs_exist_ok=True)
         new += 1
     return new
 

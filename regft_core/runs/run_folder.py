@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDENTITY, RESULT, MANIFEST = "identity.json", "result.json", "manifest.json"
-#: Its time is when the run was last used. Not in the manifest: it may change.
-USED = "used"
-#: Present when the weights were deleted to stay within the budget. Not in the manifest either.
+#: Present when the weights were deleted to stay within the budget. Not in the manifest, for it comes later.
 PRUNED = "pruned.json"
 TENSORS_SUFFIX = ".safetensors"
 #: Endings of what lies beside the complete run of a key.
@@ -40,6 +38,8 @@ Entries = Mapping[str, Mapping[str, Any]]
 class StoredRun:
     """A complete run: identity, result, files, and its tensors unless they were pruned.
 
+    The time of its folder is when the tensors were last read.
+
     Raises ``DamagedRun`` on construction when the directory is not a complete, intact run: sizes
     of all files and hashes of the identity and the result are compared with the manifest. Raises
     another ``StoreError`` when the system refuses to read it.
@@ -53,7 +53,7 @@ class StoredRun:
             # The store may be shared: a name must not lead out of the run's own directory.
             if any(name.startswith("/") or ".." in PurePosixPath(name).parts for name in self.entries):
                 raise ValueError("the manifest names a file that is not inside the run")
-            self._compare(self._expected(), lambda name: name in (IDENTITY, RESULT))
+            self.check(hashed=(IDENTITY, RESULT))
             self.identity: dict[str, Any] = read_json(path / IDENTITY, dict)
             self.result: dict[str, Any] = read_json(path / RESULT, dict)
             if sha256_json(self.identity) != key:
@@ -63,34 +63,33 @@ class StoredRun:
         except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedRun(key, path, text_of(error)) from error
 
-    def _expected(self) -> Entries:
-        """Manifest entries of the files that have to be there."""
-        pruned = self.pruned
-        return {name: self.entries[name] for name in self.entries if not (pruned and name.endswith(TENSORS_SUFFIX))}
+    def check(self, hashed: tuple[str, ...] | None = None) -> None:
+        """Compare all files with the manifest, their hashes too (only of ``hashed``).
 
-    def _compare(self, entries: Entries, hashed: Callable[[str], bool] = lambda _: True) -> None:
-        """Compare files with the manifest: sizes always, hashes where ``hashed(name)``; raises ``DamagedRun``.
-
-        Raises ``Unreadable`` when the system refuses to read one, which is no damage.
+        Raises ``DamagedRun``, and ``Unreadable`` when the system refuses to read one, which is no damage.
         """
-        for name, entry in entries.items():
-            path, problem = self.path / name, ""
-            try:
-                size = os.path.getsize(path)
-                if size != entry["bytes"]:
-                    problem = f"{size} bytes, expected {entry['bytes']}"
-                elif hashed(name) and sha256_file(path) != entry["sha256"]:
-                    problem = "its content has changed since it was written"
-            except FileNotFoundError:
-                problem = "missing"
-            except OSError as error:
-                raise Unreadable(path, error) from error
-            if problem:
-                raise DamagedRun(self.key, self.path, f"{name}: {problem}")
+        for name in self.entries:
+            if not (self.pruned and name.endswith(TENSORS_SUFFIX)):
+                self._compare(name, hashed is None or name in hashed)
 
-    def check(self) -> None:
-        """Hash every file that has to be there; raises ``DamagedRun``, ``Unreadable``."""
-        self._compare(self._expected())
+    def _compare(self, name: str, hashed: bool = True) -> Path:
+        """Return the path of a file that is as the manifest has it; raises as ``check``, and for an unknown one."""
+        if name not in self.entries:
+            raise StoreError("not-in-run", f"run {self.key} has no {name}; it has: {', '.join(self.entries)}")
+        path, entry, problem = self.path / name, self.entries[name], ""
+        try:
+            size = os.path.getsize(path)
+            if size != entry["bytes"]:
+                problem = f"{size} bytes, expected {entry['bytes']}"
+            elif hashed and sha256_file(path) != entry["sha256"]:
+                problem = "its content has changed since it was written"
+        except FileNotFoundError:
+            problem = "missing"
+        except OSError as error:
+            raise Unreadable(path, error) from error
+        if problem:
+            raise DamagedRun(self.key, self.path, f"{name}: {problem}")
+        return path
 
     @property
     def pruned(self) -> bool:
@@ -109,12 +108,7 @@ class StoredRun:
 
     def tensors_sha256(self, name: str = "weights") -> str:
         """Return the hash of one tensor file, also when it was pruned."""
-        return str(self._entry(name + TENSORS_SUFFIX)["sha256"])
-
-    def _entry(self, name: str) -> Mapping[str, Any]:
-        if name not in self.entries:
-            raise StoreError("not-in-run", f"run {self.key} has no {name}; it has: {', '.join(self.entries)}")
-        return self.entries[name]
+        return str(self.entries[name + TENSORS_SUFFIX]["sha256"])
 
     def load_tensors(self, name: str = "weights") -> dict[str, Tensor]:
         """Return committed tensors, hash-checked, on the CPU.
@@ -122,16 +116,12 @@ class StoredRun:
         Raises ``DamagedRun`` when they are not what was written, ``PrunedRun`` when they were pruned, another
         ``StoreError`` when they cannot be read now.
         """
-        file = name + TENSORS_SUFFIX
-        entry = self._entry(file)
         with suppress(OSError):  # a hint for pruning
-            (self.path / USED).touch()
+            os.utime(self.path)
         try:
-            if not self.pruned:
-                self._compare({file: entry})
-                return read_tensors(self.path / file)
+            return read_tensors(self._compare(name + TENSORS_SUFFIX))
         except StoreError:
-            if not self.pruned:  # else by another process, a moment ago
+            if not self.pruned:  # else perhaps by another process, a moment ago
                 raise
         raise PrunedRun(
             "run-pruned",
@@ -146,8 +136,7 @@ class StoredRun:
 
     def read_bytes(self, name: str) -> bytes:
         """Return a committed file, hash-checked; raises ``StoreError`` when unknown, ``DamagedRun``."""
-        self._compare({name: self._entry(name)})
-        return (self.path / name).read_bytes()
+        return self._compare(name).read_bytes()
 
 
 @dataclass
@@ -169,8 +158,7 @@ class OpenRun:
 
     def __post_init__(self) -> None:
         if self.finished is not None and (self.finished.has_weights or not self.finished.tensor_names):
-            with explained(self.path):  # of a process that died right after its commit
-                remove(self.path)
+            self._discard(self.path)  # of a process that died right after its commit
 
     @property
     def path(self) -> Path:
@@ -196,10 +184,7 @@ class OpenRun:
             tensors, texts = read_checked(path)
             if texts["environment"] == now:
                 return tensors, json.loads(texts["meta"])
-            reason = (
-                "was made in another environment, on which the bits of a result may depend "
-                f"({texts['environment']} then, {now} now)"
-            )
+            reason = f"was made in another environment ({texts['environment']} then, {now} now)"
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -207,12 +192,12 @@ class OpenRun:
         except ValueError as error:
             reason = f"is damaged ({error})"
         log.warning("run %s: its checkpoint %s: it is deleted and the run starts afresh", self.key[:12], reason)
-        self._discard_checkpoint()
+        self._discard(path)
         return None
 
-    def _discard_checkpoint(self) -> None:
-        with explained(self.path):
-            remove(self.path / CHECKPOINT)
+    def _discard(self, path: Path) -> None:
+        with explained(path):
+            remove(path)
 
     def commit(
         self,
@@ -235,33 +220,29 @@ class OpenRun:
             StoreError: the disk refuses; the checkpoint stays then.
             RegftError: of the guard, which is called last: what this process made is not stored, the checkpoint goes.
         """
+        contents = {IDENTITY: json_text(self.identity), RESULT: json_text(result), **(files or {})}
         with atomic_directory(self.target, self.path / "commit") as folder:
-            fill_in(folder / IDENTITY, json_text(self.identity).encode())
-            fill_in(folder / RESULT, json_text(result).encode())
-            for name, content in (files or {}).items():
-                fill_in(folder / name, content.encode("utf-8") if isinstance(content, str) else content)
+            for name, content in contents.items():
+                fill_in(folder / name, content.encode() if isinstance(content, str) else content)
             for name, named in (tensors or {}).items():
                 write_tensors(folder / (name + TENSORS_SUFFIX), named)
             entries = manifest_entries(folder)
             fill_in(folder / MANIFEST, json_text({"files": entries}).encode())
-            fill_in(folder / USED, b"")
-            if require_same_tensors:
-                self._compare_with_pruned(entries)
+            if require_same_tensors and self.finished is not None:
+                self._compare_with_pruned(self.finished.entries, entries)
             try:
                 if self.guard is not None:
                     self.guard()
             except RegftError:
-                self._discard_checkpoint()
+                self._discard(self.path / CHECKPOINT)
                 raise
-        with explained(self.path):
-            remove(self.path)
+        self._discard(self.path)
         self.finished = StoredRun(self.key, self.target)
         return self.finished
 
-    def _compare_with_pruned(self, entries: Entries) -> None:
-        before = {} if self.finished is None else self.finished.entries
-        for name in before:
-            new, old = entries.get(name, {}).get("sha256"), before[name]["sha256"]
+    def _compare_with_pruned(self, before: Entries, entries: Entries) -> None:
+        for name, entry in before.items():
+            new, old = entries.get(name, {}).get("sha256"), entry["sha256"]
             if name.endswith(TENSORS_SUFFIX) and new != old:
                 raise StoreError(
                     "not-reproducible",

@@ -10,13 +10,11 @@ a store. Nothing here imports torch before tensors are read or written.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 
@@ -31,7 +29,6 @@ from regft_core.runs.run_folder import (
     PARTIAL,
     PRUNED,
     TENSORS_SUFFIX,
-    USED,
     OpenRun,
     StoredRun,
 )
@@ -49,24 +46,12 @@ class NotStored(Exception):
     """A run was asked for that is not in the store; a caller that only looks it up computes it elsewhere."""
 
 
-@dataclass(frozen=True)
-class Pruned:
+class Pruned(NamedTuple):
     """Result of pruning, in bytes of tensors; the runs ``keys`` lost their weights or checkpoints."""
 
     freed_bytes: int
     remaining_bytes: int
     keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, order=True)
-class _Item:
-    """Something with tensors; sorted in the order of pruning: damaged runs, then the least recently used."""
-
-    intact: bool
-    used: float
-    key: str
-    path: Path
-    size: int
 
 
 class RunStore:
@@ -94,18 +79,13 @@ class RunStore:
 
         Raises ``StoreError`` when the system refuses to read the run, ``NotStored`` in a store to look runs up.
         """
-        path, damage = self.directory(key), None
-        # Twice, for without the lock the run may be pruned, replaced or set aside while it is read.
-        for _ in range(2):
-            if not path.is_dir():
-                damage = None
-                break
-            try:
+        path = self.directory(key)
+        try:
+            if path.is_dir():
                 return StoredRun(key, path)
-            except DamagedRun as error:
-                damage = error
-        if damage is not None:
-            log.warning("%s (it counts as absent)", damage)
+        except DamagedRun as damage:
+            if path.is_dir():  # else another process has it set aside
+                log.warning("%s (it counts as absent)", damage)
         if self.stored_only:
             raise NotStored(key)
         return None
@@ -246,10 +226,8 @@ class RunStore:
         for key, path in self.directories():
             try:
                 StoredRun(key, path).check()
-            except DamagedRun as damage:
-                damaged.append((path, damage.reason))
-            except Unreadable as error:
-                damaged.append((path, str(error)))
+            except (DamagedRun, Unreadable) as error:
+                damaged.append((path, error.reason if isinstance(error, DamagedRun) else str(error)))
         for _, path in self.directories(PARTIAL):
             try:
                 read_checked(path / CHECKPOINT)
@@ -270,55 +248,51 @@ class RunStore:
         budget = self.budget_bytes if budget_bytes is None else budget_bytes
         if budget is None:
             return Pruned(0, 0, ())
-        items = sorted(_items(self))
-        total = remaining = sum(item.size for item in items)
-        keys = []
-        for item in items:
+        items = sorted(self._items())
+        total = remaining = sum(size for *_, size in items)
+        pruned = []
+        for intact, _, key, path, size in items:
             if remaining <= budget:
                 break
-            if not (item.intact and item.key in keep) and _prune_one(self, item):
-                remaining -= item.size
-                keys.append(item.key)
+            if not (intact and key in keep) and self._prune_one(key, path):
+                remaining -= size
+                pruned.append(key)
         if remaining > budget:
             log.warning(
                 "the run store %s holds %d bytes of tensors, its budget is %d: what remains is in use",
                 *(self.path, remaining, budget),
             )
-        return Pruned(total - remaining, remaining, tuple(keys))
+        return Pruned(total - remaining, remaining, tuple(pruned))
+
+    def _items(self) -> Iterator[tuple[bool, float, str, Path, int]]:
+        """Yield all that has tensors: whether it is intact, when it was last used, its key, folder and bytes."""
+        for suffix in (DAMAGED, PARTIAL, ""):
+            for key, path in self.directories(suffix):
+                with suppress(OSError):  # set aside, replaced or removed meanwhile
+                    # Of a complete run only tensors can go; those that a killed pruning has left go first.
+                    used = 0.0 if (path / PRUNED).exists() else path.stat().st_mtime
+                    files = path.rglob("*" if suffix else f"*{TENSORS_SUFFIX}")
+                    if size := sum(file.stat().st_size for file in files if file.is_file()):
+                        yield suffix != DAMAGED, used, key, path, size
+
+    def _prune_one(self, key: str, path: Path) -> bool:
+        """Delete the tensors of one folder; False where it is in use."""
+        with explained(path):
+            try:
+                lock = self.lock(key).acquire(timeout=0)
+            except Timeout:
+                return False
+            with lock:
+                if path.name != key:
+                    remove(path)  # damaged, or a checkpoint
+                elif path.is_dir():
+                    # The mark first: weights that vanish without it would look like damage.
+                    write_json(path / PRUNED, {"reason": "budget"})
+                    delete_tensors(path)
+        return True
 
 
-def _items(store: RunStore) -> Iterator[_Item]:
-    """Yield all that has tensors; opens no file."""
-    for suffix in (DAMAGED, PARTIAL, ""):
-        for key, path in store.directories(suffix):
-            files = dict[str, os.stat_result]()
-            with suppress(OSError):  # set aside, replaced or removed meanwhile
-                files = {str(file.relative_to(path)): file.stat() for file in path.rglob("*") if file.is_file()}
-            # Of a complete run only tensors can go; those that a killed pruning has left go first.
-            sizes = [status.st_size for name, status in files.items() if suffix or name.endswith(TENSORS_SUFFIX)]
-            times = [status.st_mtime for name, status in files.items() if suffix or name == USED]
-            used = 0.0 if PRUNED in files else max(times, default=0.0)
-            if sizes:
-                yield _Item(suffix != DAMAGED, used, key, path, sum(sizes))
-
-
-def _prune_one(store: RunStore, item: _Item) -> bool:
-    """Delete the tensors of one item; False where it is in use."""
-    with explained(item.path):
-        try:
-            lock = store.lock(item.key).acquire(timeout=0)
-        except Timeout:
-            return False
-        with lock:
-            if item.path.name != item.key:
-                remove(item.path)  # damaged, or a checkpoint
-            elif item.path.is_dir():
-                # The mark first: weights that vanish without it would look like damage.
-                write_json(item.path / PRUNED, {"reason": "budget"})
-                _delete_tensors(item.path)
-    return True
-
-
-def _delete_tensors(run: Path) -> None:
-    for file in run.glob("*" + TENSORS_SUFFIX):
+def delete_tensors(folder: Path) -> None:
+    """Delete the weights of a complete run."""
+    for file in folder.glob("*" + TENSORS_SUFFIX):
         file.unlink()

@@ -52,10 +52,10 @@ def test_weights_are_read_although_the_run_was_damaged(
 ) -> None:
     store = RunStore(tmp_path)
     damage(ensure(store), harm)
-    before = {p.name: p.read_bytes() for p in store.directory(KEY).iterdir() if p.name != "used"}
+    before = {p.name: p.read_bytes() for p in store.directory(KEY).iterdir()}
     assert torch.equal(store.read_intact(lambda: ensure(store), StoredRun.load_tensors)["w"], torch.ones(6))
     aside = store.directory(KEY).with_name(f"{KEY}.damaged")
-    assert {p.name: p.read_bytes() for p in aside.iterdir() if p.name != "used"} == before
+    assert {p.name: p.read_bytes() for p in aside.iterdir()} == before
     assert "is damaged" in caplog.text
     assert str(aside) in caplog.text
     assert "trained again" in caplog.text
@@ -70,7 +70,7 @@ def test_prune_removes_what_was_set_aside_first(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     flip_byte(ensure(store).path / "weights.safetensors")
     stored = store.read_intact(lambda: ensure(store), lambda run: (run.load_tensors(), run)[1])
-    os.utime(stored.path / "used", (1, 1))  # older than the damaged one, and still spared
+    os.utime(stored.path, (1, 1))  # older than the damaged one, and still spared
     aside = stored.path.with_name(f"{KEY}.damaged")
     size = sum(p.stat().st_size for p in aside.iterdir())
     assert store.prune((stored.path / "weights.safetensors").stat().st_size + size).keys == ()

@@ -54,7 +54,6 @@ def assert_as_if_uninterrupted(path: Path) -> None:
         "identity.json",
         "manifest.json",
         "result.json",
-        "used",
         "weights.safetensors",
     ]
 

@@ -200,7 +200,7 @@ def test_prune_deletes_the_least_recently_used_weights_and_keeps_results(tmp_pat
     store = RunStore(tmp_path)
     runs = [commit(store, seed, numbers=1000) for seed in range(4)]
     for age, stored in enumerate(runs):
-        os.utime(stored.path / "used", (1000 - age, 1000 - age))  # the last committed is the oldest
+        os.utime(stored.path, (1000 - age, 1000 - age))  # the last committed is the oldest
     runs[3].load_tensors()  # now the most recently used
     size = (runs[0].path / "weights.safetensors").stat().st_size
     done = store.prune(2 * size, keep={runs[2].key})

@@ -10,7 +10,7 @@ import hashlib
 import io
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,22 +59,16 @@ def _scope(context: Context, evaluation: Evaluation, options: StrictModel) -> Sc
     return scope_of("evaluation", modules, kinds=kinds, metrics=sorted(metrics))
 
 
-def evaluation_inputs(
-    context: Context, evaluation: Evaluation, options: StrictModel,
-    described: Callable[[str], Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return what decides the findings of one evaluation beside the runs that it sees: the same for every seed.
-
-    ``described``: returns ``task.json`` of another task, by default as it is now.
-    """
-    described = described or partial(described_task, context.root)
-    seen = ("content", "primary", "positive_label")
-    rows = {task: {key: described(task)[key] for key in seen} for task in evaluation.other_tasks(options)}
+def evaluation_inputs(context: Context, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+    """Return what decides the findings of one evaluation beside the runs that it sees: the same for every seed."""
+    described = {task: described_task(context.root, task) for task in evaluation.other_tasks(options)}
     return {
         "evaluation": evaluation.name,
         "options": options.model_dump(mode="json"),
         "code": code_of(_scope(context, evaluation, options)).sha256,
-        "other_rows": rows,
+        "other_rows": {
+            task: {key: of[key] for key in ("content", "primary", "positive_label")} for task, of in described.items()
+        },
     }
 
 
@@ -102,10 +96,8 @@ class JudgedRun:
     ) -> None:
         self.context, self.model, self.finetuned, self.logits = context, model, finetuned, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
-        #: ``task.json`` of another task, as it was read first.
-        self._other = cache(partial(described_task, context.root))
-        self._model_of = cache(self._open_model_of)
-        self.files = {name: context.dataset / file for name, file in set_files(context.task).items()}
+        self.files = {name: context.dataset / file for name, file in set_files(context.task).items() if name in logits}
+        self.rows_sha256 = {name: content_sha256(file) for name, file in self.files.items()}
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """Name -> what each evaluation that is switched on and fits the task found out about the run.
@@ -118,39 +110,79 @@ class JudgedRun:
         """
         found = {}
         for evaluation, options in fitting(self.context):
-            ensure = partial(self.ensure, evaluation, options)
+            ensure = partial(self._ensure, evaluation, options)
             found[evaluation.name] = self.context.store.read_intact(ensure, lambda stored: stored.result)
         return found
 
-    def ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
-        """Return the findings of one evaluation, from the store or made now."""
-
-        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
-            described = {
-                "description": evaluation.description,
-                "options": options.model_dump(mode="json"),
-                "environment": here if evaluation.needs_model else None,
-            }
-            return described | self.find(evaluation, options), {}
-
-        identity, scope = self.identity(evaluation, options), _scope(self.context, evaluation, options)
-        return scored_once(self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
-
-    def identity(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """Everything that determines what one evaluation finds out about the run; the machine is recorded beside it."""
+    def _ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
+        """Return the findings of one evaluation, from the store or made now; where they are made is beside them."""
+        context, method = self.context, evaluation.other_method(options)
         identity = {
             "format": RUN_FORMAT,
             "phase": "evaluation",
             "run": self.finetuned,
             "task": self.task,
-            "sets": self._contents,
-            **evaluation_inputs(self.context, evaluation, options, self._other),
+            "sets": {
+                name: {"rows": self.rows_sha256[name], "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
+                for name, logits in self.logits.items()
+            },
+            **evaluation_inputs(context, evaluation, options),
+            **({"other_run": beside(context, method).keys.of(FINETUNE)} if method else {}),
         }
-        if method := evaluation.other_method(options):
-            identity["other_run"] = beside(self.context, method).keys.of(FINETUNE)
-        return identity
 
-    def _open_model_of(self, method: str) -> FinishedModel:
+        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+            described = {
+                "description": evaluation.description,
+                "options": identity["options"],
+                "environment": here if evaluation.needs_model else None,
+            }
+            return described | self._find(evaluation, options), {}
+
+        scope = _scope(context, evaluation, options)
+        return scored_once(context, identity, scope, f"evaluation '{evaluation.name}'", find)
+
+    def _find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
+        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
+
+        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
+        """
+        status: dict[str, Any] = {"status": "ok", "error": None}
+        try:
+            if evaluation.needs_model and self.model.answered_by is not None:
+                raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
+            return status | evaluation.run(self.seen_by(evaluation, options)).as_json(self.logits)
+        except Unfit as reason:
+            return status | Findings(remarks=(str(reason),)).as_json(self.logits)
+        except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):
+            raise
+        except Exception as error:
+            *_, place = traceback.extract_tb(error.__traceback__)
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            text = validation_text(error) if isinstance(error, ValidationError) else text_of(error)
+            failure = f"{type(error).__name__}: {text.partition(chr(10))[0]} ({where})"
+            log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
+            return {"status": "failed", "error": failure, **Findings().as_json(self.logits)}
+
+    # ---------------------------------------------------------------------------- what an evaluation sees
+
+    def seen_by(self, evaluation: Evaluation, options: StrictModel) -> EvaluatedRun:
+        """Return the run with what an evaluation declares that it needs."""
+        from regft_core.evaluate.evaluated import EvaluatedRun
+
+        trained = self.model if evaluation.needs_model else None
+        others = self._rows_of if evaluation.tasks else None
+        models = cache(self._model_of) if evaluation.method else None
+        return EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
+
+    @cached_property
+    def _sets(self) -> dict[str, EvaluatedSet]:
+        from regft_core.evaluate.evaluated import evaluated_set
+
+        rows = {name: rows_of(file, self.rows_sha256[name]) for name, file in self.files.items()}
+        decision = self.model.decision
+        return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
+
+    def _model_of(self, method: str) -> FinishedModel:
         if method == self.context.job.method:
             return self.model
         context = beside(self.context, method)
@@ -162,22 +194,10 @@ class JudgedRun:
             raise Unfit(f"'{model.answered_by}' answers instead of a model of '{method}'")
         return model
 
-    @cached_property
-    def _judging(self) -> set[str]:
-        """Texts of a development set that is drawn from rows which another task may have, too."""
-        return {text_key(row) for row in rows_of(self.files["dev"], self._contents["dev"]["rows"])}
-
-    @cached_property
-    def _contents(self) -> dict[str, dict[str, str]]:
-        return {
-            name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(values)).hexdigest()}
-            for name, values in self.logits.items()
-        }
-
     def _rows_of(self, task: str) -> OtherRows:
         from regft_core.evaluate.evaluated import OtherRows  # brings numpy, which planning does without
 
-        folder, described = dataset_folder(self.context.root, task), self._other(task)
+        folder, described = dataset_folder(self.context.root, task), described_task(self.context.root, task)
         if "dev" not in described["content"]:
             raise DataError(
                 "no-development-rows",
@@ -185,49 +205,11 @@ class JudgedRun:
                 "\n    -> name a task whose splits.dev is a file or a share",
             )
         train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))
-        if self.context.task.get("drawn"):
-            train = [row for row in train if text_key(row) not in self._judging]
+        if self.context.task.get("drawn"):  # from rows that the other task may have, too
+            judging = {text_key(row) for row in self._sets["dev"].examples}
+            train = [row for row in train if text_key(row) not in judging]
         labels, primary = tuple(described["labels"] or ()), described["primary"]
         return OtherRows(task, described["kind"], labels, train, dev, primary, described["positive_label"])
-
-    def seen_by(self, evaluation: Evaluation, options: StrictModel) -> EvaluatedRun:
-        """Return the run with what an evaluation declares that it needs."""
-        from regft_core.evaluate.evaluated import EvaluatedRun
-
-        trained = self.model if evaluation.needs_model else None
-        others = self._rows_of if evaluation.tasks else None
-        models = self._model_of if evaluation.method else None
-        return EvaluatedRun(self.task, self.context.job.seed, options, self._sets, trained, others, models)
-
-    def find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
-        """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
-
-        Raises what says that code, inputs or the store changed, and a lack of memory: they are not its fault.
-        """
-        try:
-            if evaluation.needs_model and self.model.answered_by is not None:
-                raise Unfit(f"'{self.model.answered_by}' answers instead of a model, so there is none to look into")
-            findings = evaluation.run(self.seen_by(evaluation, options)).as_json(self._sets)
-        except Unfit as reason:
-            findings = Findings(remarks=(str(reason),)).as_json(self._sets)
-        except (CodeChanged, InputChanged, PlanOutdated, StoreError, OutOfMemory, MemoryError):
-            raise
-        except Exception as error:
-            *_, place = traceback.extract_tb(error.__traceback__)
-            where = f"{Path(place.filename).name}:{place.lineno}"
-            text = validation_text(error) if isinstance(error, ValidationError) else text_of(error)
-            failure = f"{type(error).__name__}: {text.partition(chr(10))[0]} ({where})"
-            log.warning("evaluation '%s' on %s failed: %s", evaluation.name, self.context.job.name, failure)
-            return {"status": "failed", "error": failure, **Findings().as_json(self._sets)}
-        return {"status": "ok", "error": None, **findings}
-
-    @cached_property
-    def _sets(self) -> dict[str, EvaluatedSet]:
-        from regft_core.evaluate.evaluated import evaluated_set
-
-        rows = {name: rows_of(self.files[name], self._contents[name]["rows"]) for name in self.logits}
-        decision = self.model.decision
-        return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 
 
 def to_npy(values: npt.NDArray[Any]) -> bytes:

@@ -34,7 +34,7 @@ class Keys:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[str, str] = {}
+        self._known: dict[tuple[str, int | None], str] = {}
 
     # --------------------------------------------------------------------- what phases have from each other
 
@@ -174,7 +174,7 @@ class Keys:
             "format": RUN_FORMAT,
             "phase": phase.run_name,
             "merge": phase.repeat.merge,
-            "members": [sha256_json(self.identity(phase.name, index)) for index in range(phase.repeat.times)],
+            "members": [self.of(phase.name, index) for index in range(phase.repeat.times)],
             "code": code_of(self.merge_scope(phase)).sha256,
         }
         if phase.repeat.scores:
@@ -225,12 +225,12 @@ class Keys:
 
     # ---------------------------------------------------------------------------------------------------- keys
 
-    def of(self, name: str) -> str:
-        """The key of a phase's result, as it was when this was first asked."""
-        if name not in self._known:
-            self._known[name] = sha256_json(self.identity(name))
-        return self._known[name]
+    def of(self, name: str, member: int | None = None) -> str:
+        """The key of the result of a phase, or of one member of it, as it was when this was first asked."""
+        if (name, member) not in self._known:
+            self._known[name, member] = sha256_json(self.identity(name, member))
+        return self._known[name, member]
 
     def take(self, recorded: Mapping[str, str]) -> None:
         """Take the keys (by phase) of a finished run for those of what is here: what the store has of them is read."""
-        self._known |= recorded
+        self._known |= {(name, None): key for name, key in recorded.items()}

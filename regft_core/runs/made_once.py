@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.memory import vector_memory
 from regft_core.disk.canonical import sha256_json
-from regft_core.errors import CodeChanged, RunFailed
+from regft_core.errors import CodeChanged, PlanOutdated, RunFailed
 from regft_core.runs.code import LoadedCode
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
@@ -23,29 +23,37 @@ if TYPE_CHECKING:
 
 def made_once(
     context: Context,
-    identity: Mapping[str, Any],
-    scope: Scope,
+    key: str,
+    identity: Callable[[], Mapping[str, Any]],
+    scope: Callable[[], Scope],
     what: str,
     make: Callable[[OpenRun, dict[str, Any]], StoredRun],
     *,
     serves: Callable[[StoredRun], bool] = lambda _: True,
 ) -> StoredRun:
-    """Return the run with this identity from the store; else ``make`` makes and commits it.
+    """Return the run with this key from the store; else ``make`` makes and commits it.
 
     Args:
-        scope: the code that makes it; ``what`` names the run in messages.
+        identity: of the run, as it is now; ``scope``: the code that makes it; ``what`` names it in messages.
         make: hears the environment as torch has it now.
         serves: whether a finished run has what is asked of it.
 
     Raises:
+        PlanOutdated: the run would have another key now.
         CodeChanged, InputChanged: code or encoder are edited meanwhile.
     """
-    key = sha256_json(identity)
     stored = context.store.get(key)
     if stored is not None and serves(stored):
         return stored
-    code = LoadedCode(scope)
-    if identity["code"] != code.code.sha256:
+    settled = identity()
+    if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
+        raise PlanOutdated(
+            "out-of-date",
+            f"the encoder, configuration, code, data or packages of {what} of {context.job.name} "
+            "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
+        )
+    code = LoadedCode(scope())
+    if settled["code"] != code.code.sha256:
         raise CodeChanged("code-edited", f"the code of {what} was edited a moment ago; run `dvc repro` again")
     # Weights may be read from their file whenever they are first used. Rows are kept as they were read, and hashed so.
     encoders = [(source, source.check()) for source in context.sources]
@@ -57,7 +65,7 @@ def made_once(
 
     here = set_up(context.device, context.params.execution)
     try:
-        with context.store.open(key, identity, guard=unchanged, environment=here) as working:
+        with context.store.open(key, settled, guard=unchanged, environment=here) as working:
             finished = working.finished
             return finished if finished is not None and serves(finished) else make(working, here)
     except BaseException:
@@ -84,4 +92,4 @@ def scored_once(
             result, files = {"status": "failed", "error": str(error)}, {}
         return working.commit(result, {}, files)
 
-    return made_once(context, identity, scope, what, make)
+    return made_once(context, sha256_json(identity), lambda: identity, lambda: scope, what, make)

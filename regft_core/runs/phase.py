@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from regft_core.catalogue import MERGES
-from regft_core.disk.canonical import sha256_json
-from regft_core.errors import ModelError, PlanOutdated, RunFailed
+from regft_core.errors import ModelError, RunFailed
 from regft_core.hooks.declare import Handed
 from regft_core.models.devices import free_memory
 from regft_core.progress import ProgressWriter
@@ -47,16 +46,40 @@ Need = Literal["result", "state", "weights"]
 WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
-def produce(context: Context, phase: Phase, need: Need = "result") -> StoredRun:
-    """Return the result of ``phase`` from the store; trained first where that does not have it (or only a part).
+def produce(context: Context, phase: Phase, need: Need = "result", member: int | None = None) -> StoredRun:
+    """Return the result of ``phase``, or of one member of it, from the store; trained first where that does not have it.
 
     What was pruned or damaged since it was trained must come out the same.
     """
-    key = context.keys.of(phase.name)
-    stored = context.store.get(key)
-    if stored is not None and _serves(stored, need):
-        return stored
-    return _make(context, phase, key, need)
+    keys, merged = context.keys, phase.repeat is not None and member is None
+
+    def make(working: OpenRun, here: dict[str, Any]) -> StoredRun:
+        # Weights are stored where somebody wants them, or the run had them before it was pruned.
+        before = working.finished is not None and "weights" in working.finished.tensor_names
+        weights = need == "weights" or keys.weights_wanted(phase) or before
+        record: dict[str, Any] = {"phase": phase.run_name, "status": "ok", "error": None}
+        tensors: Tensors = {}
+        try:
+            made = (
+                _merged(context, phase, here, weights) if merged else _trained(context, phase, member, working, weights)
+            )
+            record, tensors = record | made[0], made[1]
+        except RunFailed as error:
+            record |= {"status": "failed", "error": str(error)}
+        record["environment"] = here
+        tensors, files = without_encoder(context, phase, tensors)
+        same = here["deterministic"] or record["status"] != "ok"
+        return working.commit(record, tensors, files, require_same_tensors=same)
+
+    return made_once(
+        context,
+        keys.of(phase.name, member),
+        lambda: keys.identity(phase.name, member),
+        lambda: keys.merge_scope(phase) if merged else keys.training_scope(phase),
+        f"phase '{member_label(phase.run_name, member)}'",
+        make,
+        serves=partial(_serves, need=need),
+    )
 
 
 def _serves(stored: StoredRun, need: Need) -> bool:
@@ -66,41 +89,6 @@ def _serves(stored: StoredRun, need: Need) -> bool:
     if need == "weights":
         return stored.has_weights and "weights" in stored.tensor_names
     return stored.has_weights or not stored.tensor_names
-
-
-def _make(context: Context, phase: Phase, key: str, need: Need, member: int | None = None) -> StoredRun:
-    """Return a phase, or one member of it, that is made under its ``key`` unless the store has it.
-
-    Raises PlanOutdated where it would have another key: what it is made of was edited meanwhile.
-    """
-    identity = context.keys.identity(phase.name, member)
-    if sha256_json(identity) != key:  # else what the store has under the present key would pass for it
-        raise PlanOutdated(
-            "out-of-date",
-            f"the encoder, configuration, code, data or packages of phase '{member_label(phase.run_name, member)}' of "
-            f"{context.job.name} are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
-        )
-    merged = phase.repeat is not None and member is None
-    scope = context.keys.merge_scope(phase) if merged else context.keys.training_scope(phase)
-
-    def commit(working: OpenRun, here: dict[str, Any]) -> StoredRun:
-        # Weights are stored where somebody wants them, or the run had them before it was pruned.
-        before = working.finished is not None and "weights" in working.finished.tensor_names
-        weights = need == "weights" or context.keys.weights_wanted(phase) or before
-        try:
-            if merged:
-                record, tensors = _merged(context, phase, identity["members"], here, weights)
-            else:
-                record, tensors = _trained(context, phase, member, working, weights)
-        except RunFailed as error:
-            record, tensors = {"phase": phase.run_name, "status": "failed", "error": str(error)}, {}
-        record["environment"] = here
-        tensors, files = without_encoder(context, phase, tensors)
-        same = here["deterministic"] or record["status"] != "ok"
-        return working.commit(record, tensors, files, require_same_tensors=same)
-
-    serves = partial(_serves, need=need)
-    return made_once(context, identity, scope, f"phase '{phase.name}'", commit, serves=serves)
 
 
 def _trained(
@@ -129,31 +117,26 @@ def _trained(
             raise
         raise ModelError(error.code, f"{place}: {error.text}") from error
     tensors, label = outcome_tensors(inputs, done, weights=weights), member_label(phase.run_name, member)
-    record = {"phase": phase.run_name, "status": "ok", "error": None} | phase_record(label, done)
-    if reason:
-        record["new_head"] = reason
+    record = phase_record(label, done) | ({"new_head": reason} if reason else {})
     return record | epoch_scores(label, done, phase.training.checkpoint, context.task["primary"]), tensors
 
 
-def _merged(
-    context: Context, phase: Phase, keys: Sequence[str], here: dict[str, Any], weights: bool
-) -> tuple[dict[str, Any], Tensors]:
+def _merged(context: Context, phase: Phase, here: dict[str, Any], weights: bool) -> tuple[dict[str, Any], Tensors]:
     """Produce every member of a repeated phase and merge them; failed from the first member that fails."""
     assert phase.repeat is not None
     rule_name, scores = phase.repeat.merge, phase.repeat.scores
     need: Need = "weights" if weights or scores else "state"
     results: list[dict[str, Any]] = []
-    for member, key in enumerate(keys):
-        results.append(_make(context, phase, key, "result", member).result)
+    for member in range(phase.repeat.times):
+        results.append(produce(context, phase, member=member).result)
         if results[-1]["status"] != "ok":
             break
-    record = {"phase": phase.run_name} | merged_record(results)
+    record = merged_record(results)
     record["marks"] += other_environments(here, results)
     if results[-1]["status"] != "ok":
         failed = f"{member_label(phase.run_name, len(results) - 1)}: {results[-1]['error']}"
         return record | {"status": "failed", "error": failed}, {}
-    members = [partial(_make, context, phase, key, need, member) for member, key in enumerate(keys)]
-    tensors = [_read(context, phase, ensure, weights=need == "weights")[1] for ensure in members]
+    tensors = [read(context, phase, need, member)[1] for member in range(phase.repeat.times)]
     inputs = cache(partial(phase_inputs, context, phase, 0))
 
     def score(member: Outcome) -> float:
@@ -165,27 +148,29 @@ def _merged(
         merged, choice = MERGES.load(rule_name).merge(tensors, score)
     except RunFailed as error:
         return record | {"status": "failed", "error": f"merging: {error}"}, {}
-    return record | {"status": "ok", "error": None} | ({"soup": choice} if choice else {}), merged
+    return record | ({"soup": choice} if choice else {}), merged
 
 
-def _read(
-    context: Context, phase: Phase, ensure: Callable[[], StoredRun], *, weights: bool = True
+def read(
+    context: Context, phase: Phase, need: Need, member: int | None = None
 ) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
-    """Return a run of a phase with its tensors, ``weights`` among them or not; what is damaged is made again."""
+    """Return a run of a phase with its tensors, the weights only where ``need`` says so; what is damaged is made again.
+
+    The tensors are whole, also those that are stored with the encoder alone; a failed run has none.
+    """
 
     def load(stored: StoredRun) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
         names = stored.tensor_names if stored.result["status"] == "ok" else []
-        return stored, {
-            name: load_whole(context, phase, stored, name) for name in names if weights or name != "weights"
-        }
+        wanted = (name for name in names if need == "weights" or name != "weights")
+        return stored, {name: load_whole(context, phase, stored, name) for name in wanted}
 
-    return context.store.read_intact(ensure, load)
+    return context.store.read_intact(lambda: produce(context, phase, need, member), load)
 
 
 def _earlier(context: Context, name: str, need: Need) -> tuple[StoredRun, dict[str, dict[str, Tensor]]]:
     """Return an earlier phase and its tensors as far as they are needed; raises RunFailed when that phase failed."""
     phase = context.phase(name)
-    stored, tensors = _read(context, phase, lambda: produce(context, phase, need), weights=need == "weights")
+    stored, tensors = read(context, phase, need)
     if stored.result["status"] != "ok":
         raise RunFailed(
             "phase-failed",

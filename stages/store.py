@@ -21,20 +21,18 @@ from .common import CHANGES, PRESET, argument, command, flag, open_preset, refus
 
 
 @command(
-    argument("action", "verify, prune or share", choices=("verify", "prune", "share")),
+    argument("action", "prune or share", choices=("prune", "share")),
     argument("cells", "METHOD/TASK whose runs are shared", nargs="*"),
 )
 def store(root: Path, arguments: argparse.Namespace) -> None:
-    """Verify, prune or share the run store.
+    """Prune or share the run store.
 
-    verify  hash every file again; exits with 6 when one is damaged
     prune   delete weights and checkpoints, least recently used
             first, down to store.budget_gb
     share   copy the runs of METHOD/TASK to weights/ and add them to DVC. After
             `dvc push`, and `dvc pull` in a clone, `regft export` finds them
 
     examples
-      regft store verify
       regft store prune
       regft store share hype_n/sst2
 
@@ -46,18 +44,8 @@ def store(root: Path, arguments: argparse.Namespace) -> None:
     store = project_store(project)
     if arguments.action == "prune":
         _prune(store)
-        return
-    if arguments.action == "share":
+    else:
         _share(project, store, arguments.cells)
-        return
-    damaged = store.verify()
-    print(f"{store.path}: {plural(len(list(store.keys())), 'run')}, {len(damaged)} damaged", flush=True)
-    wrong = [f"{path}: {problem}" for path, problem in damaged]
-    if wrong:
-        what_next = "-> delete the folders that are named and run `dvc repro`: what they held is computed again"
-        raise StoreError(
-            "store-problems", "\n  ".join([f"{plural(len(wrong), 'problem')} in {store.path}", *wrong, what_next])
-        )
 
 
 def _share(project: Project, store: RunStore, names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Insides of a finished model: embedding outputs, states of every layer, gradients of a prediction.
+"""Insides of a finished model: embedding outputs, states of every layer.
 
 All functions take the plain classifier in evaluation mode and one batch on its device. Tensors come back as
 ``[rows, n, H]``, whatever order the family computes in, where row and position are those of the batch's tokens;
@@ -118,29 +118,6 @@ def pooled(model: Any, states: States, pooling: str, rows_per_example: int) -> T
     summary = "last" if pooling == "last" else architecture_of(model.config.model_type).summary
     vectors = pool(states.values, states.mask, "cls" if pooling in ("head", "mask") else pooling, summary)
     return pair_features(vectors) if rows_per_example == 2 else vectors
-
-
-def gradient_times_input(model: Any, batch: Batch) -> Tensor:
-    """``[rows, n]``: size of the product of embedding output and gradient of the predicted output, per position.
-
-    The predicted output is the largest logit of a classification and the value of a regression. The product is
-    summed over the dimensions of the embedding and its sign dropped: how far the output moves, to first order,
-    when the position's embedding goes to zero.
-    """
-    leaves: list[Tensor] = []
-
-    def see(tensor: Tensor, site: LayerSite) -> Tensor:
-        _rows(tensor, batch, site)
-        leaf = tensor.detach().requires_grad_()
-        leaves.append(leaf)
-        return leaf
-
-    with torch.enable_grad(), _hooked(model) as hooks:
-        hooks.on_embedding_output(see, always=True)
-        logits, _ = classify(model, batch.model_inputs())
-        (gradient,) = torch.autograd.grad(logits.max(dim=1).values.sum(), leaves[:1])
-    product = (gradient * leaves[0].detach()).float().sum(-1).abs()
-    return product.transpose(0, 1) if find_sites(model).layers[0].batch_dim == 1 else product
 
 
 def per_example(values: Tensor, batch: Batch, into: list[list[Any]]) -> None:

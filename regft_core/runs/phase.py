@@ -47,7 +47,7 @@ WAITING_FAMILIES = ("bart", "gemma3_text", "qwen3", "deberta-v2")
 
 
 def produce(context: Context, phase: Phase, need: Need = "result", member: int | None = None) -> StoredRun:
-    """Return the result of ``phase``, or of one member of it, from the store; trained first where that does not have it.
+    """Return the result of ``phase``, or of one member of it, from the store; trained first where that lacks it.
 
     What was pruned or damaged since it was trained must come out the same.
     """

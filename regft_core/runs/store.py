@@ -19,11 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from filelock import BaseFileLock, FileLock, Timeout
 
 from regft_core.disk.files import atomic_directory, explained, fill_in, fsync, remove, write_json
-from regft_core.disk.reading import Unreadable
-from regft_core.disk.tensors import read_checked
 from regft_core.errors import DamagedRun, PrunedRun, StoreError
 from regft_core.runs.run_folder import (
-    CHECKPOINT,
     DAMAGED,
     MANIFEST,
     PARTIAL,
@@ -219,23 +216,6 @@ class RunStore:
             key = path.name.removesuffix(suffix)
             if _KEY.fullmatch(key) and path.is_dir():
                 yield key, path
-
-    def verify(self) -> list[tuple[Path, str]]:
-        """Hash every file of every complete run and every checkpoint again; return what is damaged, and how."""
-        damaged = []
-        for key, path in self.directories():
-            try:
-                StoredRun(key, path).check()
-            except (DamagedRun, Unreadable) as error:
-                damaged.append((path, error.reason if isinstance(error, DamagedRun) else str(error)))
-        for _, path in self.directories(PARTIAL):
-            try:
-                read_checked(path / CHECKPOINT)
-            except FileNotFoundError:  # the run is complete meanwhile, or has no checkpoint yet
-                continue
-            except (OSError, ValueError) as error:
-                damaged.append((path / CHECKPOINT, str(error)))
-        return damaged
 
     def prune(self, budget_bytes: int | None = None, keep: Collection[str] = ()) -> Pruned:
         """Delete tensors, least recently used first, until they fit the budget.

@@ -1,4 +1,4 @@
-"""States, embedding outputs and gradients of a finished model, for every family."""
+"""States and embedding outputs of a finished model, for every family."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 from regft_core.evaluate.hidden import (
     embedding_output,
-    gradient_times_input,
     layer_states,
     pooled,
 )
@@ -40,10 +39,6 @@ def test_every_family_shows_its_layers_and_is_left_as_it_was(architecture: str) 
     assert all(one.values.shape[:2] == (rows, width) == one.mask.shape for one in states)
     torch.testing.assert_close(states[-1].values, last)
     assert embedding_output(trained.model, batch).shape[:2] == (rows, width)
-    values = gradient_times_input(trained.model, batch)
-    assert values.shape == (rows, width)
-    assert bool((values >= 0).all())
-    assert bool((values[batch.special_mask == 0] > 0).any())
     assert hooks_of(trained.model) == before
     with torch.no_grad():
         assert torch.equal(classify(trained.model, batch.model_inputs())[0], logits)
@@ -58,28 +53,6 @@ def test_states_are_those_of_transformers() -> None:
     for own, theirs in zip(layer_states(trained.model, batch), expected, strict=True):
         torch.testing.assert_close(own.values, theirs)
     torch.testing.assert_close(embedding_output(trained.model, batch), expected[0])
-
-
-def test_gradient_times_input_of_a_linear_function() -> None:
-    """Without layers between them, the output moves by weight times embedding of the position that is read."""
-    trained = TinyModel()
-    batch = batch_of(trained)
-
-    class Linear(torch.nn.Module):
-        def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            return hidden
-
-    weight = torch.linspace(-1, 1, 32)
-    for index in range(2):
-        trained.model.bert.encoder.layer[index].forward = Linear().forward
-    trained.model.bert.pooler.forward = lambda hidden: hidden[:, 1] * 3.0
-    trained.model.classifier.forward = lambda vectors: torch.stack(
-        [vectors @ weight, vectors @ weight * 0 - 1e6], dim=1
-    )
-    embedding = embedding_output(trained.model, batch)
-    expected = torch.zeros(batch.input_ids.shape)
-    expected[:, 1] = (3 * embedding[:, 1] @ weight).abs()
-    torch.testing.assert_close(gradient_times_input(trained.model, batch), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_pairs_in_two_rows_are_pooled_as_their_head_reads_them() -> None:

@@ -119,7 +119,6 @@ def test_a_worker_that_dies_costs_no_other_job_and_its_own_continues(
     steps = [int(line) for line in (store / "steps-1").read_text().split()]
     assert sorted(set(steps)) == list(range(min(steps), min(steps) + STEPS))
     assert len(steps) <= STEPS + 1
-    assert RunStore(store).verify() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -46,7 +46,6 @@ def assert_as_if_uninterrupted(path: Path) -> None:
     assert stored is not None
     assert stored.result == {"steps": STEPS}
     assert torch.equal(stored.load_tensors()["w"], expected)
-    assert store.verify() == []
     names = sorted(p.name for p in stored.path.parent.iterdir())
     assert names == [KEY, f"{KEY}.lock"]  # nothing unfinished is left
     assert sorted(p.name for p in stored.path.iterdir()) == [

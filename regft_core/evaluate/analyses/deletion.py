@@ -9,9 +9,8 @@ least important tokens minus that without the most important ones: 0 where the o
 Where the paper is silent: it drops ``round(share * tokens)`` tokens of a text (both texts of a pair together), equal
 values in the order of the text. It turns confidences into a distribution first, which keeps their order.
 
-Ours: without ``confidence_of`` every run has its own order, by the confidence that its method has learned, else by the
-size of gradient times input of the prediction (``evaluate/hidden.py``). The random order is what both are to be
-compared with.
+Ours: without ``confidence_of`` a run has the order of its own method, where that has learned a confidence. The random
+order is what both are to be compared with.
 """
 
 from __future__ import annotations
@@ -85,10 +84,12 @@ def run(run: EvaluatedRun) -> Findings:
 
 
 def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[str, PerToken]:
-    """Return the name of an order of tokens and its value for every token; Unfit where the named run has none."""
+    """Return the name of an order of tokens and its value for every token; Unfit where there is none."""
     method = run.options.confidence_of
     if method is None:
-        return importance(run.trained, encoded)
+        if (own := learned(run.trained, encoded)) is None:
+            raise Unfit("no method here learns a confidence per token; name one that does: confidence_of: tdt")
+        return "the confidence that the method has learned", own
     other = run.model_of(method)
     theirs = other.encode(part.examples)
     if theirs.input_ids != encoded.input_ids:
@@ -97,19 +98,6 @@ def order_of(run: EvaluatedRun, part: EvaluatedSet, encoded: Encoded) -> tuple[s
     if found is None:
         raise Unfit(f"'{method}' learns no confidence per token")
     return f"the confidence that '{method}' has learned", found
-
-
-def importance(trained: FinishedModel, encoded: Encoded) -> tuple[str, PerToken]:
-    """Return the name of a run's own order, and its value for every token of every row."""
-    from regft_core.evaluate.hidden import gradient_times_input, per_example
-
-    own = learned(trained, encoded)
-    if own is not None:
-        return "the confidence that the method has learned", own
-    found: list[list[Any]] = [[] for _ in range(len(encoded))]
-    for batch in trained.batches(encoded):
-        per_example(gradient_times_input(trained.model, batch), batch, found)
-    return "gradient times input", found
 
 
 def learned(trained: FinishedModel, encoded: Encoded) -> PerToken | None:

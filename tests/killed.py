@@ -1,4 +1,4 @@
-"""SIGKILL, which no handler can soften, at named places of training and of the store, in a forked child."""
+"""SIGKILL, which no handler can soften, at named places of the store, in a forked child."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from regft_core.disk import files, tensors
-from regft_core.runs import run_folder, store, training_run
+from regft_core.runs import run_folder, store
 
 #: Forked children share the imported torch: starting Python anew for each kill would take minutes.
 FORK = multiprocessing.get_context("fork")
@@ -26,7 +26,7 @@ PLACES: dict[str, tuple[Any, str, str]] = {
 
 
 def kill_at(place: str) -> None:
-    """Let this process die at a place: ``commit.renamed``, ``step:3`` (the third passing)."""
+    """Let this process die at a place: ``commit.renamed``, ``checkpoint.written:3`` (the third passing)."""
     name, _, count = place.partition(":")
     left = int(count or 1)
 
@@ -37,10 +37,6 @@ def kill_at(place: str) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if name == "step":
-        train = training_run.train
-        training_run.train = lambda *given, **options: train(*given, **options, on_step=passed)  # type: ignore[assignment]
-        return
     owner, attribute, when = PLACES[name]
     original = getattr(owner, attribute)
 

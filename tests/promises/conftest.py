@@ -1,8 +1,8 @@
 """The promises: what users rely on, by the command line and ``regft_core.api``, whatever is behind them.
 
-Most stand here, with their numbers in the names of files. Others have a folder: 4 (an edit while a run trains)
-``tests/adversary``; 15 (presets) ``tests/presets``; 22 (odd files) ``test_odd_files.py``; 28 (formulas and released
-code) ``tests/methods`` and ``tests/official``; 31 (simulations) ``tests/statistics``.
+Most stand here, with their numbers in the names of files. Others have a folder: 15 (presets) ``tests/presets``; 22 (odd
+files) ``test_odd_files.py``; 28 (formulas and released code) ``tests/methods`` and ``tests/official``; 31 (simulations)
+``tests/statistics``.
 
 The fixtures here are a project with its own copy of the code under the real DVC, reproduced once.
 """

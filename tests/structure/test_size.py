@@ -39,7 +39,6 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/training": (3550, 35),
     "stages": (1800, 18),
     "tests": (1650, 17),
-    "tests/adversary": (600, 2),
     "tests/benchmarks": (250, 2),
     "tests/data": (1950, 14),
     "tests/disk": (200, 1),

@@ -1,8 +1,8 @@
 """Promises of what people write themselves, tried on the spot: ``regft test-method``, and for a metric, an evaluation.
 
 ``check.py`` tries a regulariser in a project of its own (``trial.py``) with a tiny encoder (``tiny.py``); ``laws.py``
-and ``strength.py`` hold the laws of one phase, which the repository's tests try on every family of encoders.
-``metric.py`` and ``evaluation.py`` have those of a metric and of an evaluation.
+holds the laws of one phase, which the repository's tests try on every family of encoders. ``metric.py`` and
+``evaluation.py`` have those of a metric and of an evaluation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from regft_core.catalogue import OWN, Catalogue
 from regft_core.errors import ConfigError, Problem, RegftError, text_of
+from regft_core.evaluate.analysis_result import Unfit
 from regft_core.names import suggestion
 
 
@@ -22,7 +23,7 @@ class Promise:
     """One promise of a contract, and what was found.
 
     Attributes:
-        kept: None where the file does not say what the promise is about.
+        kept: None where there is nothing to try; ``found`` is then the reason.
     """
 
     says: str
@@ -41,12 +42,14 @@ def require(catalogue: Catalogue, name: str) -> None:
 def tried(promise: str, law: Callable[[], str], unsaid: str = "") -> Promise:
     """Try a law, which returns what is wrong; what it raises is wrong too, since the user's own code runs in it.
 
-    ``unsaid``: why there is nothing to try; empty: there is.
+    ``unsaid``: why there is nothing to try, which the law may also say by raising ``Unfit``; empty: there is.
     """
     if unsaid:
         return Promise(promise, None, unsaid)
     try:
         wrong = law()
+    except Unfit as reason:
+        return Promise(promise, None, str(reason))
     except Exception as error:
         wrong = raised(error)
     return Promise(promise, not wrong, wrong)
@@ -56,9 +59,9 @@ def raised(error: Exception) -> str:
     """The message of an exception, with its last place in the user's own code, else where it was raised."""
     if isinstance(error, RegftError):
         return text_of(error)
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = list(traceback.extract_tb(error.__traceback__))
     own = [
         frame for frame in frames if Path(frame.filename).parent.name in OWN and "site-packages" not in frame.filename
     ]
-    place = (own or list(frames))[-1]
+    place = (own or frames)[-1]
     return f"raises {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from regft_core.catalogue import METHODS, OPTIMISERS, use_project
 from regft_core.contract import Promise, raised, require, tried
-from regft_core.contract.trial import Trial, job_of, quiet, ready, trial_of
+from regft_core.contract.trial import Trial, quiet, trial_of
 from regft_core.errors import RegftError, text_of
 from regft_core.grid.compute import compute_only
 from regft_core.hooks.base import Regulariser, implements
@@ -24,6 +26,9 @@ from regft_core.runs.run import run
 from regft_core.schema import DropoutConfig
 from regft_core.schema.method import declared_cost, declared_fit
 from regft_core.serve.export import export
+
+#: How near to strength 0 the limit is tried.
+NEAR = 1e-9
 
 
 def check_method(root: Path, name: str) -> Iterator[Promise]:
@@ -39,42 +44,49 @@ def check_method(root: Path, name: str) -> Iterator[Promise]:
         trains = "it trains on every kind of task that it fits"
         try:
             trial = trial_of(root, Path(scratch), name)
-            if not trial.listed:
-                found = f"pipelines/methods/{trial.method}.yaml lists it under no regularisers"
-                yield Promise("its method uses it", False, found)
-                return
         except RegftError as error:
             yield Promise(trains, False, text_of(error))
             return
-        trained = {task: _train(trial, trial.method, task) for task in trial.tasks}
+        trained = {task: _train(trial, task) for task in trial.tasks}
         wrong = [f"{task}: {said}" for task, (_, said) in trained.items() if said]
         yield Promise(f"{trains}: {', '.join(trial.tasks)}", not wrong, "; ".join(wrong))
         if wrong:
             return
         task = trial.tasks[0]
-        tensors = trained[task][0]
         for control in trial.controls:
-            others, said = _train(trial, control, task)
-            found = said or ("" if others != tensors else "its weights are the method's")
+            tensors, said = _train(trial, task, control)
+            found = said or ("" if tensors != trained[task][0] else "its weights are the method's")
             yield Promise(f"its control {control} trains, and is another run", not found, found)
         if not trial.controls:
             yield Promise("a control shows what its ingredient does", None, "the class has no `controls`")
-        yield from _laws(trial, task, name, cls)
+        yield from _laws(trial, task, cls)
         yield _exported(trial, task)
 
 
-def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterator[Promise]:
+def _train(trial: Trial, task: str, method: str = "") -> tuple[dict[str, str], str]:
+    """The hash of every file of tensors that the run left, and what went wrong, if anything did."""
+    job = trial.job(task, method)
+    try:
+        with quiet():
+            record = run(job, until="finetune")["finetune"]
+    except Exception as error:  # the user's own code runs here
+        return {}, raised(error)
+    if record["status"] != "ok":
+        return {}, str(record["error"])
+    stored = Context(job).store.get(record["key"])
+    assert stored is not None
+    return {name: stored.tensors_sha256(name) for name in stored.tensor_names}, ""
+
+
+def _laws(trial: Trial, task: str, cls: type[Regulariser]) -> Iterator[Promise]:
     """Try the laws in the last phase that has the regulariser, after those before it, for four steps."""
-    from regft_core.contract import laws, strength
+    from regft_core.contract import laws
     from regft_core.runs.phase import phase_inputs
     from regft_core.runs.training_run import prepare as prepare_phase
 
-    job = job_of(trial, trial.method, task)
     with quiet():
-        run(job, until="finetune")
-        context = Context(job)
-    listed = [phase.name for phase in context.method.phases if name in dict(phase.regularisers)]
-    phase = context.phase(listed[-1])
+        context = Context(trial.job(task))
+    phase = [context.phase(one.name) for one in context.method.phases if cls.name in dict(one.regularisers)][-1]
     inputs = phase_inputs(context, phase, 0 if phase.repeat is not None else None)
     entries = [Entry(*entry) for entry in inputs.entries]
     own = next(entry for entry in entries if entry.cls is cls)
@@ -85,47 +97,46 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
         of_stack = replace(inputs, phase=shortened, entries=stack, features=None)
         return lambda **options: prepare_phase(of_stack, **options).loop  # type: ignore[return-value]
 
-    off, near, shared = strength.off(own), strength.nearly_off(own), context.project.sections[task][0].optimizer
+    off, near, shared = _off(own), _nearly_off(own), context.project.sections[task][0].optimizer
     still: dict[str, Any] = {"dropout": DropoutConfig(hidden=0.0, attention=0.0)}
     smooth = {**still, "epsilon": 1.0, "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.05}
 
-    def rule(entry: Entry | None) -> dict[str, Any]:
-        """The optimiser of plain fine-tuning beside it: that which it declares, if it is one of everybody's."""
-        declared = entry.declares.optimizer if entry is not None else None
-        return {"optimizer": declared if declared in OPTIMISERS.names() else shared}
+    def plain(beside: Entry | None, **training: Any) -> laws.Make:
+        """Plain fine-tuning with the optimiser that ``beside`` declares, if it is one of everybody's."""
+        declared = beside.declares.optimizer if beside is not None else None
+        return maker((), optimizer=declared if declared in OPTIMISERS.names() else shared, **training)
 
     def alone(entry: Entry | None, **training: Any) -> laws.Make:
         assert entry is not None
         return maker([entry], optimizer=entry.declares.optimizer or shared, **training)
 
     declares, takes_steps = own.declares, "" if phase.training.epochs else "its phase takes no steps"
-    exempt = declares.description.exempt
-    laws_tried: list[tuple[str, Callable[[], str], str]] = [
+    exempt, random = declares.description.exempt, any(entry.declares.random_passes for entry in entries)
+    limit = exempt.get("limit") or ("" if near else "no number in `off` leads there")
+    answers = "it answers in place of the model" if implements(cls, "predict") else ""
+    dropout = "dropout tells its passes apart" if declares.dropout.either else ""
+    tries: list[tuple[str, Callable[[], str], str]] = [
         ("trained twice it leaves the same bits", lambda: laws.repeats(maker()), ""),
-        ("it changes what a phase leaves", lambda: strength.changes(maker(), maker((), **rule(own))), ""),
+        ("it changes what a phase leaves", lambda: laws.changes(maker(), plain(own)), ""),
         (
             "at strength 0 it is plain fine-tuning, bit for bit",
-            lambda: strength.zero(alone(off), maker((), **rule(off))),
+            lambda: laws.zero(alone(off), plain(off)),
             "" if off else "the class has no `off`",
         ),
         (
             "with hardly any strength it is hardly another than plain fine-tuning",
-            lambda: strength.limit(alone(near, **smooth), maker((), **smooth, **rule(near))),
-            takes_steps or exempt.get("limit") or ("" if near else "no number in `off` leads there"),
+            lambda: laws.limit(alone(near, **smooth), plain(near, **smooth)),
+            takes_steps or limit,
         ),
         ("it draws from generators of its own", lambda: laws.own_draws(maker(), Path(inspect.getfile(cls)).parent), ""),
-        (
-            "in evaluation it draws nothing",
-            lambda: laws.inert(maker()),
-            "it answers in place of the model" if implements(cls, "predict") else "",
-        ),
+        ("in evaluation it draws nothing", lambda: laws.inert(maker()), answers),
         ("killed and resumed it ends alike", lambda: laws.resume(maker(), 2), takes_steps),
         ("it runs the passes that it declares", lambda: laws.passes(maker(), declared_cost(entries)), takes_steps),
         ("its fit runs the passes that it declares", lambda: laws.fit_passes(maker(), declared_fit(entries)), ""),
         (
             "its passes are random where it says so",
-            lambda: laws.random_passes(maker(**still), any(entry.declares.random_passes for entry in entries)),
-            takes_steps or ("dropout tells its passes apart" if declares.dropout.either else ""),
+            lambda: laws.random_passes(maker(**still), random),
+            takes_steps or dropout,
         ),
         (
             "padding does not change its loss",
@@ -138,40 +149,58 @@ def _laws(trial: Trial, task: str, name: str, cls: type[Regulariser]) -> Iterato
     for precision in ("bf16", "fp16"):
         lossy: dict[str, Any] = {"precision": precision, "allow_precision_loss": True}
         refused = precision_problems(entries, phase.training.model_copy(update=lossy))[0]
-        law = laws.trains(maker(**lossy))
-        laws_tried.append((f"it trains in {precision}", law, takes_steps or "; ".join(refused)))
-    for says, law, unsaid in laws_tried:
+        in_precision = maker(**lossy)
+        tries.append(
+            (
+                f"it trains in {precision}",
+                lambda make=in_precision: laws.trains(make),  # type: ignore[misc]
+                takes_steps or "; ".join(refused),
+            )
+        )
+    for says, law, unsaid in tries:
         with quiet():
             promise = tried(says, law, unsaid)
         yield promise
 
 
+def _off(entry: Entry) -> Entry | None:
+    """The regulariser at strength 0; None where its class has no such."""
+    cls, options = entry
+    if cls.off is None:
+        return None
+    return Entry(cls, cls.Config.model_validate({**options.model_dump(exclude_unset=True), **cls.off}))
+
+
+def _nearly_off(entry: Entry) -> Entry | None:
+    """The regulariser with hardly any strength: the numbers of ``off``, moved a little toward those of ``entry``.
+
+    None where there is no such strength: no number leads to 0, or so small a one is not allowed or does not act.
+    """
+    cls, options = entry
+    zero = _off(entry)
+    pairs = {name: (getattr(zero.options, name), getattr(options, name)) for name in cls.off or {}} if zero else {}
+    near = {
+        name: value + NEAR * (strength - value)
+        for name, (value, strength) in pairs.items()
+        if isinstance(value, float) and isinstance(strength, float) and strength != value
+    }
+    try:
+        given = {**options.model_dump(exclude_unset=True), **(cls.off or {}), **near}
+        nearly = Entry(cls, cls.Config.model_validate(given))
+    except ValidationError:
+        return None
+    return nearly if near and nearly.declares.active else None
+
+
 def _exported(trial: Trial, task: str) -> Promise:
-    promise = "exported it answers as it was trained"
     method = open_project(trial.root).methods[trial.method]
-    if kept := in_the_way_of_export(discover(), method.finetune.regularisers):
-        return Promise(promise, None, f"'{kept}' keeps tensors that an ordinary model cannot hold")
+    kept = in_the_way_of_export(discover(), method.finetune.regularisers)
 
     def law() -> str:
         compute_only(trial.root, "finetune", [f"{trial.method}/{task}"])
-        export(job_of(trial, trial.method, task))
+        export(trial.job(task))
         return ""
 
+    unsaid = f"'{kept}' keeps tensors that an ordinary model cannot hold" if kept else ""
     with quiet():
-        return tried(promise, law)
-
-
-def _train(trial: Trial, method: str, task: str) -> tuple[dict[str, str], str]:
-    """The hash of every file of tensors that the run left, and what went wrong, if anything did."""
-    job = job_of(trial, method, task)
-    try:
-        with quiet():
-            ready(trial)
-            record = run(job, until="finetune")["finetune"]
-    except Exception as error:  # the user's own code runs here
-        return {}, raised(error)
-    if record["status"] != "ok":
-        return {}, str(record["error"])
-    stored = Context(job).store.get(record["key"])
-    assert stored is not None
-    return {name: stored.tensors_sha256(name) for name in stored.tensor_names}, ""
+        return tried("exported it answers as it was trained", law, unsaid)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regft_core.contract.counted import counted_fits
 from regft_core.data.batches import Batch
 from regft_core.schema.method import Cost
+from regft_core.training.fitting import FitData
 from regft_core.training.loop import Loop
+from regft_core.training.stack import Stack
 from regft_core.training.step import Step
+from regft_core.training.trainee import Trainee
 
 Make = Callable[..., Loop]
 #: Functions of torch that draw random numbers; dropout is not among them, since every pass seeds it.
@@ -34,6 +36,8 @@ DRAWS = {
 }
 #: How far a loss may move when a batch has more padding: products of other shapes round otherwise.
 PADDING_TOLERANCE = 1e-4
+#: How far weights at hardly any strength may be from those of plain fine-tuning, as a share of the way that it goes.
+LIMIT_TOLERANCE = 1e-2
 
 
 def repeats(make: Make) -> str:
@@ -56,26 +60,93 @@ def inert(make: Make) -> str:
     return ""
 
 
-def trains(make: Make) -> Callable[[], str]:
-    """A law: the phase trains to its end, and its weights are finite."""
+def changes(make: Make, plain: Make) -> str:
+    """A phase leaves something else than plain fine-tuning: weights, what is handed on or kept, or a decision."""
+    unchanged = same(left(make()), left(plain()))
+    return "its weights are those of plain fine-tuning, and it hands on and keeps nothing" if unchanged else ""
 
-    def law() -> str:
-        loop = make()
-        loop.train()
-        wrong = [name for name, value in left(loop, trained=True).items() if not value.isfinite().all()]
-        return f"{wrong[0]} is not finite after training" if wrong else ""
 
-    return law
+def zero(make_off: Make, plain: Make) -> str:
+    """At strength 0 the weights are those of plain fine-tuning with the same dropout and optimiser, bit for bit."""
+    ours, theirs = left(make_off()), left(plain())
+    differing = [name for name in theirs if name not in ours or not torch.equal(ours[name], theirs[name])]
+    return f"{len(differing)} tensors differ, the first is {differing[0]}" if differing else ""
+
+
+def limit(make_near: Make, plain: Make) -> str:
+    """With hardly any strength a run ends close to plain fine-tuning.
+
+    Both must be smooth: without dropout, clipping and weight decay, whose place a method may take, and with steps in
+    proportion to the gradient (``epsilon``).
+    """
+    start = {name: value.clone() for name, value in plain().trainee.plain_weights().items()}
+    ours, theirs = left(make_near()), left(plain())
+
+    def distance(weights: Mapping[str, Tensor]) -> float:
+        return math.sqrt(sum(float((weights[n].double() - theirs[n].double()).square().sum()) for n in theirs))
+
+    apart, way = distance(ours), distance(start)
+    share = f"{apart / way:.2g} of the way of plain fine-tuning from where that ends" if way else ""
+    return "" if apart <= LIMIT_TOLERANCE * way else f"with hardly any strength it ends {share}"
+
+
+def trains(make: Make) -> str:
+    """The phase trains to its end, and its weights are finite."""
+    loop = make()
+    loop.train()
+    wrong = [name for name, value in left(loop, trained=True).items() if not value.isfinite().all()]
+    return f"{wrong[0]} is not finite after training" if wrong else ""
+
+
+def passes(make: Make, declared: Cost) -> str:
+    """A step runs as many passes as ``declared``."""
+    done = make().train()
+    return _as_declared(
+        "a step runs", (done.forward_passes / done.batches, done.backward_passes / done.batches), declared
+    )
 
 
 def fit_passes(make: Make, declared: Cost) -> str:
     """``fit`` runs as many passes per training row as ``declared``."""
     with counted_fits() as counted:
         make()
-    if counted[-1].per_row == (declared.forward, declared.backward):  # before it are those of earlier phases
+    return _as_declared("per row fit runs", counted[-1], declared)  # before it are those of earlier phases
+
+
+def _as_declared(runs: str, passes: tuple[float, float], declared: Cost) -> str:
+    wanted = declared.forward, declared.backward
+    if all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(passes, wanted, strict=True)):
         return ""
-    run, wanted = counted[-1].per_row, (declared.forward, declared.backward)
-    return "fit runs {:g} forward and {:g} backward passes per row; declared: {:g} and {:g}".format(*run, *wanted)
+    return "{} {:g} forward and {:g} backward passes; declared: {:g} and {:g}".format(runs, *passes, *wanted)
+
+
+@contextmanager
+def counted_fits() -> Iterator[list[tuple[float, float]]]:
+    """Forward and backward passes per row of the fit of every stack within the block, as ``fit_cost`` declares them.
+
+    Counted is at the encoder itself: a pass that a method runs past ``Step`` (features of a frozen model) counts too.
+    """
+    counts, plain = list[tuple[float, float]](), Stack.fit
+
+    def fit(self: Stack, trainee: Trainee, data: FitData) -> None:
+        seen, texts = {"forward": 0, "backward": 0}, data.stream.encoded.rows_per_example
+
+        def count(_module: Any, _args: Any, output: Any) -> None:
+            rows = output[0].shape[0] // texts
+            seen["forward"] += rows
+            if output[0].requires_grad:
+                output[0].register_hook(lambda _: seen.update(backward=seen["backward"] + rows))
+
+        encoder: Any = trainee.model.base_model
+        with encoder.register_forward_hook(count):
+            plain(self, trainee, data)
+        counts.append((seen["forward"] / len(data.stream.rows), seen["backward"] / len(data.stream.rows)))
+
+    Stack.fit = fit  # type: ignore[method-assign]
+    try:
+        yield counts
+    finally:
+        Stack.fit = plain  # type: ignore[method-assign]
 
 
 def random_passes(make: Make, declared: bool) -> str:
@@ -146,16 +217,6 @@ def resume(make: Make, at: int) -> str:
     if not differing:
         return ""
     return f"killed after step {at} and resumed, a run ends with other {', '.join(differing)}; state() holds too little"
-
-
-def passes(make: Make, declared: Cost) -> str:
-    """A step runs as many passes as ``declared``."""
-    done = make().train()
-    run = (done.forward_passes / done.batches, done.backward_passes / done.batches)
-    wanted = (declared.forward, declared.backward)
-    if all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(run, wanted, strict=True)):
-        return ""
-    return "a step runs {:g} forward and {:g} backward passes; declared: {:g} and {:g}".format(*run, *wanted)
 
 
 def restored(make: Make) -> str:
@@ -276,18 +337,12 @@ class _GlobalDraws(TorchFunctionMode):
         self.places: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        given = (*args, *kwargs.values())
-        drawn = not any(isinstance(value, Tensor) and value.is_meta for value in given)  # skip_init draws nothing
-        if drawn and name in DRAWS and kwargs.get("generator") is None:
-            outside = (frame for frame in traceback.extract_stack() if not _of_torch(frame.filename))
-            *_, caller, _mode = outside  # the last frame is this one
-            if Path(caller.filename).resolve().is_relative_to(self.folder):
-                place = f"{Path(caller.filename).name}:{caller.lineno} ({name})"
-                self.places += [] if place in self.places else [place]
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        meta = any(isinstance(value, Tensor) and value.is_meta for value in (*args, *kwargs.values()))
+        if name in DRAWS and kwargs.get("generator") is None and not meta:  # skip_init, on meta tensors, draws nothing
+            torch_files = Path(torch.__file__).parent
+            frames = [f for f in traceback.extract_stack()[:-1] if not Path(f.filename).is_relative_to(torch_files)]
+            place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} ({name})"
+            if Path(frames[-1].filename).resolve().is_relative_to(self.folder) and place not in self.places:
+                self.places.append(place)
         return func(*args, **kwargs)
-
-
-def _of_torch(file: str) -> bool:
-    return Path(file).is_relative_to(Path(torch.__file__).parent)

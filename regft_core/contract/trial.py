@@ -15,7 +15,7 @@ from regft_core import shipped
 from regft_core.catalogue import OWN
 from regft_core.contract.tiny import WORDS, tiny_encoder
 from regft_core.disk.files import write_text
-from regft_core.errors import ConfigError
+from regft_core.errors import ConfigError, Problem
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
 from regft_core.hooks.registry import discover
@@ -68,18 +68,19 @@ TASKS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A project at ``root`` with a ``method`` that has the regulariser, on ``tasks`` that it fits.
+    """A planned project at ``root`` with a ``method`` that has the regulariser, on ``tasks`` that it fits.
 
-    Attributes:
-        listed: whether the method has the regulariser in a phase; false where a file of its name leaves it out.
-        controls: methods that differ from it by one ingredient of the regulariser.
+    ``controls`` are methods that differ from it by one ingredient of the regulariser.
     """
 
     root: Path
     method: str
-    tasks: tuple[str, ...] = ()
-    controls: tuple[str, ...] = ()
-    listed: bool = True
+    tasks: Sequence[str]
+    controls: Sequence[str] = ()
+
+    def job(self, task: str, method: str = "") -> Job:
+        """The run of the method, or of another one, on a task."""
+        return Job(str(self.root), method or self.method, task, str(SIZE), 0)
 
 
 def trial_of(root: Path, folder: Path, name: str) -> Trial:
@@ -93,12 +94,9 @@ def trial_of(root: Path, folder: Path, name: str) -> Trial:
     wrong: ConfigError | None = None
     for method in _methods(folder, name):
         try:
-            trial = _laid_out(folder, method, name, encoder)
+            return _trial_with(folder, encoder, method, name)
         except ConfigError as error:
             wrong = wrong or error
-            continue
-        if trial.tasks or not trial.listed:
-            return trial
     assert wrong is not None
     raise wrong
 
@@ -106,20 +104,7 @@ def trial_of(root: Path, folder: Path, name: str) -> Trial:
 def plain_trial(root: Path, folder: Path, tasks: Sequence[str], **settings: Any) -> Trial:
     """Write a project with plain fine-tuning and further ``settings`` of ``params.yaml``; raises ConfigError."""
     _write_params(folder, _base(root, folder), tasks, ["vanilla"], **settings)
-    open_project(folder)
-    return Trial(folder, "vanilla", tuple(tasks))
-
-
-def ready(trial: Trial) -> None:
-    """Prepare the rows and write the plan, unless that is done."""
-    if not (trial.root / "work" / "plan").is_dir():
-        prepare(open_project(trial.root))
-        write_plan(open_project(trial.root))
-
-
-def job_of(trial: Trial, method: str, task: str) -> Job:
-    """The run of a method on a task."""
-    return Job(str(trial.root), method, task, str(SIZE), 0)
+    return _planned(Trial(folder, "vanilla", tasks))
 
 
 @contextmanager
@@ -137,17 +122,17 @@ def _base(root: Path, folder: Path) -> Path:
         _write_rows(folder / "data" / f"{split}.csv", count, first=ROWS["train"] * (split == "dev"))
     for task, declared in TASKS.items():
         rows = {"source": {"kind": "files"}, "splits": {"train": "train.csv", "dev": "dev.csv"}}
-        _write(folder / task_file(task), {**rows, **declared, "primary": declared["metrics"][0]})
+        write_text(folder / task_file(task), yaml_text({**rows, **declared, "primary": declared["metrics"][0]}))
     return tiny_encoder(folder, LAYERS)
 
 
 def _methods(folder: Path, name: str) -> Iterator[str]:
-    """Methods that may have the regulariser: the one of its name; it alone; the project's others; those shipped."""
+    """Methods that may have the regulariser: the one of its name; else it alone, the project's others, those shipped."""
     own = names_in(folder / METHODS)
     if find(folder, METHODS, name) is not None:
         yield name
         return
-    _write(folder / method_file(name), {"regularisers": {name: {}}, "training": {}})
+    write_text(folder / method_file(name), yaml_text({"regularisers": {name: {}}, "training": {}}))
     yield name
     documents = {other: read(folder, METHODS, other) for other in (*own, *names_in(shipped.FOLDER / METHODS))}
     having = [(other, _options(found.data, name)) for other, found in documents.items() if found is not None]
@@ -161,30 +146,39 @@ def _options(data: Mapping[str, Any], name: str) -> list[str]:
     return [text for phase, options in parts for text in (phase, *(options or ()))]
 
 
-def _laid_out(folder: Path, method: str, name: str, encoder: Path) -> Trial:
+def _trial_with(folder: Path, encoder: Path, method: str, name: str) -> Trial:
     """The trial with one method, on all tasks that it and its controls fit; raises ConfigError where there is none."""
     document = read(folder, METHODS, method)
     assert document is not None
-    registry = discover()
-    changes = changes_of(document.data, (), registry)
+    changes = changes_of(document.data, (), discover())
     ends = [end for end, change in changes.items() if change.plain is None and _options(change.values, name)]
-    controls = tuple(f"{method}_{end}" for end in ends)
-    _write_params(folder, encoder, [*TASKS], [method, *controls])
+    methods = [method, *(f"{method}_{end}" for end in ends)]
+    _write_params(folder, encoder, [*TASKS], methods)
     project = open_project(folder, check_composition=False)
     if not any(name in dict(phase.regularisers) for phase in project.methods[method].phases):
-        return Trial(folder, method, listed=False)
-
-    def fits(task: str) -> bool:
-        config, sections, tasks = project.tasks[task], project.sections[task], project.tasks
-        return not any(
-            composition_errors(project.builder, project.methods[one], config, sections, tasks)
-            for one in (method, *controls)
+        message, hint = f"lists '{name}' under no regularisers", f"add regularisers: {{{name}: {{}}}}, or rename it"
+        raise ConfigError([Problem("not-listed", method_file(method), 0, "regularisers", message, hint)])
+    tasks = [
+        task
+        for task in TASKS
+        if not any(
+            composition_errors(
+                project.builder, project.methods[each], project.tasks[task], project.sections[task], project.tasks
+            )
+            for each in methods
         )
+    ]
+    # Where it fits none, opening the project says why of each.
+    _write_params(folder, encoder, tasks or [*TASKS], methods)
+    return _planned(Trial(folder, method, tasks, methods[1:]))
 
-    tasks = tuple(filter(fits, TASKS))
-    _write_params(folder, encoder, tasks or [*TASKS], [method, *controls])
-    open_project(folder)
-    return Trial(folder, method, tasks, controls)
+
+def _planned(trial: Trial) -> Trial:
+    """Prepare the rows and write the plan; raises ConfigError."""
+    with quiet():
+        prepare(open_project(trial.root))
+        write_plan(open_project(trial.root))
+    return trial
 
 
 def _write_params(folder: Path, encoder: Path, tasks: Sequence[str], methods: list[str], **more: Any) -> None:
@@ -198,11 +192,7 @@ def _write_params(folder: Path, encoder: Path, tasks: Sequence[str], methods: li
         "execution": {"executor": "serial", "device": "cpu"},
         "report": {"reference": methods[0]},
     }
-    _write(folder / "params.yaml", settings)
-
-
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    write_text(path, yaml_text(data))
+    write_text(folder / "params.yaml", yaml_text(settings))
 
 
 def _write_rows(path: Path, count: int, first: int) -> None:

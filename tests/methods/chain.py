@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from regft_core.contract.counted import Fitted, counted_fits
+from regft_core.contract.laws import counted_fits
 from regft_core.data.batches import padding_of
 from regft_core.data.encode import Encoded, encode
 from regft_core.data.examples import Example
@@ -119,7 +119,7 @@ class Ran:
     phase: Phase
     tensors: dict[str, dict[str, torch.Tensor]]
     members: list[TrainedPhase]
-    fits: list[Fitted] = field(default_factory=list)
+    fits: list[tuple[float, float]] = field(default_factory=list)
     handed: Handed = field(init=False)
 
     def __post_init__(self) -> None:

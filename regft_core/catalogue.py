@@ -1,5 +1,7 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
+The short ones of a package (schedules, samplers, merge rules, poolings) are a table in its ``__init__.py``.
+
 A project adds its own in folders beside ``params.yaml`` (``OWN``). There is no list to keep up to date. The names are
 those of the files, so asking for them imports nothing: the validator knows the optimisers without torch. A file whose
 name starts with ``_`` is shared machinery and has no name here.
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
@@ -29,12 +32,14 @@ class Catalogue:
         package: dotted name below ``regft_core``.
         what: what one file is, for messages.
         defines: the function that a file must define, which is looked for without importing it.
+        table: whether the package's own are in its ``SHIPPED``, by name, not in files; that needs no torch.
     """
 
-    def __init__(self, package: str, what: str, defines: str = "") -> None:
+    def __init__(self, package: str, what: str, defines: str = "", *, table: bool = False) -> None:
         self.package = package
         self.what = what
         self.defines = defines
+        self.table = table
         #: The project's own folder, see ``use_project``.
         self.own: Path | None = None
         self._shipped = Path(__file__).parent.joinpath(*package.split(".")[1:])
@@ -50,7 +55,10 @@ class Catalogue:
     def entry(self, name: str) -> str:
         """Return the name of a file in fingerprints: its module; its path where it is none of regft's."""
         path = self.path(name)
-        return f"{self.package}.{name}" if path.parent == self._shipped else str(path.resolve())
+        return self._module(path) if path.parent == self._shipped else str(path.resolve())
+
+    def _module(self, path: Path) -> str:
+        return self.package if path.stem == "__init__" else f"{self.package}.{path.stem}"
 
     def is_shipped(self, name: str) -> bool:
         """Whether the file of ``name`` is the package's."""
@@ -91,12 +99,12 @@ class Catalogue:
             raise ValueError(f"{shown(path)} defines no function '{self.defines}', which a {self.what} needs")
         return name
 
-    def find(self, name: str) -> ModuleType:
+    def find(self, name: str) -> Any:
         """Import the file of a ``name`` that a user gave; raises as ``check``."""
         return self.load(self.check(name))
 
-    def load(self, name: str) -> ModuleType:
-        """Import the file of ``name``.
+    def load(self, name: str) -> Any:
+        """Import the file of ``name``, or return what the package's table has under it.
 
         Raises:
             KeyError: there is no such file; callers that take names from users check them first.
@@ -105,7 +113,8 @@ class Catalogue:
         path = self._files()[name]
         with said_with_its_line(path):
             if path.parent == self._shipped:
-                return importlib.import_module(f"{self.package}.{name}")
+                module = importlib.import_module(self._module(path))
+                return module.SHIPPED[name] if path.stem == "__init__" else module
             state = path.stat().st_mtime_ns, path.stat().st_size
             # The file is hashed as it is now, so the code that runs must be the same.
             if path not in self._loaded or self._loaded[path][0] != state:
@@ -123,7 +132,8 @@ class Catalogue:
             self._more.remove(Path(folder))
 
     def _files(self) -> dict[str, Path]:
-        found: dict[str, Path] = {}
+        table = importlib.import_module(self.package).SHIPPED if self.table else ()
+        found = dict.fromkeys(table, self._shipped / "__init__.py")
         for folder in self.folders:
             for file in os.listdir(folder):
                 name, suffix = os.path.splitext(file)
@@ -185,10 +195,10 @@ def shown(file: Path | str | None) -> str:
 KINDS = Catalogue("regft_core.kinds", "kind of task")
 METRICS = Catalogue("regft_core.metrics", "metric")
 OPTIMISERS = Catalogue("regft_core.training.optimisers", "optimiser", "build")
-SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor")
-SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches")
-MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge")
-POOLINGS = Catalogue("regft_core.models.poolings", "pooling", "pool")
+SCHEDULES = Catalogue("regft_core.training.schedules", "schedule", "factor", table=True)
+SAMPLERS = Catalogue("regft_core.training.samplers", "sampler", "batches", table=True)
+MERGES = Catalogue("regft_core.training.merges", "merge rule", "merge", table=True)
+POOLINGS = Catalogue("regft_core.models.poolings", "pooling", "pool", table=True)
 EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")

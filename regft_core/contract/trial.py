@@ -127,7 +127,7 @@ def _base(root: Path, folder: Path) -> Path:
 
 
 def _methods(folder: Path, name: str) -> Iterator[str]:
-    """Methods that may have the regulariser: the one of its name; else it alone, the project's others, those shipped."""
+    """Methods that may have the regulariser: that of its name; else it alone, the project's others, the shipped."""
     own = names_in(folder / METHODS)
     if find(folder, METHODS, name) is not None:
         yield name

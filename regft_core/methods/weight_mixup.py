@@ -240,7 +240,7 @@ class WeightMixup(Regulariser):
                 [group], lr=rate, weight_decay=self._decay(), fused=True if self.trainee.grouped else None
             ),
             rate=rate,
-            shape=(cosine if released else constant).factor,
+            shape=cosine if released else constant,
             implicit=self.options.implicit or ("one" if released else "learning_rate"),
             radius=self.options.radius,
             interval=self.options.interval,

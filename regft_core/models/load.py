@@ -76,7 +76,7 @@ def load_classifier(
         dropout: probabilities written into the configuration before the model is built.
         head_seed: decides the new parameters, and nothing else does.
         attn_implementation: used where the family offers it; XLNet and DeBERTa only have ``eager``.
-        pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or a file of ``poolings``.
+        pooling: "head" (the family's own), "mask" (the masked-LM head at a mask), or one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are encoded separately; see ``EncoderConfig.rows_per_example``.
 
     Raises:

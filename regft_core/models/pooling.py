@@ -18,11 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from regft_core.catalogue import POOLINGS
+from regft_core.models import poolings as poolings  # so that its code is in the key of whatever pools
 from regft_core.models.architectures import architecture_of
-from regft_core.models.poolings import cls, last, mean, unit_mean
-
-#: Imported, so that their code is in the key of whatever pools.
-SHIPPED = (cls, last, mean, unit_mean)
 
 
 class ClassifierOutput(NamedTuple):
@@ -32,7 +29,7 @@ class ClassifierOutput(NamedTuple):
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str, summary: str) -> Tensor:
-    """One vector [rows, H] per row of token vectors [rows, n, H], as the file ``pooling`` of ``poolings`` has it."""
+    """One vector [rows, H] per row of token vectors [rows, n, H], as ``pooling`` has it."""
     rows, finish = _rule(pooling)
     return finish(rows(hidden, mask, summary))
 
@@ -61,7 +58,7 @@ class PooledClassifier(nn.Module):
     its decoder, which are what its own head reads; its summary token is the last one.
 
     Attributes:
-        pooling: a file of ``poolings``.
+        pooling: one of ``poolings``.
         rows_per_example: 2 when the texts of a pair are rows of their own, one after the other.
         parts: how many parts of one width the linear reads: the four of ``pair_features``, or one vector.
         summary: ``first`` or ``last``, the token that is taken: with ``cls`` the family's summary token.

@@ -72,7 +72,7 @@ STAGES: Mapping[StageName, Scope] = {
     # The members of a phase become one, by a rule whose file is added: by the tensors alone, or by scores of members.
     "merge": Scope(("regft_core.training.merges",), ("regft_core",)),
     "scored_merge": Scope(
-        ("regft_core.training.merges", "regft_core.training.merges.greedy", "regft_core.runs.epoch_scores", *_SCORES),
+        ("regft_core.training.merges", "regft_core.runs.epoch_scores", *_SCORES),
         (READING, "regft_core.training"),
     ),
     # The weights that training leaves are hashed by content.

@@ -29,7 +29,7 @@ class EncoderConfig(ConsistentModel):
     pooling: Annotated[str, named_in(POOLINGS, "head", "mask")] = Field(
         "head",
         description="the family's own head, or one linear: on the summary token (cls), on the mean of all tokens "
-        "(mean), on that mean scaled to length 1 (unit_mean), or on what another file of regft_core/models/poolings "
+        "(mean), on that mean scaled to length 1 (unit_mean), or on what another one of regft_core/models/poolings "
         "gives; mask: the checkpoint's masked-LM head at the mask of a task's prompt",
     )
     pairs: Pairs = Field(

@@ -82,7 +82,7 @@ class RepeatConfig(ConsistentModel):
     """A phase that is run several times; its members are stored one by one, then merged."""
 
     times: int = Field(ge=1, le=100)
-    merge: Annotated[str, named_in(MERGES)] = Field("mean", description="a file of regft_core/training/merges")
+    merge: Annotated[str, named_in(MERGES)] = Field("mean", description="one of regft_core/training/merges")
     vary: Annotated[tuple[Literal["split", "order", "noise", "head"], ...], Field(strict=False)] = (
         "split",
         "order",

@@ -38,9 +38,7 @@ class TrainingConfig(StrictModel):
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.01, ge=0, description="decoupled; not on biases and LayerNorm")
-    schedule: Annotated[str, named_in(SCHEDULES)] = Field(
-        "linear", description="a file of regft_core/training/schedules"
-    )
+    schedule: Annotated[str, named_in(SCHEDULES)] = Field("linear", description="one of regft_core/training/schedules")
     warmup_ratio: float = Field(0.1, ge=0, lt=1)
     warmup_steps: int | None = Field(None, ge=0, le=MAX_STEPS, description="optimiser steps; overrides warmup_ratio")
     clip_norm: float | None = Field(1.0, gt=0, description="global gradient norm; null switches it off")
@@ -50,7 +48,7 @@ class TrainingConfig(StrictModel):
         False, description="run a method in a precision that erases its effect; the result is marked"
     )
     sampler: Annotated[str, named_in(SAMPLERS)] = Field(
-        "by_length", description="the order of the rows, a file of regft_core/training/samplers"
+        "by_length", description="the order of the rows, one of regft_core/training/samplers"
     )
     bucket_batches: int = Field(
         50, ge=1, description="batches' worth of shuffled examples sorted by length together; 1: no bucketing"

@@ -113,7 +113,7 @@ def rate_factor(schedule: Callable[[float], float], step: int, total: int, warmu
     """Multiplier of the learning rate at 0-based optimiser step ``step`` of ``total``.
 
     Warm-up rises linearly from 0 (the first step of a run with warm-up has rate 0); then ``schedule``, the function of
-    a file of ``regft_core/training/schedules``, says it of the share of the steps after warm-up that are done.
+    one of ``regft_core/training/schedules``, says it of the share of the steps after warm-up that are done.
     """
     if step < warmup:
         return step / max(1, warmup)

@@ -19,7 +19,7 @@ class BatchStream:
     Args:
         encoded: the tokenised set.
         rows: row numbers to draw from; all of them when None.
-        sampler: the file of ``training.samplers`` that says the order.
+        sampler: the one of ``training.samplers`` that says the order.
         whole: leave out the smaller batch of an epoch, whose rows the next epoch may have elsewhere.
         seed, stream: determine the order together with the epoch.
     """

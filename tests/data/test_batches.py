@@ -22,7 +22,7 @@ from regft_core.training.step import repeat_batch
 from tests.errors import raises_code
 
 many_lengths = st.lists(st.integers(1, 128), max_size=150)
-epoch_batches = partial(by_length.batches, labels=())
+epoch_batches = partial(by_length, labels=())
 
 
 @given(many_lengths, st.integers(0, 2**62), st.integers(0, 99), st.integers(1, 20), st.integers(1, 60))

@@ -179,7 +179,7 @@ class Runner:
             members.append(trained)
             fits += counted
             tensors.append(outcome_tensors(inputs, trained, weights=True))
-        return Ran(given, mean.merge(tensors, float)[0] if given.repeat is not None else tensors[0], members, fits)
+        return Ran(given, mean(tensors, float)[0] if given.repeat is not None else tensors[0], members, fits)
 
     def inputs(self, given: Phase, done: Mapping[str, Ran], index: int = 0) -> PhaseInputs:
         """What one member of a phase is computed from."""

@@ -116,7 +116,7 @@ def test_an_earlier_phase_may_be_the_start_of_a_phase_without_steps() -> None:
 
 
 def soup(*members: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return mean.merge([{"weights": one} for one in members], float)[0]["weights"]
+    return mean([{"weights": one} for one in members], float)[0]["weights"]
 
 
 def test_a_soup_is_the_mean_of_its_members_which_share_the_drawn_head() -> None:

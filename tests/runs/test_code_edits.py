@@ -81,7 +81,6 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("schema/training.py", '"adamw", description', '"adamax", description', METHODS - {"pats", "adamax"}, set()),
     # What merges, judges, draws and reads.
     ("training/merges/__init__.py", ".double()", ".float()", MEMBERS, set()),
-    ("training/merges/greedy.py", "chosen = order[:1]", "chosen = order[:2]", {"soup"}, set()),
     ("metrics/accuracy.py", "predicted == gold", "predicted != gold", {"soup"}, {"evaluate", "report"}),
     ("evaluate/score.py", "", "\nUSED = 1\n", {"soup"}, {"evaluate"}),
     ("data/subsample.py", "least = 1", "least = 2", set(), {"subsample"}),

@@ -14,7 +14,7 @@ from regft_core.runs.evaluate import evaluation_key
 from regft_core.runs.job import Job
 from tests.runs.conftest import TASK, change, edit, job, refresh
 
-BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length.batches\n"
+BY_LENGTH = "from regft_core.training.samplers import by_length\n\nbatches = by_length\n"
 
 
 def key(root: Path, method: str = "hype_n", phase: str = "finetune", size: str = "24", seed: int = 0) -> str:

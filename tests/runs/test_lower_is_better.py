@@ -80,7 +80,7 @@ def test_a_greedy_soup_begins_with_the_smallest_error_and_leaves_out_the_largest
     for bias in BIASES:
         constant(bench, bias)
         members.append({"weights": {n: t.clone() for n, t in bench.trainee.plain_weights().items()}})
-    _, choice = greedy.merge(members, lambda member: validation_score(inputs, member, TASK))
+    _, choice = greedy(members, lambda member: validation_score(inputs, member, TASK))
     errors = [squared_error(bias, rows) for bias in BIASES]
     assert choice["scores"] == pytest.approx([-error for error in errors])
     assert errors[1] == min(errors)

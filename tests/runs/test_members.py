@@ -18,7 +18,7 @@ from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluate
 from regft_core.runs.phase import phase_inputs
 from regft_core.runs.project import open_project
-from regft_core.training.merges import greedy, greedy_released
+from regft_core.training.merges import SHIPPED
 from tests.runs.conftest import DIVERGES, change, job, runs, train, weights_of, write_method
 
 
@@ -132,17 +132,17 @@ def test_a_greedy_soup_leaves_out_a_member_that_spoils_it() -> None:
     def score(member: Any) -> float:
         return means[round(float(member["weights"]["x"]), 3)]
 
-    def chosen(rule: Any) -> list[int]:
-        merged, choice = rule.merge(parts, score)
+    def chosen(rule: str) -> list[int]:
+        merged, choice = SHIPPED[rule].merge(parts, score)
         assert choice["scores"] == [0.7, 0.9, 0.7]
         assert float(merged["weights"]["x"]) == sum(2.0**i for i in choice["chosen"]) / len(choice["chosen"])
         return list(choice["chosen"])
 
-    assert chosen(greedy) == [1, 0]
+    assert chosen("greedy") == [1, 0]
     # Released: the score of the second mean is the same, which is no reason to keep a member.
-    assert chosen(greedy_released) == [1]
+    assert chosen("greedy_released") == [1]
     means[1.5] = 0.91
-    assert chosen(greedy_released) == [1, 0]
+    assert chosen("greedy_released") == [1, 0]
 
 
 def test_the_variant_of_a_greedy_soup_reaches_the_merge_and_its_key(

@@ -1,7 +1,50 @@
-"""Ways to one vector of a text's tokens, one file each; ``model.pooling`` names the file (``catalogue.py`` finds it).
+"""Ways to one vector of a text's tokens; ``model.pooling`` names one of these, or a file (``catalogue.py`` finds it).
 
 A file defines ``pool(hidden, mask, summary)``: vectors [rows, H] of token vectors [rows, n, H]. ``mask`` [rows, n] is 1
 on real tokens; every row has at least one, and padding may be on either side. ``summary`` is the real token that stands
 for a text in the family, ``first`` or ``last``. ``finish(vectors)``, if there is one, acts once the windows of a text
 are averaged. There are no parameters. An export knows the shipped ones only.
 """
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from regft_core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def cls(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
+    """The summary token of the encoder's family."""
+    real = mask if summary == "first" else mask.flip(1)
+    position = real.to(torch.int64).argmax(1)
+    if summary == "last":
+        position = mask.shape[1] - 1 - position
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), position]
+
+
+def last(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
+    """The last token."""
+    return cls(hidden, mask, "last")
+
+
+def mean(hidden: Tensor, mask: Tensor, summary: str) -> Tensor:
+    """The mean over the tokens; ``unit_mean`` scales it to length 1."""
+    weight = mask.unsqueeze(-1).to(hidden.dtype)
+    averages: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+    return averages
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+SHIPPED = {
+    "cls": SimpleNamespace(pool=cls),
+    "last": SimpleNamespace(pool=last),
+    "mean": SimpleNamespace(pool=mean),
+    "unit_mean": SimpleNamespace(pool=mean, finish=_unit),
+}

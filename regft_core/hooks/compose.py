@@ -1,8 +1,7 @@
 """Rules of composition, checked before anything runs; no torch here.
 
-A phase lists regularisers. What only one of them may own is in :mod:`regft_core.hooks.ownership`. Here dropout is
-negotiated, and a phase is compared with its precision, encoder, task and earlier phases. Every refusal
-names the regularisers and the reason.
+A phase lists regularisers. Here dropout is negotiated, and a phase is compared with its protocol and task; what cannot
+stand beside each other is in :mod:`regft_core.hooks.refusals`. Every refusal names the regularisers and the reason.
 """
 
 from __future__ import annotations
@@ -12,9 +11,16 @@ from dataclasses import replace
 
 from regft_core.catalogue import MERGES
 from regft_core.hooks.base import Regulariser, implements
-from regft_core.hooks.earlier_phases import answers_problems, earlier_problems, task_of
-from regft_core.hooks.ownership import ownership_problems, pass_problems, prediction_problems
 from regft_core.hooks.phase_entries import Entry, active, answers_for_model, entries
+from regft_core.hooks.refusals import (
+    answers_problems,
+    earlier_problems,
+    encoder_problems,
+    ownership_problems,
+    pass_problems,
+    prediction_problems,
+    task_of,
+)
 from regft_core.kinds import find
 from regft_core.schema import DropoutConfig
 from regft_core.schema.encoder import EncoderConfig
@@ -75,7 +81,6 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
     A regulariser of strength 0 keeps its wishes for dropout and optimiser: a control without the ingredient differs
     in nothing else.
     """
-    acting = active(stack)
     training = phase.training
     dropout, problems = negotiate_dropout(stack, shared.dropout, phase.explicit.get("dropout"))
     training = training.model_copy(update={"dropout": dropout})
@@ -89,21 +94,14 @@ def resolve_training(stack: Sequence[Entry], phase: Phase, shared: TrainingConfi
                 f"'{entry.name}' is defined on {wanted} but training.optimizer says {given}; remove training.optimizer"
             )
         training = training.model_copy(update={"optimizer": wanted})
-    if training.checkpoint != "last" and (phase.run_name != FINETUNE or not training.epochs):
-        training = training.model_copy(update={"checkpoint": "last"})  # only the last phase has epochs to choose from
-    if training.epoch_scores and not _has_epoch_scores(acting, phase, training):
+    last = phase.run_name == FINETUNE and training.epochs  # only the last phase has epochs to choose from, or to score
+    if training.checkpoint != "last" and not last:
+        training = training.model_copy(update={"checkpoint": "last"})
+    # The rule that chooses by the dev set has its scores already, or something else answers for the model.
+    scored = training.checkpoint == "best_on_dev_as_published" or answers_for_model(stack) is not None
+    if training.epoch_scores and (scored or not last):
         training = training.model_copy(update={"epoch_scores": False})
     return training if training.epochs else training.without_steps(), problems
-
-
-def _has_epoch_scores(acting: Sequence[Entry], phase: Phase, training: TrainingConfig) -> bool:
-    """Whether the dev set can be scored by epoch, and is not already: where it chooses the epoch, that rule's scores.
-
-    There is nothing to score before the last phase, without steps, or where something else answers for the model.
-    """
-    if phase.run_name != FINETUNE or not training.epochs or training.checkpoint == "best_on_dev_as_published":
-        return False
-    return answers_for_model(acting) is None
 
 
 def checkpoint_problems(stack: Sequence[Entry], training: TrainingConfig) -> list[str]:
@@ -145,36 +143,6 @@ def precision_problems(
     return refused, degraded
 
 
-def encoder_problems(stack: Sequence[Entry], encoder: EncoderConfig, task: TaskConfig) -> list[str]:
-    """Regularisers that cannot act where a text has several rows, or where each text of a pair is a row of its own."""
-    problems = [
-        f"'{entry.name}' does not run with model.windows: {why}; set model.windows: 1, or leave out this method"
-        for entry in active(stack)
-        if encoder.windows > 1 and (why := entry.declares.description.refused_windows)
-    ]
-    if encoder.rows_per_example(task.columns.text_pair is not None) == 1:
-        return problems
-    return problems + [
-        f"'{entry.name}' does not run with model.pairs: separately: {why}; set pairs: jointly for this method, under "
-        "its key 'model'"
-        for entry in active(stack)
-        if (why := entry.declares.description.refused_separate_pairs)
-    ]
-
-
-def mask_problems(stack: Sequence[Entry], phase: Phase, encoder: EncoderConfig) -> list[str]:
-    """Return what is missing for answers at the mask of a template: the head that reads it, or what says how."""
-    answering = [entry.name for entry in active(stack) if entry.declares.answers_at_mask]
-    if encoder.pooling != "mask":
-        return [f"'{name}' answers at a mask; give the method model: {{pooling: mask}}" for name in answering]
-    if answering or not phase.data.labels:
-        return []
-    return [
-        "model.pooling: mask answers by words at a mask, and nothing says which; add the regulariser verbaliser to "
-        "this phase, or take another pooling"
-    ]
-
-
 def check_phase(
     stack: Sequence[Entry],
     phase: Phase,
@@ -191,10 +159,8 @@ def check_phase(
     None stands for one input per example.
     """
     problems = ownership_problems(stack) + prediction_problems(stack, phase)
-    if encoder is not None and task is not None:
-        problems += encoder_problems(stack, encoder, task)
     if encoder is not None:
-        problems += mask_problems(stack, phase, encoder)
+        problems += encoder_problems(stack, phase, encoder, task)
     training, found = resolve_training(stack, phase, shared)
     resolved = replace(phase, training=training)
     for cls, options in stack:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import compose, refusals
 from regft_core.hooks.base import Cost, Declares, Description, Regulariser
 from regft_core.hooks.declare import DropoutWish, MainPass
 from regft_core.hooks.registry import discover
@@ -74,14 +74,14 @@ LATE_DOUBLER: Listed = (declaring("a_doubler", {"edit_weights": double}, edits=(
 )
 def test_every_two_methods_make_a_step_or_are_refused_with_both_names(pair: tuple[Case, Case]) -> None:
     listed: list[Listed] = [(case.name, case.options.model_dump(exclude_unset=True)) for case in pair]
-    problems = ownership.ownership_problems(entries(listed))
+    problems = refusals.ownership_problems(entries(listed))
     problems += compose.negotiate_dropout(entries(listed), DropoutConfig(), None)[1]
     one = TRAINING.model_copy(update={"max_steps": 1})
     stepping = Phase("finetune", DataConfig(), "checkpoint", None, None, (), one, {})
     for cls, options in entries(listed):
         if any("step" in problem for problem in cls.check_options(options, stepping)):
             return  # it takes no steps at all, so in a phase with steps it is refused whatever stands beside it
-    problems += ownership.prediction_problems(entries(listed), stepping)
+    problems += refusals.prediction_problems(entries(listed), stepping)
     if problems:
         assert any(all(f"'{case.name}'" in problem for case in pair) or "dropout" in problem for problem in problems)
         return
@@ -156,13 +156,14 @@ BESIDE: list[tuple[list[Listed], str]] = [
     ([FITTED, HEAD_VIEW], "'view' computes the head's weights from trained ones, but 'solver'"),
     ([DRIVEN, HEAD_VIEW], "'view' computes the head's weights from trained ones, but 'solver'"),
     # The virtual step of a search is one step along the gradient of the task's loss at the shared rate.
-    ([BILEVEL, ("layerwise_decay", {})], "'layerwise_decay' gives tensors learning rates of their own"),
-    ([BILEVEL, ("child_tuning", {})], "'child_tuning' masks the gradient"),
-    ([BILEVEL, (Adder, {})], "'adder' changes the gradient"),
-    ([BILEVEL, ("sage", {})], "'sage' brings an update rule of its own"),
-    ([BILEVEL, ("l2_sp", {})], "'l2_sp' pulls the weights"),
-    ([BILEVEL, ("l2_sp", {"form": "decoupled"})], "'l2_sp' pulls the weights"),
-    ([BILEVEL, ("pats", {})], "'pats' adds noise to the weights after each step"),
+    *(
+        ([BILEVEL, other], "changes the update of the weights, which 'weight_mixup' does not model")
+        for other in (
+            *((name, {}) for name in ("layerwise_decay", "child_tuning", "sage", "l2_sp", "pats")),
+            ("l2_sp", {"form": "decoupled"}),
+            (Adder, {}),
+        )
+    ),
     ([MIXING, ("pats", {})], ""),  # fine-tuning looks ahead at nothing
     *(([BILEVEL, (name, {})], "") for name in ("hype", "label_smoothing", "noisy_tune", "re_init", "weight_averaging")),
     ([BILEVEL, ("sage", {"multiplier": "none"})], ""),
@@ -171,7 +172,7 @@ BESIDE: list[tuple[list[Listed], str]] = [
 
 @pytest.mark.parametrize(("listed", "problem"), BESIDE)
 def test_what_may_stand_beside_each_other(listed: list[Listed], problem: str) -> None:
-    problems = ownership.ownership_problems(entries(listed))
+    problems = refusals.ownership_problems(entries(listed))
     assert any(problem in said for said in problems) if problem else problems == []
 
 
@@ -334,5 +335,5 @@ BAG: Listed = ("tfidf_logistic", {})
 )
 def test_what_answers_in_place_of_the_model_stands_alone(listed: Any, changes: dict[str, Any], problem: str) -> None:
     answering = replace(phase(), **{"training": NO_STEPS, **changes})
-    problems = ownership.prediction_problems(entries(listed), answering)
+    problems = refusals.prediction_problems(entries(listed), answering)
     assert [problem in said for said in problems] == [True] if problem else problems == []

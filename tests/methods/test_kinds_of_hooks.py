@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regft_core.hooks import ownership
+from regft_core.hooks import refusals
 from regft_core.hooks.base import Declares, Handed, Regulariser
 from regft_core.hooks.declare import ClipSide
 from regft_core.hooks.phase_entries import Entry
@@ -196,7 +196,7 @@ def test_every_pass_has_the_transformed_loss(name: str, options: dict[str, Any],
     """The loss and gradient of the method with the formula in place of its cross-entropies."""
     form: dict[str, Any] = {"masked_lm": True, "validation": aside, "phase": "search" if aside else "finetune"}
     smoothing: Listed = ("label_smoothing", {"smoothing": 0.2})
-    assert ownership.ownership_problems(entries([smoothing, (name, options)])) == []
+    assert refusals.ownership_problems(entries([smoothing, (name, options)])) == []
     found = []
     for listed in ([smoothing, (name, options)], [(name, options)]):
         run = Bench(listed, **form)  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ PROGRAMS = [case for case in CASES if Entry(case.cls, case.options).program and 
 def test_a_penalty_adds_its_gradient_to_that_of_any_step_program(case: Case, accumulated: bool) -> None:
     own: Listed = (case.name, case.options.model_dump(exclude_unset=True))
     pull: Listed = ("l2_sp", {"strength": 10.0})
-    assert ownership.ownership_problems(entries([pull, own])) == []
+    assert refusals.ownership_problems(entries([pull, own])) == []
     form: dict[str, Any] = {"masked_lm": True, "phase": case.phase.name}
     found, losses = [], []
     for listed in ([pull, own], [own]):

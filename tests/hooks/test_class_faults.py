@@ -9,7 +9,7 @@ import pytest
 
 from regft_core.catalogue import METHODS
 from regft_core.errors import ConfigError, Problem
-from regft_core.hooks import compose, ownership
+from regft_core.hooks import compose, refusals
 from regft_core.hooks.phase_entries import in_the_way_of_export
 from regft_core.hooks.registry import discover
 from regft_core.schema import DropoutConfig
@@ -61,8 +61,14 @@ def problems_of(folder: Path, text: str) -> list[Problem]:
     [
         ("def change_grad", "def change_garad", "unknown-hook", 25, "did you mean 'change_grad"),
         ("change_gradients(self, step)", "change_gradients(self)", "hook-arguments", 25, "(self, step)"),
-        ("    @classmethod\n", "", "hook-of-instance", 16, "@classmethod"),
-        ("    def change", "    @classmethod\n    def change", "hook-of-class", 25, "remove @classmethod"),
+        ("    @classmethod\n", "", "hook-arguments", 16, "@classmethod"),
+        (
+            "    def change",
+            "    @classmethod\n    def change",
+            "hook-arguments",
+            25,
+            "def change_gradients(self, step)",
+        ),
         ('{"sigma": 0.0}', '{"sgima": 0.0}', "invalid-value", 0, "sigma"),
         ("def declare(cls, options):", "def declare(cls, options)", "cannot-import", 17, "repair"),
         ("def declare", "def delcare", "unknown-hook", 16, "did you mean 'declare'?"),
@@ -139,7 +145,7 @@ STILL = DropoutConfig(hidden=0.0, attention=0.0)
     ],
 )
 def test_a_regulariser_is_restricted_to_passes_of_its_phase(stack: list[Any], passes: Any, nearest: str) -> None:
-    problems = ownership.pass_problems(entries([*stack, ("hype", {"scale": 1e-3, "passes": list(passes)})]))
+    problems = refusals.pass_problems(entries([*stack, ("hype", {"scale": 1e-3, "passes": list(passes)})]))
     assert [nearest in problem for problem in problems] == ([True] if nearest else [])
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from regft_core.data.batches import Batch
 from regft_core.evaluate.analysis_result import Unfit
 from regft_core.models.architectures import architecture_of
-from regft_core.models.pooling import pair_features, pool
+from regft_core.models.heads import pair_features, pool
 from regft_core.models.sites import LayerSite, SiteHooks, classify, find_sites, takes_token_types
 
 #: ([rows, n, H], mask [rows, n], segment [rows, n], stack) -> what the encoder reads instead

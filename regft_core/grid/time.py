@@ -228,8 +228,8 @@ def measure(request: Mapping[str, Any], *, device: str) -> float:
     """
     import torch
 
+    from regft_core.models.heads import MaskClassifier
     from regft_core.models.load import load_classifier
-    from regft_core.models.mask_head import MaskClassifier
     from regft_core.models.sites import classify
     from regft_core.training.optim import build_optimizer, parameter_groups
     from regft_core.training.step import DTYPES

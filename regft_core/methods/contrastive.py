@@ -190,6 +190,6 @@ class Contrastive(Regulariser):
 
 def _vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
     """Pooled vectors [B, H] of token vectors [B, n, H]: as the model's head pools them, else their mean."""
-    from regft_core.models.pooling import pool
+    from regft_core.models.heads import pool
 
     return pool(hidden.float(), mask, getattr(model, "pooling", "mean"), getattr(model, "summary", "first"))

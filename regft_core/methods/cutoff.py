@@ -108,7 +108,7 @@ class Cutoff(Regulariser):
 
     def allowed(self, batch: Batch) -> Tensor:
         """Booleans ``[rows, n]`` of the real tokens that may be cut."""
-        from regft_core.models.pooling import PooledClassifier
+        from regft_core.models.heads import PooledClassifier
 
         allowed = batch.attention_mask.bool()
         if self.setting.keyword_segment is not None:

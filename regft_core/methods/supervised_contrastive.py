@@ -114,7 +114,7 @@ class SupervisedContrastive(Regulariser):
 def head_vectors(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
     """The vector of each example that the head reads, of last hidden states ``[rows, n, H]``, before dropout."""
     from regft_core.models.architectures import architecture_of
-    from regft_core.models.pooling import PooledClassifier, pair_features, pool
+    from regft_core.models.heads import PooledClassifier, pair_features, pool
 
     if isinstance(model, PooledClassifier):
         pooled = pool(hidden.float(), mask, model.pooling, model.summary)

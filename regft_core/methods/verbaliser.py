@@ -42,7 +42,7 @@ from regft_core.rng import derive
 from regft_core.schema import Name
 
 if TYPE_CHECKING:
-    from regft_core.models.mask_head import MaskClassifier
+    from regft_core.models.heads import MaskClassifier
 
 #: Without these, a drawn word would be a mark, a number or a piece of a word.
 SHORTEST_WORD = 3
@@ -132,7 +132,7 @@ class Verbaliser(Regulariser):
         return []
 
     def edit_weights(self, trainee: Trainee) -> None:
-        from regft_core.models.mask_head import MaskClassifier
+        from regft_core.models.heads import MaskClassifier
 
         if trainee.sites.architecture in self.declares.description.refused_architectures:
             raise ModelError(

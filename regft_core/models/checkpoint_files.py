@@ -8,10 +8,7 @@ would fetch and run (``attn_implementation``).
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -161,20 +158,6 @@ def weight_files(path: Path, name: str) -> list[Path]:
     raise ModelError("weights-missing", f"{message}\n    -> save them there: model.save_pretrained(directory)")
 
 
-def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Name -> shape of every tensor in the safetensors files of a directory, read from their headers alone.
-
-    A file that has no such header gives none: loading it says what is wrong with it.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    shapes: dict[str, list[int]] = {}
-    for file in sorted(path.glob("*.safetensors")):
-        with suppress(OSError, SafetensorError), safe_open(file, "np") as opened:
-            shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - not a mapping
-    return shapes
-
-
 def tokenizer_files(path: Path, name: str) -> list[Path]:
     """The tokenizer's files that are there; raises ModelError where none holds a vocabulary."""
     files = [path / file for file in TOKENIZER_FILES if (path / file).is_file()]
@@ -196,11 +179,6 @@ def read_model_json(path: Path, name: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------- what config.json may describe
 
-#: Keys of sizes: how many layers there are, widths of matrices, rows of embeddings and of a head.
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
-_WIDTHS = ("hidden_size", "d_model", "dim", "intermediate_size", "d_inner", "hidden_dim", "encoder_ffn_dim")
-_ROWS = ("vocab_size", "type_vocab_size", "max_relative_positions", "position_buckets", "num_labels")
-
 
 def check_config(config: dict[str, Any], path: Path, name: str) -> Architecture:
     """Return the family of a configuration; ModelError where no encoder of it can be built and trained from that."""
@@ -212,7 +190,6 @@ def check_config(config: dict[str, Any], path: Path, name: str) -> Architecture:
     if config.get("transformers_weights") is not None:
         hint = "save the encoder as it is loaded (save_pretrained writes model.safetensors) and remove the key"
         raise ModelError("other-weights", f"{file}: transformers_weights names other weights\n    -> {hint}")
-    check_size(config, path)
     if architecture.positions == "after_padding" and type(padding := config.get("pad_token_id", 1)) is not int:
         hint = "correct it to the tokenizer's padding id, from which positions are counted"
         raise ModelError("bad-model-config", f"{file}: pad_token_id is {json.dumps(padding)}\n    -> {hint}")
@@ -226,22 +203,3 @@ def position_count(config: dict[str, Any], architecture: Architecture) -> int | 
     if not isinstance(limit, int) or relative:
         return None
     return limit - config.get("pad_token_id", 1) - 1 if architecture.positions == "after_padding" else limit
-
-
-def check_size(config: Mapping[str, Any], path: Path) -> None:
-    """Raise ModelError where config.json describes more parameters than the safetensors files beside it hold.
-
-    Before anything is built: a model of a million layers would be built first and compared with its weights then.
-    """
-    shapes = tensor_shapes(path)
-    held = sum(math.prod(shape) for shape in shapes.values())
-    sizes = {key: value for key, value in config.items() if type(value) is int}
-    width = max((sizes.get(key, 1) for key in ("hidden_size", "d_model", "dim")), default=1)
-    narrow = sizes.get("embedding_size") or sizes.get("embed_dim") or width
-    of_layer = 1 if config.get("model_type") == "albert" else width * width  # ALBERT's layers share their weights
-    needed = dict.fromkeys(_LAYERS, of_layer) | dict.fromkeys(_WIDTHS, width) | dict.fromkeys(_ROWS, narrow)
-    if any("position" in name for name in shapes):  # those that are computed have no rows
-        needed["max_position_embeddings"] = narrow
-    if held and (too_large := [key for key, size in needed.items() if sizes.get(key, 0) * size > held]):
-        message = f"{path / 'config.json'}: {', '.join(too_large)} describe more than the {held:,} weights beside it"
-        raise ModelError("weights-do-not-fit", f"{message}\n    -> copy config.json and weights of one model there")

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from regft_core.data.batches import Batch
 from regft_core.disk.canonical import canonical_json
+from regft_core.models.heads import pool
 from regft_core.models.load import NEW_PARAMETERS
-from regft_core.models.pooling import pool
 from regft_core.models.sites import classify, takes_token_types
 
 if TYPE_CHECKING:

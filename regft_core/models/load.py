@@ -19,8 +19,7 @@ from regft_core.errors import ModelError, RegftError
 from regft_core.kinds import find
 from regft_core.models.architectures import Architecture, apply_dropout, architecture_of, no_pooling
 from regft_core.models.devices import computing_alone
-from regft_core.models.mask_head import MaskClassifier
-from regft_core.models.pooling import PooledClassifier, without_pooler
+from regft_core.models.heads import MaskClassifier, PooledClassifier, without_pooler
 from regft_core.models.products import take_fast_products
 from regft_core.models.source import ModelSource
 from regft_core.schema import DropoutConfig

@@ -21,12 +21,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regft_core.training.chunks import Scratch, chunked, groups_within
+from regft_core.training.chunks import Scratch, chunked
 from regft_core.training.optim import rate_factor, warmup_steps
 from regft_core.training.step import Step, gradients
-
-#: Entries of neighbouring tensors that get factors of their own at once.
-GROUP = 1 << 25
 
 
 @dataclass
@@ -82,15 +79,15 @@ class TwoLevelStep:
             the training loss if its gradient was left for the loop (``reused``), else None.
             The weights are bit for bit those from before.
         """
-        weights, grouped = step.weights(), step.trainee.grouped
+        weights = step.weights()
         first_order = self.implicit == "none"
         inner_loss, inner_gradient = None, []
-        copies = [] if first_order else snapshot(weights, grouped)
+        copies = [] if first_order else snapshot(weights)
         if not first_order:
             inner_loss = step.task_loss(step.forward("train", draw=0))
             inner_gradient = gradients(inner_loss, weights)
             step.backward_passes += 1
-            shift(weights, inner_gradient, -step.learning_rate, grouped)
+            shift(weights, inner_gradient, -step.learning_rate)
             if self.inner_gradient == "fresh":
                 inner_gradient = []  # as large as the model, and not needed any more
         total, direction = self._validation_gradients(step, weights)
@@ -127,7 +124,7 @@ class TwoLevelStep:
         if self.implicit == "none":
             self._update(step, direct)
             return
-        direction = _preconditioned(step.optimizer, weights, gradient, step.trainee.grouped)
+        direction = _preconditioned(step.optimizer, weights, gradient)
         mixed = self._mixed_term(step, weights, direction, draws=(2, 3))
         self._measure(step, direct, mixed)
         self._update(step, list(torch._foreach_sub(direct, mixed)))
@@ -159,7 +156,7 @@ class TwoLevelStep:
 
         plus, minus = draws
         losses = (lambda: loss(plus)), (lambda: loss(minus))
-        return mixed_term(*losses, weights, direction, self.upper, self.radius, step.trainee.grouped)
+        return mixed_term(*losses, weights, direction, self.upper, self.radius)
 
     def _measure(self, step: Step, direct: list[Tensor], implicit: list[Tensor]) -> None:
         """The implicit term's share; nothing waits for a device."""
@@ -191,12 +188,9 @@ def global_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float, grouped: bool = False) -> None:
-    """Add the scalar ``scale`` times ``direction`` to ``weights`` in place.
-
-    ``grouped`` as in ``Trainee.grouped``, with the same bits.
-    """
-    if grouped:
+def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor | float) -> None:
+    """Add the scalar ``scale`` times ``direction`` to ``weights`` in place; on a GPU to all at once, same bits."""
+    if weights[0].device.type != "cpu":
         torch._foreach_add_(list(weights), torch._foreach_mul(list(direction), scale))
         return
     scratch = Scratch()
@@ -205,12 +199,9 @@ def shift(weights: Sequence[Tensor], direction: Sequence[Tensor], scale: Tensor 
             part.add_(torch.mul(own, scale, out=scratch.like(own)))
 
 
-@torch.no_grad()
-def snapshot(weights: Sequence[Tensor], grouped: bool = False) -> list[Tensor]:
+def snapshot(weights: Sequence[Tensor]) -> list[Tensor]:
     """Copies, bit for bit."""
-    if grouped:
-        return list(torch._foreach_mul(list(weights), 1))  # what older versions of torch have to copy a list
-    return [w.detach().clone() for w in weights]
+    return [weight.detach().clone() for weight in weights]
 
 
 @torch.no_grad()
@@ -226,7 +217,6 @@ def mixed_term(
     direction: Sequence[Tensor],
     attention: Sequence[Tensor],
     radius: float,
-    grouped: bool = False,
 ) -> list[Tensor]:
     """Central difference of dL/da along ``direction``: ``(d2 L / da dW) direction``; the losses choose their draws.
 
@@ -235,9 +225,9 @@ def mixed_term(
     """
     norm = global_norm(direction)
     epsilon = radius / torch.clamp(norm, min=1e-12)
-    shift(weights, direction, epsilon, grouped)
+    shift(weights, direction, epsilon)
     plus = gradients(loss_plus(), attention)
-    shift(weights, direction, -2 * epsilon, grouped)
+    shift(weights, direction, -2 * epsilon)
     minus = gradients(loss_minus(), attention)
     found = list(torch._foreach_sub(plus, minus))
     torch._foreach_div_(found, 2 * epsilon)
@@ -245,44 +235,18 @@ def mixed_term(
 
 
 def _preconditioned(
-    optimizer: torch.optim.Optimizer, weights: list[Tensor], gradient: list[Tensor], grouped: bool
+    optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradient: Sequence[Tensor]
 ) -> list[Tensor]:
     """The gradient divided, per tensor, by the root of Adam's mean second moment; nothing waits for a device."""
     group = optimizer.param_groups[0]
     beta2, epsilon = group.get("betas", (0.9, 0.999))[1], group.get("eps", 1e-8)
-    direction = list(gradient)
-    moved = [place for place, weight in enumerate(weights) if "exp_avg_sq" in optimizer.state.get(weight, {})]
-    if not moved:
-        return direction
-    states = [optimizer.state[weights[place]] for place in moved]
-    # In double precision, as the host would compute it: the steps of a fused optimiser are on its device.
-    steps = torch.stack([state["step"] for state in states]).double()
-    corrections = (1 - torch.full_like(steps, beta2).pow(steps)).sqrt()
-    if grouped:
-        moments = [state["exp_avg_sq"] for state in states]
-        # They are not negative, so their sum is their 1-norm.
-        means = torch._foreach_mul(torch._foreach_norm(moments, 1), [beta2 / moment.numel() for moment in moments])
-        # An update that is not fused counts its steps on the host.
-        corrections = corrections.to(moments[0].device, non_blocking=True)
-        factors = corrections / (torch.stack(list(means)).sqrt() + epsilon)
-        for place, scaled in zip(moved, _scaled([gradient[place] for place in moved], factors), strict=True):
-            direction[place] = scaled
-        return direction
-    for place, state, correction in zip(moved, states, corrections.unbind(), strict=True):
-        mean = (beta2 * state["exp_avg_sq"]).mean()
-        direction[place] = gradient[place] * correction / (mean.sqrt() + epsilon)
+    direction = []
+    for weight, slope in zip(weights, gradient, strict=True):
+        state = optimizer.state.get(weight, {})
+        if "exp_avg_sq" in state:
+            # In double precision, as the host would compute it: the steps of a fused optimiser are on its device.
+            steps = state["step"].double()
+            correction = (1 - torch.full_like(steps, beta2).pow(steps)).sqrt()
+            slope = slope * correction / ((beta2 * state["exp_avg_sq"]).mean().sqrt() + epsilon)
+        direction.append(slope)
     return direction
-
-
-def _scaled(tensors: list[Tensor], factors: Tensor) -> list[Tensor]:
-    """Each tensor times its own entry of ``factors``, in few operations and without reading those."""
-    found: list[Tensor] = []
-    for places in groups_within([tensor.numel() for tensor in tensors], GROUP):
-        own = tensors[places.start : places.stop]
-        sizes = [tensor.numel() for tensor in own]
-        given = factors[places.start : places.stop].to(own[0].dtype).unbind()
-        wide = torch.cat([factor.expand(size) for factor, size in zip(given, sizes, strict=True)]).split(sizes)
-        scaled = [factor.view_as(tensor) for factor, tensor in zip(wide, own, strict=True)]
-        torch._foreach_mul_(scaled, own)
-        found += scaled
-    return found

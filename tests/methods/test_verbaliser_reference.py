@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM
 
 from regft_core.data.prompts import Prompt, demonstrations, prompted, word_tokens, wrong_words
 from regft_core.errors import DataError, ModelError
-from regft_core.models.mask_head import MaskClassifier
+from regft_core.models.heads import MaskClassifier
 from tests.errors import raises_code
 from tests.methods.harness import LABEL_WORDS, MAKES, STILL, TRAINING, Bench, examples, source_of, tokenizer_of
 from tests.tiny import MASKED_LM_ARCHITECTURES

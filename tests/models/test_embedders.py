@@ -12,8 +12,8 @@ from regft_core.data.batches import collate, padding_of
 from regft_core.data.encode import encode
 from regft_core.data.examples import Example
 from regft_core.errors import ModelError
+from regft_core.models.heads import PooledClassifier
 from regft_core.models.load import load_masked_lm_head
-from regft_core.models.pooling import PooledClassifier
 from regft_core.models.sites import classify, find_sites
 from regft_core.models.source import encoder_problems
 from regft_core.schema.encoder import EncoderConfig

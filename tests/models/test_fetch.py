@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import pickle
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -100,34 +99,6 @@ def test_other_bytes_are_refused_and_leave_nothing_behind(files, leave_out, said
         fetch("mpnet", tmp_path, fake(files, leave_out))
     assert not list(tmp_path.rglob("*.safetensors"))
     assert not list((tmp_path / ".models").iterdir())
-
-
-def test_the_hub_gives_the_same_files_at_the_pinned_revision(fake, tmp_path, monkeypatch):
-    asked, content = {}, dict(FILES)
-
-    def snapshot(repo, *, revision, allow_patterns, ignore_patterns):
-        asked.update(repo=repo, revision=revision, files=allow_patterns)
-        cache = tmp_path / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
-        cache.mkdir()
-        for name, written in {**content, "pytorch_model.bin": b"pickle"}.items():  # another program left it there
-            (cache / name).write_bytes(written)
-        return str(cache)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    path, downloaded = fetch("mpnet", tmp_path, hub=True)
-    assert (path, downloaded) == (tmp_path / ".models" / "mpnet", True)
-    assert {file.name: file.read_bytes() for file in path.iterdir()} == FILES
-    assert asked["repo"] == "sentence-transformers/all-mpnet-base-v2"
-    assert len(asked["revision"]) == 40
-    assert asked["files"] == list(FILES)
-    assert all(alias.hub and len(alias.revision) == 40 for alias in ALIASES.values())
-    assert not fake.calls
-    (path / "config.json").write_bytes(b"damaged")
-    content["config.json"] = b"other"
-    with raises_code(ModelError, "wrong-checksum", "config.json"):
-        fetch("mpnet", tmp_path, hub=True)
-    assert (path / "config.json").read_bytes() == b"damaged"  # what was there stays
 
 
 def test_a_download_that_fails_is_explained(tmp_path, monkeypatch):

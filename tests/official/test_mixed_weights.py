@@ -163,7 +163,7 @@ def problem() -> tuple[list[nn.Parameter], list[nn.Parameter], Any, torch.optim.
 def test_the_implicit_term_of_released_weight_mixup() -> None:
     """Direction, finite difference and the weights that are left behind, as betty 0.2.0 has them."""
     weights, attention, loss, optimizer, gradient = problem()
-    own_direction = two_level._preconditioned(optimizer, list(weights), gradient, False)
+    own_direction = two_level._preconditioned(optimizer, list(weights), gradient)
     start = [weight.detach().clone() for weight in weights]
     own = two_level.mixed_term(lambda: loss(weights), lambda: loss(weights), weights, own_direction, attention, 0.01)
     left = [weight.detach().clone() for weight in weights]

@@ -1,14 +1,14 @@
-"""Texts to token ids."""
+"""Texts to token ids. They, and vectors of frozen encoders, stay in the memory of a process, whose runs read alike."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from regft_core.data.examples import Example
 from regft_core.data.prompts import Prompt, prompted
@@ -16,12 +16,18 @@ from regft_core.data.reading import Reading, framed
 from regft_core.errors import DataError
 
 if TYPE_CHECKING:
-    from regft_core.data.memory import Memory
+    from torch import Tensor
+
+V = TypeVar("V")
 
 #: Part of the key of tokens; raise it when their content changes.
 FORMAT = 1
 Rows = list[list[int]]
 Column = Literal["input_ids", "token_type_ids", "special_mask", "segment"]
+#: Token ids of one tokenizer; about 150 MB.
+LIMIT_TOKENS = 2_000_000
+#: Bytes of vectors; about 160,000 rows of a base-size encoder.
+LIMIT_BYTES = 500_000_000
 
 
 class Tokens(TypedDict):
@@ -100,7 +106,7 @@ def encode(
     examples: Sequence[Example],
     tokenizer: Any,
     max_length: int,
-    cache: Memory[Tokens] | None = None,
+    memory: Memory[Tokens] | None = None,
     *,
     rows_per_example: int = 1,
     prompt: Prompt | None = None,
@@ -118,12 +124,12 @@ def encode(
     labels, ids = [example.label for example in examples], [example.idx for example in examples]
 
     def tokens_of(texts: Sequence[Example]) -> Tokens:
-        if cache is None:
+        if memory is None:
             return _tokenise(texts, tokenizer, max_length, prompt, reading)
         key = _key(texts, max_length, _takes_types(tokenizer), prompt, reading)
-        if (tokens := cache.get(key)) is None:
+        if (tokens := memory.get(key)) is None:
             tokens = _tokenise(texts, tokenizer, max_length, prompt, reading)
-            cache.put(key, tokens)
+            memory.put(key, tokens)
         return tokens
 
     texts = [examples]
@@ -207,3 +213,43 @@ def _tokenise(
         segment=segment,
         windows=None,
     )
+
+
+# ----------------------------------------------------------------------------- what a process keeps
+
+
+class Memory(Generic[V]):
+    """Values by key. When they exceed ``limit``, as ``size`` measures them, all of them go."""
+
+    def __init__(self, limit: int, size: Callable[[V], int]) -> None:
+        self._limit, self._size = limit, size
+        self.clear()
+
+    def get(self, key: str) -> V | None:
+        """Return the value of a key, or None."""
+        return self._values.get(key)
+
+    def put(self, key: str, value: V) -> None:
+        """Keep a value."""
+        size = self._size(value)
+        if self._total + size > self._limit:
+            self.clear()
+        self._values[key] = value
+        self._total += size
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values: dict[str, V] = {}
+        self._total = 0
+
+
+@lru_cache(maxsize=4)
+def token_memory(tokenizer_sha256: str) -> Memory[Tokens]:
+    """Return the tokens of the tokenizer with these bytes."""
+    return Memory(LIMIT_TOKENS, lambda tokens: sum(map(len, tokens["input_ids"])))
+
+
+@cache
+def vector_memory() -> Memory[Tensor]:
+    """Return the vectors; a run whose inputs were edited meanwhile clears them (``made_once.py``)."""
+    return Memory(LIMIT_BYTES, lambda vectors: vectors.numel() * vectors.element_size())

@@ -123,7 +123,7 @@ class Dps(Regulariser):
 
     def _chosen(self, name: str, block: int) -> Tensor:
         """Which entries of a matrix are trained in a stage II."""
-        from regft_core.training.quantile import order_statistics
+        from regft_core.training.chunks import order_statistics
 
         score = self._score(name)
         if self.options.selection == "random":

@@ -80,7 +80,7 @@ class Fisher(Regulariser):
 
     def fit(self, trainee: Trainee, data: FitData) -> None:
         """Set ``masks`` by name of the tensor."""
-        from regft_core.training.quantile import quantile_cut
+        from regft_core.training.chunks import quantile_cut
 
         drawn = self.options.scores == "random"
         values = self.draws(trainee) if drawn else self.information(trainee, data)

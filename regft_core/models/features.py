@@ -29,7 +29,7 @@ from regft_core.models.load import NEW_PARAMETERS
 from regft_core.models.sites import classify, takes_token_types
 
 if TYPE_CHECKING:
-    from regft_core.data.memory import Memory
+    from regft_core.data.encode import Memory
 
 
 @dataclass(frozen=True)

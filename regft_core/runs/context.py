@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from regft_core.data.encode import token_memory, vector_memory
 from regft_core.data.examples import Example, read_jsonl
-from regft_core.data.memory import token_memory, vector_memory
 from regft_core.data.prompts import Prompt
 from regft_core.data.splits import of_refit, of_seed, rows_file
 from regft_core.disk.canonical import canonical_json

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from regft_core.data.memory import vector_memory
+from regft_core.data.encode import vector_memory
 from regft_core.disk.canonical import sha256_json
 from regft_core.errors import CodeChanged, PlanOutdated, RunFailed
 from regft_core.runs.code import LoadedCode

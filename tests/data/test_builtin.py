@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.data import builtin_words as words
+from regft_core.data import builtin as words
 from regft_core.data.builtin import SPLITS, generate
 from regft_core.data.examples import Example, to_jsonl
 from regft_core.disk.canonical import sha256_text

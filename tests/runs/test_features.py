@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from regft_core.data.memory import vector_memory
+from regft_core.data.encode import vector_memory
 from regft_core.errors import InputChanged
 from regft_core.models import load
 from regft_core.runs import finished_model

@@ -133,7 +133,7 @@ def test_what_the_checks_say_of_generators_is_what_they_generate() -> None:
         assert found == (set(range(len(labels))) if labels else set(map(float, range(6))))
     # Which index means what: without negation and concession, the words say it.
     for row in generate("cue_sentence", "no_cue", {"difficulty": "easy"}):
-        from regft_core.data import builtin_words as words
+        from regft_core.data import builtin as words
 
         says_good = any(f" {word}" in row.text for word in words.GOOD)
         if says_good != any(f" {word}" in row.text for word in words.BAD):

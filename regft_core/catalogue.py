@@ -1,6 +1,7 @@
 """Folders in which every file is one thing that a YAML can name: kinds of task, metrics, optimisers, executors.
 
-The short ones of a package (schedules, samplers, merge rules, poolings) are a table in its ``__init__.py``.
+The short ones of a package (schedules, samplers, merge rules, poolings, encoder families) are a table in its
+``__init__.py``.
 
 A project adds its own in folders beside ``params.yaml`` (``OWN``). There is no list to keep up to date. The names are
 those of the files, so asking for them imports nothing: the validator knows the optimisers without torch. A file whose
@@ -203,7 +204,7 @@ EVALUATIONS = Catalogue("regft_core.evaluate.analyses", "evaluation")
 EXECUTORS = Catalogue("regft_core.grid.executors", "executor")
 METHODS = Catalogue("regft_core.methods", "method")
 TRACKERS = Catalogue("regft_core.tracking.trackers", "tracker")
-FAMILIES = Catalogue("regft_core.models.families", "encoder family")
+FAMILIES = Catalogue("regft_core.models.families", "encoder family", table=True)
 _ALL = (
     METHODS,
     METRICS,

@@ -31,21 +31,27 @@ _CHUNK = 1_000
 
 @dataclass(frozen=True)
 class Read:
-    """Rows in one way of reading pairs: ``tokens`` of each without truncation, and ``cut``: whether some are not read.
+    """Rows in one way of reading pairs: the ``tokens`` of each without truncation.
 
-    ``cut_at_limit``: whether some would not be read at the encoder's longest input.
+    ``shorter`` are those of the shorter text of a pair in one input, else 0; ``fixed`` stand in every window.
     """
 
     tokens: list[int]
-    cut: list[bool]
-    cut_at_limit: list[bool]
+    shorter: list[int]
+    fixed: int
+    reading: Reading
 
-    def summary(self) -> dict[str, Any]:
+    def cut(self, limit: int | None) -> list[bool]:
+        """Whether the end of each row is not read at a length of ``limit``; None: there is no limit."""
+        rows = zip(self.tokens, self.shorter, strict=True)
+        return [limit is not None and not self.reading.read(own, other, self.fixed, limit) for own, other in rows]
+
+    def summary(self, max_length: int, limit: int | None) -> dict[str, Any]:
         """``median``, ``p95`` and ``longest`` in tokens, ``cut`` and ``cut_at_limit`` as shares of the rows."""
         ordered, count = sorted(self.tokens) or [0], max(1, len(self.tokens))
         # The smallest length that at least this share of the rows does not exceed.
         median, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
-        shares = {"cut": sum(self.cut) / count, "cut_at_limit": sum(self.cut_at_limit) / count}
+        shares = {"cut": sum(self.cut(max_length)) / count, "cut_at_limit": sum(self.cut(limit)) / count}
         return {"median": median, "p95": p95, "longest": ordered[-1], **shares}
 
 
@@ -68,30 +74,26 @@ def measure(
 ) -> dict[str, Any]:
     """Lengths of one set's rows in tokens, of which at most ``MOST_ROWS``, evenly spaced, are measured.
 
-    Arguments as of ``row_lengths``. Returns ``{"rows", "measured", "unknown", "jointly": Read.summary}``, for
-    pairs also ``"separately"``. ``unknown`` is the share of tokens that stand for what the vocabulary lacks.
+    Returns ``{"rows", "measured", "unknown", "jointly": Read.summary}``, for pairs also ``"separately"``. ``unknown``
+    is the share of tokens that stand for what the vocabulary lacks.
+
+    Args:
+        max_length: tokens of a row that are kept.
+        limit: the longest input that the encoder reads; None where there is none.
     """
     count = min(len(examples), MOST_ROWS)
     chosen = [examples[index * len(examples) // count] for index in range(count)]
-    lengths = row_lengths(chosen, tokenizer, max_length, reading, limit)
+    lengths = row_lengths(chosen, tokenizer, reading)
     counts = {"rows": len(examples), "measured": count, "unknown": lengths.unknown / max(1, lengths.total)}
-    return counts | {mode: read.summary() for mode, read in lengths.modes.items()}
+    return counts | {mode: read.summary(max_length, limit) for mode, read in lengths.modes.items()}
 
 
-def row_lengths(
-    examples: Sequence[Example],
-    tokenizer: Any,
-    max_length: int,
-    reading: Reading | None = None,
-    limit: int | None = None,
-) -> Lengths:
-    """Return how long each row is, special tokens included, whether it is cut, and what the vocabulary lacks.
+def row_lengths(examples: Sequence[Example], tokenizer: Any, reading: Reading | None = None) -> Lengths:
+    """Return how long each row is, special tokens included, and what the vocabulary lacks.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer``; its own truncation and padding are switched off.
-        max_length: tokens that are kept.
-        reading: the instruction before a text and the windows over it. A row is cut where windows do not reach its end.
-        limit: the longest input that the encoder reads; None when there is no limit.
+        reading: the instruction before a text and the windows over it.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -105,23 +107,19 @@ def row_lengths(
         chunk = texts[start : start + _CHUNK]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids |= {text: encoding.ids for text, encoding in zip(chunk, encodings)}
-    before, single = len(ids[how.instruction]), tokenizer.num_special_tokens_to_add(False)
-
-    def read(lengths: list[int], shorter: list[int], fixed: int) -> Read:
-        rows = list(zip(lengths, shorter, strict=True))
-        cut = [not how.read(length, other, fixed, max_length) for length, other in rows]
-        at_limit = [limit is not None and not how.read(length, other, fixed, limit) for length, other in rows]
-        return Read(lengths, cut, at_limit)
-
+    before = len(ids[how.instruction])
+    single, both = (tokenizer.num_special_tokens_to_add(pair) for pair in (False, True))
     none = [0] * len(firsts)
     if paired:
-        both = tokenizer.num_special_tokens_to_add(True)
         pairs = [(len(ids[one]), len(ids[other])) for one, other in zip(firsts, seconds, strict=True)]
         joined, shorter = [sum(pair) + both for pair in pairs], [min(one - before, other) for one, other in pairs]
         longer = [max(one, other + before) + single for one, other in pairs]
-        modes = {"jointly": read(joined, shorter, both + before), "separately": read(longer, none, single + before)}
+        modes = {
+            "jointly": Read(joined, shorter, both + before, how),
+            "separately": Read(longer, none, single + before, how),
+        }
     else:
-        modes = {"jointly": read([len(ids[text]) + single for text in firsts], none, single + before)}
+        modes = {"jointly": Read([len(ids[text]) + single for text in firsts], none, single + before, how)}
     absent = {tokenizer.token_to_id(token) for token in UNKNOWN} - {None}
     unknown = sum(token in absent for tokens in ids.values() for token in tokens)
     return Lengths(modes, unknown, sum(map(len, ids.values())))

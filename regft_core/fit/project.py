@@ -105,7 +105,7 @@ class Draft:
     def lengths(self) -> dict[str, Lengths]:
         """Encoder -> the rows in its tokens."""
         return {
-            name: row_lengths(self.rows.examples, fast_tokenizer(source), LONGEST)
+            name: row_lengths(self.rows.examples, fast_tokenizer(source))
             for name in self.encoders
             for source in [resolve_model(EncoderConfig(name=name), self.root)]
         }

@@ -2,8 +2,7 @@
 
 Everything that differs between families and that a method or the loader must know is one row: where the
 layers are, where the feed-forward block begins, which configuration fields hold which dropout, which
-parameters are new. Each row is a file of its own in ``families``, here or in a project; a new file there is found by
-itself.
+parameters are new. The rows are in ``families``; a file of that folder, here or in a project, is a further one.
 Module paths are relative to the base model (``model.base_model``) except for heads, which belong to the
 classifier.
 """
@@ -86,10 +85,10 @@ def _file(name: str) -> str:
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return {model_type: row} of every family, in the order of the files' names.
+    """Return {model_type: row} of every family, in the order of the names.
 
-    Raises ModelError for a file of the package without ``FAMILY``, a row in the wrong file, or a model_type in two
-    files; ConfigError when it cannot be imported. A wrong file of a project stops nothing that does not use it.
+    Raises ModelError where the package has a model_type twice. A wrong file of a project stops nothing that does not
+    use it.
     """
     return _rows(FAMILIES.state())[0]
 
@@ -118,7 +117,7 @@ def _rows(state: tuple[tuple[str, int, int], ...]) -> tuple[dict[str, Architectu
 def _row(file: str) -> Architecture:
     row, path = getattr(FAMILIES.load(file), "FAMILY", None), shown(FAMILIES.path(file))
     if not isinstance(row, Architecture):
-        hint = "write FAMILY as regft_core/models/families/bert.py does"
+        hint = "write FAMILY = Architecture(...) as the rows of regft_core/models/families/__init__.py are"
         raise ModelError("bad-family-file", f"{path} has no constant FAMILY = Architecture(...)\n    -> {hint}")
     if _file(row.name) != file:
         hint = f"rename the file to {_file(row.name)}.py"

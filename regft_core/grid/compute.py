@@ -18,7 +18,7 @@ from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
-from regft_core.grid.jobs import Jobs, Planner, jobs_of
+from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
 from regft_core.grid.pool import run_on_executor
 from regft_core.names import plural
@@ -133,17 +133,17 @@ class _Grid:
                 if not context.store.holds(context.keys.of(FINETUNE)):
                     planner.add(job, "finetune")
 
-    def _compute(self, work: Jobs, waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
+    def _compute(self, jobs: Sequence[PlannedJob], waiting: dict[str, set[int]], stale: dict[str, Keys]) -> Failures:
         store, executor = project_store(self.project), self.project.params.execution.executor
         failures: Failures = {}
         cells_of: dict[int, list[str]] = {}
         for name, indices in waiting.items():
             for index in indices:
                 cells_of.setdefault(index, []).append(name)
-        self.say(f"{self.stage}: {work.counted()}, {plural(len(work.jobs), 'job')} on the executor '{executor}'")
+        self.say(f"{self.stage}: {counted(jobs)}, {plural(len(jobs), 'job')} on the executor '{executor}'")
         # What the stage search makes is read by the stage after it, so it is needed until the end.
-        needed_later = {i for i, job in enumerate(work.jobs) if self.stage == "search" and job.trial is None}
-        needed = Counter(key for keys in work.keys.values() for key in keys)
+        needed_later = {i for i, one in enumerate(jobs) if self.stage == "search" and one.job.trial is None}
+        needed = Counter(key for planned in jobs for key in planned.keys)
         prune_from = 0.0
 
         def prune() -> None:
@@ -156,7 +156,8 @@ class _Grid:
             now = time.monotonic()
             prune_from = now + (now - began) / PRUNING
 
-        with ProgressBoard(self.stage, work.shares, called="jobs") as board:
+        shares = {planned.job.name: planned.shares for planned in jobs}
+        with ProgressBoard(self.stage, shares, called="jobs") as board:
 
             def ended(index: int, line: str) -> None:
                 self.say(line)
@@ -164,15 +165,15 @@ class _Grid:
                     waiting[name].discard(index)
                     if not waiting[name] and (reason := self._collect(name, stale[name])) is not None:
                         failures[name] = reason
-                board.ended(work.jobs[index].name)  # after its cell is written, which takes time, too
+                board.ended(jobs[index].job.name)  # after its cell is written, which takes time, too
                 if index not in needed_later:
-                    needed.subtract(work.keys[index])
+                    needed.subtract(jobs[index].keys)
                 if time.monotonic() >= prune_from:
                     prune()
 
             sys.stdout.flush()
             try:
-                run_on_executor(self.project, work, ended, board.folder)
+                run_on_executor(self.project, jobs, ended, board.folder)
             except JobsFailed as error:
                 for failure in error.failures:
                     if failure.trace:

@@ -5,8 +5,8 @@ A job is one run or one trial, from its first phase to its scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from regft_core.disk.canonical import sha256_json
 from regft_core.hooks.registry import discover
@@ -29,35 +29,26 @@ EVALUATION_STEPS, UNKNOWN_STEPS, LEAST_STEPS = 10.0, 1000.0, 0.1
 
 
 @dataclass
-class Jobs:
-    """The jobs of a stage.
+class PlannedJob:
+    """A job of a stage.
 
     Attributes:
-        after: index of a job -> indices of the jobs that make something which it needs, too.
-        costs: in steps of plain fine-tuning: the job with the longest chain of them behind it starts first.
-        shares: name of a job -> what it goes through, with the share of the work.
-        keys: index of a job -> keys of the results that it makes or needs, as far as they are known.
+        shares: what it goes through -> its work, in steps of plain fine-tuning.
+        keys: results that it makes or needs, as far as they are known.
+        after: indices of the jobs that make something which it needs, too.
     """
 
-    jobs: list[Job] = field(default_factory=list)
-    after: dict[int, set[int]] = field(default_factory=dict)
-    costs: list[float] = field(default_factory=list)
-    shares: dict[str, dict[str, float]] = field(default_factory=dict)
-    keys: dict[int, set[str]] = field(default_factory=dict)
+    job: Job
+    shares: Mapping[str, float]
+    keys: Collection[str]
+    after: Collection[int] = ()
 
-    def add(self, job: Job, shares: dict[str, float], *keys: str) -> int:
-        """Add a job that goes through ``shares``; returns its index."""
-        self.jobs.append(job)
-        self.costs.append(sum(shares.values()))
-        self.shares[job.name] = shares
-        self.keys[len(self.jobs) - 1] = set(keys)
-        return len(self.jobs) - 1
 
-    def counted(self) -> str:
-        """How many runs of the grid there are, and how many trials."""
-        trials = sum(job.trial is not None for job in self.jobs)
-        runs = len({(job.method, job.task, job.size, job.seed) for job in self.jobs})
-        return f"{plural(runs, 'run')} and {plural(trials, 'trial')} for them" if trials else plural(runs, "run")
+def counted(jobs: Sequence[PlannedJob]) -> str:
+    """How many runs of the grid there are, and how many trials."""
+    trials = sum(planned.job.trial is not None for planned in jobs)
+    runs = len({(job.method, job.task, job.size, job.seed) for job in (planned.job for planned in jobs)})
+    return f"{plural(runs, 'run')} and {plural(trials, 'trial')} for them" if trials else plural(runs, "run")
 
 
 def jobs_of(project: Project, cell: Cell) -> list[Job]:
@@ -70,7 +61,7 @@ class Planner:
 
     def __init__(self, project: Project) -> None:
         self.project, self.registry = project, discover()
-        self.jobs = Jobs()
+        self.jobs = list[PlannedJob]()
         #: Key of a result -> index of the job that makes it.
         self._known: dict[str, int] = {}
         #: Name of a trial -> index of its last job.
@@ -85,7 +76,7 @@ class Planner:
             try:
                 tuned = choice_of(replace(job, stored_only=True), self.project)
             except NotStored:  # trials were lost since: the job runs them first
-                return {self.jobs.add(job, {"evaluate": UNKNOWN_STEPS})}
+                return {self._add(PlannedJob(job, {"evaluate": UNKNOWN_STEPS}, ()))}
             return {self._add_run(job if tuned is None else job.with_values(tuned["values"]))}
         if self.project.trials(job.method):
             return self._add_tuned_search(job)
@@ -104,9 +95,11 @@ class Planner:
         shares, keys = self.steps(context, context.method.earlier), set[str]()
         for tried in (Context(trial, project=self.project) for trial in trials):
             keys |= {tried.keys.of(phase.name) for phase in tried.method.phases} | {self._score_key(tried)}
-        index = self.jobs.add(replace(job, until="search"), shares, *keys)
-        self.jobs.after[index] = waits
-        return {index}
+        return {self._add(PlannedJob(replace(job, until="search"), shares, keys, waits))}
+
+    def _add(self, planned: PlannedJob) -> int:
+        self.jobs.append(planned)
+        return len(self.jobs) - 1
 
     def _score_key(self, trial: Context) -> str:
         return sha256_json(score_identity(trial, trial.keys.of(FINETUNE)))
@@ -130,8 +123,8 @@ class Planner:
             shares["evaluate"] = EVALUATION_STEPS
         shares = shares or {"evaluate": LEAST_STEPS}
         # What several runs lack is made by the first of them: the others would wait for its lock.
-        index = self.jobs.add(job, shares, *made.values())
-        self.jobs.after[index] = {self._known[key] for key in made.values() if key in self._known}
+        after = {self._known[key] for key in made.values() if key in self._known}
+        index = self._add(PlannedJob(job, shares, set(made.values()), after))
         self._known |= dict.fromkeys([*(made[phase.name] for phase in new), result], index)
         return index
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regft_core import metrics
 from regft_core.grid.executors import is_remote, run_all, visible_devices
-from regft_core.grid.jobs import Jobs
+from regft_core.grid.jobs import PlannedJob
 from regft_core.models.devices import refuse_slow_bf16, take_device
 from regft_core.runs.job import Job
 from regft_core.runs.project import opened
@@ -35,7 +35,9 @@ THREADS = "OMP_NUM_THREADS"
 log = logging.getLogger(__name__)
 
 
-def run_on_executor(project: Project, work: Jobs, on_result: Callable[[int, str], None], progress: str) -> None:
+def run_on_executor(
+    project: Project, jobs: Sequence[PlannedJob], on_result: Callable[[int, str], None], progress: str
+) -> None:
     """Run jobs as ``execution`` says; raises as ``run_all``.
 
     Args:
@@ -52,17 +54,17 @@ def run_on_executor(project: Project, work: Jobs, on_result: Callable[[int, str]
         elif ray is None or ray.address is None:
             settings["shared"] = str(root)
         else:
-            settings |= {"root": str(root), "store": str(store), "keys": work.keys}
+            settings |= {"root": str(root), "store": str(store), "keys": [planned.keys for planned in jobs]}
     run_all(
-        [replace(job, progress=progress) for job in work.jobs],
+        [replace(planned.job, progress=progress) for planned in jobs],
         run_job,
         executor=execution.executor,
         workers_per_device=execution.workers,
         devices=prepared_devices(project),
         threads=execution.threads,
         settings=settings,
-        after=work.after,
-        costs=work.costs,
+        after=[planned.after for planned in jobs],
+        costs=[sum(planned.shares.values()) for planned in jobs],
         on_result=on_result,
     )
 

@@ -46,7 +46,7 @@ class JobQueue:
 
     Args:
         jobs: sent to workers one by one.
-        after: index of a job -> indices of those that must have ended before it starts, with a result or without.
+        after: for each job the indices of those that must have ended before it starts, with a result or without.
         costs: how long each job takes, in any unit. Short chains of jobs start first, the shortest foremost: their
             scores are there while the others run. Then the longest, so that no long one is left over at the end;
             without costs in order.
@@ -59,7 +59,7 @@ class JobQueue:
         self,
         jobs: Sequence[Any],
         *,
-        after: Mapping[int, Collection[int]] | None = None,
+        after: Sequence[Collection[int]] | None = None,
         costs: Sequence[float] | None = None,
         on_result: Callable[[int, Any], None] | None = None,
     ) -> None:
@@ -67,17 +67,13 @@ class JobQueue:
         self.results: list[Any] = [None] * len(jobs)
         self.failures: list[JobFailure] = []
         #: Of jobs that were not taken: those that must end before.
-        self._open = {index: set((after or {}).get(index, ())) for index in range(len(jobs))}
+        self._open = {index: set(before) for index, before in enumerate(after or [()] * len(jobs))}
         costs = costs or [0.0] * len(jobs)
         self._chains = list(costs)
         for index in reversed([*TopologicalSorter(self._open).static_order()]):
             for before in self._open[index]:
                 self._chains[before] = max(self._chains[before], costs[before] + self._chains[index])
         self._short = SHORT * max(self._chains, default=0.0)
-
-    def __len__(self) -> int:
-        """How many jobs there are in all."""
-        return len(self.jobs)
 
     @property
     def startable(self) -> int:

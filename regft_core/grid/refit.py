@@ -16,7 +16,7 @@ from typing import Any
 
 from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.grid.data import prepare
-from regft_core.grid.jobs import Planner
+from regft_core.grid.jobs import PlannedJob, Planner
 from regft_core.grid.keys import cell_keys
 from regft_core.grid.pool import run_on_executor
 from regft_core.progress import ProgressBoard
@@ -67,16 +67,17 @@ def refit(
 
 
 def _train(project: Project, job: Job, say: Callable[[str], None]) -> None:
-    context, planner = Context(job, project=project), Planner(project)
+    context = Context(job, project=project)
     phases = context.method.phases
-    planner.jobs.add(job, planner.steps(context, phases), *(context.keys.of(phase.name) for phase in phases))
-    with ProgressBoard("refit", planner.jobs.shares) as board:
+    shares = Planner(project).steps(context, phases)
+    with ProgressBoard("refit", {job.name: shares}) as board:
 
         def ended(_: int, line: str) -> None:
             board.ended(job.name)
             say(line)
 
-        run_on_executor(project, planner.jobs, ended, board.folder)
+        planned = PlannedJob(job, shares, {context.keys.of(phase.name) for phase in phases})
+        run_on_executor(project, [planned], ended, board.folder)
 
 
 def judged_run(project: Project, method: str, task: str | None, size: str | None, seed: int | None) -> Job:

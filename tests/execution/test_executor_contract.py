@@ -85,7 +85,7 @@ def test_bits_order_and_failures_are_those_of_serial(executor: str, weights: dic
         Job(store, 7),
         Job(store, 2),
     ]
-    after = {0: [5], 2: [0], 4: [1, 5]}
+    after = [[5], [], [0], [], [1, 5], []]
     with pytest.raises(JobsFailed) as caught:
         run(jobs, executor, after=after, on_result=lambda index, _: ended.append(index))
     results: list[Trained | None] = caught.value.results

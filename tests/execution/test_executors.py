@@ -205,7 +205,7 @@ def test_jobs_wait_for_others_short_chains_start_first_then_the_longest(jobs_mod
         [1, 2, 3, 4, 5, 6],
         jobs_module.square,
         executor=executor,
-        after={0: [3], 1: [0, 4]},
+        after=[[3], [0, 4], [], [], [], []],
         costs=[1.0, 1.0, 2.5, 1.0, 9.0, 4.0],
         on_result=lambda index, result: order.append(index),
     )
@@ -229,7 +229,7 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing() -> None:
 
 def test_jobs_in_a_circle_are_refused(jobs_module: Any) -> None:
     with pytest.raises(ValueError, match="cycle"):
-        run_all([1, 2], jobs_module.square, after={0: [1], 1: [0]})
+        run_all([1, 2], jobs_module.square, after=[[1], [0]])
 
 
 def test_devices_are_never_substituted(monkeypatch: pytest.MonkeyPatch) -> None:

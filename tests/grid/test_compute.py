@@ -164,7 +164,7 @@ def test_a_run_waits_for_another_only_while_both_lack_a_phase(project: Path) -> 
         planner = Planner(open_project(project))
         for method in ("one", "other"):
             planner.add(job(project, method), "finetune")
-        return list(planner.jobs.after.values())
+        return [planned.after for planned in planner.jobs]
 
     assert after() == [set(), {0}]
     search(Context(job(project, "one")))

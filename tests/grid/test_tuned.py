@@ -48,7 +48,7 @@ def test_where_seeds_choose_together_each_waits_for_the_trials_of_all(
     planner = Planner(open_project(root))
     for seed in (0, 1):
         waits = planner.add(job(root, "vanilla", seed), "search")
-        names = {planner.jobs.jobs[index].name for index in waits}
+        names = {planner.jobs[index].job.name for index in waits}
         assert names == {f"vanilla {TASK} {SIZE} seed {s} trial {t}" for s in (0, 1) for t in (1, 2)}
     assert reproduce(root) == {}
     assert trained == [("finetune", 0), ("finetune", 0), ("finetune", 1), ("finetune", 1)]  # a chosen trial is the run

@@ -58,7 +58,7 @@ def run_all(
     devices: Sequence[str] = ("cpu",),
     threads: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    after: Mapping[int, Collection[int]] | None = None,
+    after: Sequence[Collection[int]] | None = None,
     costs: Sequence[float] | None = None,
     on_result: Callable[[int, R], None] | None = None,
 ) -> list[R]:

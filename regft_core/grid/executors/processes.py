@@ -24,7 +24,7 @@ from regft_core.runs.project import opened
 
 def run(queue: JobQueue, workers: Workers) -> None:
     """Share the jobs out; they, ``function`` (a module-level one) and the results travel between processes."""
-    devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue)]
+    devices = [device for _ in range(workers.per_device) for device in workers.devices][: len(queue.jobs)]
     pools = [_worker(device, workers.threads) for device in devices]
     try:
         while True:

@@ -51,7 +51,7 @@ def run(queue: JobQueue, workers: Workers) -> None:
     """Run the jobs as Ray tasks; see the module.
 
     ``workers.settings`` is ``RayConfig`` with the wanted device and, for a cluster that does not see the run store,
-    ``root`` (the project), ``store`` (its run store) and ``keys`` (index of a job -> runs that it starts from).
+    ``root`` (the project), ``store`` (its run store) and ``keys`` (for each job the runs that it starts from).
     """
     ray = require("ray", "ray", "executor: ray")
     with _connected(ray, workers.settings, workers.per_device, workers.threads):
@@ -147,7 +147,7 @@ class _Driver:
         self.retries = int(settings.get("retries", 3))
         #: The run store that the workers do not see; None where they do.
         self.store = RunStore(settings["store"]) if "root" in settings else None
-        self.keys: Mapping[int, Collection[str]] = settings.get("keys") or {}
+        self.keys: Sequence[Collection[str]] = settings.get("keys") or ()
         #: Key -> the run in Ray's object store.
         self.sent: dict[str, Any] = {}
         #: Task -> index of its job.
@@ -169,7 +169,7 @@ class _Driver:
         """Start a job, with the finished runs that it starts from in Ray's object store where it does not see them."""
         keys: list[str] | None = None
         if self.store is not None:
-            wanted = self.keys.get(index, ())
+            wanted = self.keys[index]
             for key in wanted:
                 if key not in self.sent and (packed := self.store.pack(key)) is not None:
                     self.sent[key] = self.ray.put(packed)

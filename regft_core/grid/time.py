@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -108,19 +108,15 @@ def estimate(project: Project, rows: Sequence[PlanRow] | None = None, sizes: Siz
         sizes: by default those of the prepared rows.
     """
     rows = grid_rows(project) if rows is None else rows
-    sizes = cache(sizes or (lambda task, encoder: set_sizes(project, task, encoder)))
-    execution = project.params.execution
-    elsewhere = _elsewhere(execution)
-    devices = [execution.device] if elsewhere else visible_devices(execution.device)
-    on_cpu = devices == ["cpu"]
-    speed = CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision]
-    rough = spend(project, rows, lambda cell: assumed(project, cell.task, speed))
+    sizes = cache(sizes or partial(set_sizes, project))
+    devices, elsewhere, _ = _places(project.params.execution)
+    rough = spend(project, rows, lambda cell: assumed(project, cell.task, on_cpu=devices == ["cpu"]))
     why = ""
     if elsewhere:
-        why = f"executor '{execution.executor}' trains on other machines"
+        why = f"executor '{project.params.execution.executor}' trains on other machines"
     elif absent := [model.name for model in project.every_encoder() if not encoder_present(model, project.root)]:
         why = f"encoder {listing(absent)} is not on this disk\n    -> fetch it: regft fetch; of a preset: --preset NAME"
-    elif on_cpu and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
+    elif devices == ["cpu"] and rough.cells and not rough.unknown and rough.seconds < SHORTEST:
         why = f"too short (under {duration(SHORTEST)})"
     else:
         try:
@@ -171,14 +167,15 @@ def spend(
         runs[cell] = row.cost * batch + epochs + sum(scores.values())
         if row.to_train:
             cells[cell] = row.to_train * runs[cell]
-    parallel = _parallel(project)
+    _, _, parallel = _places(project.params.execution)
     wall = max([sum(cells.values()) / parallel, *(runs[cell] for cell in cells)])
     return Estimate(wall, cells, runs, unknown, parallel)
 
 
-def assumed(project: Project, task: str, speed: float) -> float | None:
-    """Return seconds per token at ``speed`` operations per second, 6 per weight; None for an unknown encoder."""
+def assumed(project: Project, task: str, *, on_cpu: bool) -> float | None:
+    """Return seconds per token at the assumed speed, 6 operations per weight; None for an unknown encoder."""
     weights = encoder_weights(project.model(task).name, project.root)
+    speed = CORE_SPEED if on_cpu else GPU_SPEED[project.params.training.precision]
     return None if weights is None else 6 * weights / speed
 
 
@@ -298,25 +295,21 @@ def set_sizes(project: Project, task: str, encoder: EncoderConfig) -> dict[str, 
     return sizes
 
 
-def _elsewhere(execution: ExecutionConfig) -> bool:
-    """Whether runs may train on other machines; a Ray cluster without an address is of this machine alone."""
-    return is_remote(execution.executor) and execution.settings().get("address", "") is not None
+def _places(execution: ExecutionConfig) -> tuple[list[str], bool, int]:
+    """Return the devices, whether they may be other machines', and how many runs there are at a time.
 
-
-def _parallel(project: Project) -> int:
-    """Runs at a time on this machine; more workers than cores gain nothing on a CPU."""
-    execution = project.params.execution
-    if execution.executor == "serial" or _elsewhere(execution):
-        return 1 if execution.executor == "serial" else execution.workers
+    A Ray cluster without an address is of this machine alone; more workers than cores gain nothing on a CPU.
+    """
+    if is_remote(execution.executor) and execution.settings().get("address", "") is not None:
+        return [execution.device], True, execution.workers
     devices = visible_devices(execution.device)
-    most = max(1, cores() // execution.threads) if devices == ["cpu"] else execution.workers * len(devices)
-    return min(execution.workers * len(devices), most)
+    parallel = 1 if execution.executor == "serial" else execution.workers * len(devices)
+    return devices, False, min(parallel, max(1, cores() // execution.threads)) if devices == ["cpu"] else parallel
 
 
 def gpu_hours(project: Project, rows: Sequence[PlanRow]) -> tuple[float, int]:
     """Hours of one GPU of the assumed speed for what is still to train, and runs of unknown length left out."""
-    speed = GPU_SPEED[project.params.training.precision]
-    time = spend(project, rows, lambda cell: assumed(project, cell.task, speed))
+    time = spend(project, rows, lambda cell: assumed(project, cell.task, on_cpu=False))
     return sum(time.cells.values()) / 3600, time.unknown
 
 

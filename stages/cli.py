@@ -33,8 +33,6 @@ GROUPS = {
     "stages, which `regft run` runs": ("subsample", "search", "finetune", "evaluate", "report"),
     "keep": ("fetch", "store", "sync", "version"),
 }
-#: Other words for a command that people type.
-MEANT = {"train": "run", "download": "fetch"}
 CODES = """\
 exit codes
   0  done                          6  the run store is damaged or locked
@@ -129,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif name in commands() or name == "--version":
         dispatch(name.removeprefix("--"), rest)
     else:
-        near = nearest(name, [*commands(), *MEANT])
-        near = MEANT.get(near or "", near)
+        near = nearest(name, commands())
         hint = f"did you mean '{near}'?" if near else "`regft --help` lists the commands"
         print(f"regft: unknown command '{name}' [unknown-command]\n    -> {hint}", file=sys.stderr)
         return 2

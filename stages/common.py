@@ -10,11 +10,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
 from regft_core import output
@@ -23,7 +21,7 @@ from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
 from regft_core.runs.project import open_project
 from regft_core.schema.file_format import FileFormat
-from regft_core.settings.preset import lay_out, preset_data, preset_file
+from regft_core.settings.preset import lay_out, preset_document, preset_file
 from regft_core.settings.project import Project
 
 if TYPE_CHECKING:
@@ -168,28 +166,16 @@ def refuse_contradictions(wrong: list[tuple[Any, str]], hint: str) -> None:
         raise ConfigError([Problem(code, place, 0, "", message, hint) for message in messages])
 
 
-def open_preset(root: Path, name: str, changes: list[str]) -> Project:
+def open_preset(root: Path, name: str, changes: Iterable[str] = ()) -> Project:
     """Return a preset with ``--set`` changes as a project; the place of a mistake is its own file, or that change."""
-    text = yaml.safe_dump(preset_data(root, name, changes), sort_keys=False) if changes else None
-    try:
-        return open_project(root, preset_file(root, name), text)
-    except ConfigError as error:
-        raise ConfigError([_at_its_change(problem, changes) for problem in error.problems]) from None
-
-
-def _at_its_change(problem: Problem, changes: list[str]) -> Problem:
-    for change in changes:
-        key = change.partition("=")[0].strip()
-        if problem.key == key or problem.key.startswith((f"{key}.", f"{key}[")):
-            return replace(problem, file=f"--set {change}", line=0)
-    return problem
+    return open_project(root, preset_file(root, name), preset_document(root, name, changes))
 
 
 def project_or_preset(root: Path, preset: str | None) -> Project:
     """Return the project, or that of a preset's folder, which is brought up to date."""
     if preset is None:
         return open_project(root)
-    open_preset(root, preset, [])  # a mistake is reported with the preset's own lines
+    open_preset(root, preset)  # a mistake is reported with the preset's own lines
     return open_project(lay_out(root, preset))
 
 

@@ -20,7 +20,7 @@ from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
 from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
 from regft_core.settings.grid import cells
-from regft_core.settings.preset import FOLDER, lay_out, preset_data, preset_file, preset_names
+from regft_core.settings.preset import FOLDER, lay_out, preset_file, preset_names
 from regft_core.settings.project import Project
 from regft_core.settings.run_config import lay_out_config
 from regft_core.settings.small import lay_out_small
@@ -82,17 +82,13 @@ def require_project(root: Path) -> None:
             if name == ".dvc":
                 problem = replace(problem, hint="run `dvc init` here (without git: `dvc init --no-scm`)")
             problems.append(problem)
-    if not problems and not no_scm(root) and shutil.which("git") is None:
+    config = root / ".dvc" / "config"
+    without_git = config.is_file() and "no_scm = true" in config.read_text(encoding="utf-8").lower()
+    if not (problems or without_git or shutil.which("git")):
         hint = "install git, or write 'no_scm = true' below [core] in .dvc/config"
         problems.append(Problem("git-missing", ".dvc/config", 0, "", "wants git, which is not on the PATH", hint))
     if problems:
         raise ConfigError(problems)
-
-
-def no_scm(root: Path) -> bool:
-    """Whether DVC works without git in a project."""
-    config = root / ".dvc" / "config"
-    return config.is_file() and "no_scm = true" in config.read_text(encoding="utf-8").lower()
 
 
 @command(
@@ -162,10 +158,6 @@ def _announce(root: Path, folder: Path, project: Project, name: str) -> None:
     here, mark = folder.relative_to(root), project.params.small_scale
     if mark is not None:
         print(mark.mark)
-    else:
-        old, new = preset_data(root, name)["model"], project.params.model
-        if old["name"] != new.name and "revision" in old:
-            print(f"encoder: {new.name} in place of {old['name']}, whose revision goes with it")
     for task, sets in project.left_out.items():
         print(f"{task} is not evaluated on {', '.join(f'{judge} ({one.why})' for judge, one in sets.items())}")
     print(f"preset {name} runs in {here}; the dry run: cd {here} && regft plan", flush=True)

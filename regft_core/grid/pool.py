@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,8 +30,6 @@ KEEP_FREED_MEMORY = {
 
 #: What numpy's and torch's libraries read at import; without it numpy starts a thread for every core in every worker.
 THREADS = "OMP_NUM_THREADS"
-
-log = logging.getLogger(__name__)
 
 
 def run_on_executor(
@@ -85,10 +82,7 @@ def prepared_devices(project: Project) -> list[str]:
     wanted = {"TOKENIZERS_PARALLELISM": "false", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     for name, value in (wanted | (KEEP_FREED_MEMORY if devices == ["cpu"] else {})).items():
         os.environ.setdefault(name, value)
-    threads, outside = str(execution.threads), os.environ.get(THREADS)
-    if outside not in (None, threads):
-        log.warning(f"{THREADS}={outside} does not count: workers have execution.threads, which is {threads}")
-    os.environ[THREADS] = threads
+    os.environ[THREADS] = str(execution.threads)
     return devices
 
 

@@ -11,6 +11,7 @@ from regft_core.catalogue import use_project
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.runs.code import version
+from regft_core.settings.document import Document
 from regft_core.settings.layers import all_sizes, sizes_of
 from regft_core.settings.project import Project
 from regft_core.settings.read_project import load_project
@@ -22,14 +23,18 @@ REPORTED_PACKAGES = (
 
 
 def open_project(
-    root: Path, params_file: str = "params.yaml", params_text: str | None = None, *, check_composition: bool = True
+    root: Path,
+    params_file: str = "params.yaml",
+    params_text: str | Document | None = None,
+    *,
+    check_composition: bool = True,
 ) -> Project:
     """Load and validate the whole project, without torch.
 
     Args:
         root: project root.
         params_file: another file instead of ``params.yaml``, for instance a preset.
-        params_text: content to check in place of that file's.
+        params_text: content in place of that file's, or what was read of it.
         check_composition: whether every method must be able to act on every task of the grid.
 
     Raises:

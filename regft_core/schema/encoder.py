@@ -14,8 +14,7 @@ MaxLength = Annotated[int, Field(ge=8, le=4096)]
 Pairs = Literal["jointly", "separately"]
 
 
-#: What a task, a method, and a single phase change in ``model``; the values are checked once they are laid over it.
-TaskModel = dict[Literal["name", "revision", "max_length"], Any]
+#: What a method and a single phase change in ``model``; the values are checked once they are laid over it.
 MethodModel = dict[Literal["pooling", "pairs"], Any]
 PhaseModel = dict[Literal["name", "revision", "max_length", "pooling", "prompt"], Any]
 

@@ -20,7 +20,7 @@ from regft_core.schema import (
     StrictModel,
     named_in,
 )
-from regft_core.schema.encoder import EncoderConfig, TaskModel
+from regft_core.schema.encoder import EncoderConfig
 from regft_core.schema.training import TrainingConfig
 
 #: A version of regft.
@@ -85,7 +85,7 @@ class TaskSettings(StrictModel):
     """Changes on one task of the grid: for every method, and for single ones."""
 
     training: Layer = Field({})
-    model: TaskModel = Field({})
+    model: Layer = Field({})
     primary: str | None = Field(None, description="metric of the task that ranks methods and chooses trials and epochs")
     sizes: Annotated[tuple[Size, ...], Field(strict=False, min_length=1)] | None = Field(
         None, description="training sizes of this task in place of grid.sizes"

@@ -11,7 +11,6 @@ from regft_core.catalogue import KINDS
 from regft_core.kinds import find
 from regft_core.names import suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Layer, Name, StrictModel, named_in
-from regft_core.schema.encoder import TaskModel
 from regft_core.schema.file_format import FileFormat
 from regft_core.schema.prompts import PromptConfig
 
@@ -219,7 +218,7 @@ class TaskConfig(ConsistentModel):
     ood: dict[Name, OodConfig] = Field({})
     submission: SubmissionConfig | None = Field(None, description="prediction files for a benchmark's server")
     training: Layer = Field({}, description="what this task changes in the shared protocol")
-    model: TaskModel = Field({}, description="what this task changes in the section model")
+    model: Layer = Field({}, description="what this task changes in the section model")
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
         """Labels that do not fit the kind; names that are not among metrics or labels; nothing to draw dev from."""

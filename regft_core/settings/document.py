@@ -44,7 +44,7 @@ class Place(NamedTuple):
     path: KeyPath
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)

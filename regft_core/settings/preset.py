@@ -7,6 +7,7 @@ that equal runs are trained once.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +21,7 @@ from regft_core.disk.files import write_text
 from regft_core.errors import ConfigError, Problem
 from regft_core.models.aliases import ALIASES
 from regft_core.names import suggestion
-from regft_core.settings.document import load_yaml, relative_name
+from regft_core.settings.document import Document, Place, load_yaml, relative_name
 from regft_core.settings.files import CONTAMINATION, FOLDERS, PRESETS, find, names, read
 
 #: Where presets run; git and the project's own DVC ignore it.
@@ -47,37 +48,48 @@ def preset_file(root: Path, name: str) -> str:
     path = find(root, PRESETS, name)
     if path is None:
         hint = suggestion(name, preset_names(root), "presets there")
-        raise _wrong("unknown-preset", f"{PRESETS}/{name}.yaml", "", f"unknown preset '{name}': no such file", hint)
+        message = f"unknown preset '{name}': no such file"
+        raise ConfigError([Problem("unknown-preset", f"{PRESETS}/{name}.yaml", 0, "", message, hint)])
     return relative_name(path, root)
 
 
-def preset_data(root: Path, name: str, changes: Iterable[str] = ()) -> dict[str, Any]:
+def preset_document(root: Path, name: str, changes: Iterable[str] = ()) -> Document:
     """A preset with ``KEY=VALUE`` changes, as it would stand in the project's own folder.
 
     Raises ConfigError: no such preset, or a change that cannot be made.
     """
-    file = preset_file(root, name)
+    preset_file(root, name)
     document = read(root, PRESETS, name)
     assert document is not None
-    return changed(dict(document.data), changes, file)
+    return changed(document, changes)
 
 
-def changed(data: dict[str, Any], changes: Iterable[str], file: str) -> dict[str, Any]:
-    """``data`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML.
+def changed(document: Document, changes: Iterable[str]) -> Document:
+    """``document`` with ``KEY=VALUE`` changes; the key is dotted, the value YAML, and its place is the change.
 
     Another ``model.name`` is that of every task, and takes the revision away, whichever comes first.
 
-    Raises ConfigError for a change that cannot be made; ``file`` is where ``data`` is from.
+    Raises ConfigError for a change that cannot be made.
     """
-
-    def names_encoder(change: str) -> bool:
-        return change.partition("=")[0].strip() == "model.name"
-
-    for change in sorted(changes, key=lambda text: not names_encoder(text)):
-        if names_encoder(change):
-            data = without_encoder(data)
-        data = _changed(data, change, file)
-    return data
+    for change in sorted(changes, key=lambda text: text.partition("=")[0].strip() != "model.name"):
+        key, sign, text = change.partition("=")
+        path = tuple(key.strip().split("."))
+        if not sign or not all(path):
+            hint = "write for instance --set grid.seeds=[0,1]"
+            raise ConfigError([document.problem("not-key-value", (key,), f"'{change}' is not KEY=VALUE", hint)])
+        value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
+        data = copy.deepcopy(document.data if path != ("model", "name") else without_encoder(document.data))
+        at: Any = data
+        for part in path[:-1]:
+            at[part] = at.get(part) or {}
+            at = at[part]
+            if not isinstance(at, dict):
+                message = f"'{part}' is not a mapping, so '{key}' cannot be set"
+                raise ConfigError([document.problem("not-a-mapping", path, message, "check the key")])
+        at[path[-1]] = value
+        places = {other: place for other, place in document.places.items() if other[: len(path)] != path}
+        document = Document(data, places | {path: Place(f"--set {change}", 0, path)}, document.file)
+    return document
 
 
 def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +107,10 @@ def without_encoder(data: dict[str, Any]) -> dict[str, Any]:
 def preset_text(root: Path, name: str, changes: Iterable[str] = ()) -> str:
     """The ``params.yaml`` of a preset's folder: the preset with ``KEY=VALUE`` changes and this machine's sections.
 
-    Raises ConfigError as ``preset_data``.
+    Raises ConfigError as ``preset_document``.
     """
     head = f"# Made from {preset_file(root, name)} by `regft preset {name}`; an edit here is lost.\n"
-    return head + folder_text(root, preset_data(root, name, changes))
+    return head + folder_text(root, preset_document(root, name, changes).data)
 
 
 def of_the_machine(root: Path) -> dict[str, Any]:
@@ -110,9 +122,8 @@ def of_the_machine(root: Path) -> dict[str, Any]:
 def folder_text(root: Path, data: dict[str, Any]) -> str:
     """The YAML of ``data`` in a folder two below the project, with this machine's sections."""
     data = data | {name: value for name, value in of_the_machine(root).items() if name not in data}
-    store = _mapping(data.get("store"))
+    store = data.get("store") or {}
     data["store"] = {**store, "path": _seen_from_folder(str(store.get("path", ".regft")))}
-
     data = with_moved_encoders(root, data)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 
@@ -149,38 +160,6 @@ def make_folder(root: Path, folder: Path, text: str, linked: Iterable[str] = LIN
     write_changed(folder / "params.yaml", text)
     write_changed(folder / ".dvc" / "config", "[core]\n    analytics = false\n    no_scm = true\n")
     return folder
-
-
-def _changed(data: dict[str, Any], change: str, file: str) -> dict[str, Any]:
-    """``data`` with one ``KEY=VALUE``; the key is dotted, the value YAML."""
-    key, sign, text = change.partition("=")
-    path = key.strip().split(".")
-    if not sign or not all(path):
-        hint = "write for instance --set grid.seeds=[0,1]"
-        raise _wrong("not-key-value", file, key, f"'{change}' is not KEY=VALUE", hint)
-    try:
-        value = load_yaml(Path(f"--set {key}"), Path(), f"value: {text.strip()}").data["value"]
-    except ConfigError as error:
-        raise _wrong("not-yaml", file, key, f"'{text}' is not YAML: {error.problems[0].message}", "quote it") from error
-    found = dict(data)
-    at = found
-    for part in path[:-1]:
-        below = at.get(part)
-        if below is not None and not isinstance(below, dict):
-            message = f"'{part}' is not a mapping, so '{key}' cannot be set"
-            raise _wrong("not-a-mapping", file, key, message, "check the key")
-        at[part] = dict(below or {})
-        at = at[part]
-    at[path[-1]] = value
-    return found
-
-
-def _wrong(code: str, file: str, key: str, message: str, hint: str) -> ConfigError:
-    return ConfigError([Problem(code, file, 0, key, message, hint)])
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _seen_from_folder(path: str) -> str:

@@ -76,14 +76,12 @@ class Setting:
         value: as in the file; of an option that the file leaves out, its default.
         source: where the value is from; empty where nothing says so.
         given: whether the file says the value.
-        own: whether the file says the source.
     """
 
     path: str
     value: Any
     source: str
     given: bool
-    own: bool
 
 
 def settings(method: Any, registry: Mapping[str, Any]) -> list[Setting]:
@@ -107,12 +105,12 @@ def settings(method: Any, registry: Mapping[str, Any]) -> list[Setting]:
                 default = type(options).model_fields[option].get_default(call_default_factory=True)
                 inherited = defaults.get(option, "") if value == to_jsonable_python(default) else ""
                 own = config.sources.get(path, "") or ("" if inherited or not given else _above(path, config.sources))
-                found[path] = Setting(path, value, own or inherited, given, bool(own))
+                found[path] = Setting(path, value, own or inherited, given)
     for keys, value in leaves(data):
         path, wiring = dotted(keys), keys[-1] == "start" and value in names
         if "regularisers" not in keys and value != {} and not wiring:
             own = config.sources.get(path, "") or _above(path, config.sources)
-            found[path] = Setting(path, value, own, True, bool(own))
+            found[path] = Setting(path, value, own, True)
     return list(found.values())
 
 

@@ -7,7 +7,6 @@ it says which files the others are. No torch here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from regft_core.errors import ConfigError
@@ -47,7 +46,7 @@ def load_project(
     registry: Registry | None = None,
     *,
     params_file: str = "params.yaml",
-    params_text: str | None = None,
+    params_text: str | Document | None = None,
     check_composition: bool = True,
 ) -> Project:
     """Read and validate the project at ``root``.
@@ -56,7 +55,7 @@ def load_project(
         root: project root.
         registry: regulariser name -> its class in the place of those that there are; these are not composed.
         params_file: another file instead of ``params.yaml``, for instance a preset.
-        params_text: content to check in place of that file's.
+        params_text: content in place of that file's, or what was read of it.
         check_composition: whether every method must be able to act on every task of the grid.
 
     Raises:
@@ -64,7 +63,7 @@ def load_project(
     """
     root, check_composition = Path(root), check_composition and registry is None
     registry = discover() if registry is None else registry
-    document = load_yaml(root / params_file, root, params_text)
+    document = params_text if isinstance(params_text, Document) else load_yaml(root / params_file, root, params_text)
     if params_file.startswith(PRESETS):
         document = without_override(document)
     warnings = check_version(document)
@@ -169,11 +168,7 @@ def _read_methods(reader: Reader, builder: MethodBuilder) -> dict[str, Method]:
             document = builder.document(name)
             if document is None:
                 if builder.base(name) == name:  # else it is an arm without a base: check_layers says so
-                    problem = missing(reader.root, METHODS, name, builder.params, path)
-                    if name in builder.registry:
-                        hint = f"there is a regulariser '{name}': write the file, with 'regularisers: {{{name}: {{}}}}'"
-                        problem = replace(problem, hint=hint)
-                    reader.problems.append(problem)
+                    reader.problems.append(missing(reader.root, METHODS, name, builder.params, path))
                 continue
             reader.documents[method_file(name)] = document
             methods[name] = builder.build(name, document)

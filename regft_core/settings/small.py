@@ -24,7 +24,7 @@ from regft_core.settings.preset import (
     changed,
     folder_text,
     make_folder,
-    preset_data,
+    preset_document,
     preset_file,
     without_encoder,
 )
@@ -50,8 +50,8 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
 
     Raises ConfigError for a preset or changes that are wrong.
     """
-    changes, file, printed = list(changes), preset_file(root, name), preset_data(root, name)
-    wanted = preset_data(root, name, changes)
+    changes, file, printed = list(changes), preset_file(root, name), preset_document(root, name).data
+    wanted = preset_document(root, name, changes).data
     original = printed["model"]["name"]
     encoder = ENCODER if wanted["model"]["name"] == original else wanted["model"]["name"]
     if encoder not in ALIASES and not (root / encoder).is_dir():
@@ -60,7 +60,7 @@ def lay_out_small(root: Path, name: str, changes: Iterable[str] = ()) -> Path:
         raise ConfigError([Problem("model-missing", file, 0, "model.name", message, hint)])
     depth = layers_of(EncoderConfig(name=encoder), root) / (24 if "large" in original else 12)
     after = [change for change in changes if not change.startswith(_BEFORE_ONLY)]
-    data = changed(shrunk(wanted, depth), after, file)
+    data = changed(Document(shrunk(wanted, depth), {}, file), after).data
     data["small_scale"] = {"preset": name, "rows": ROWS, "depth": depth, "changes": _differences(printed, data)}
     head = f"# Made from {file} by `regft preset {name} --scale small`; an edit here is lost.\n"
     return make_folder(root, root / FOLDER / f"{name}{SUFFIX}", head + folder_text(root, data))

@@ -84,7 +84,7 @@ def test_another_encoder_takes_the_old_revision_away(root: Path, reverse: bool) 
     [
         ("table_on", "", "unknown preset 'table_on'", "table_one"),
         ("table_one", "grid.seeds", "not KEY=VALUE", "--set"),
-        ("table_one", "grid.seeds=[1", "not YAML", ""),
+        ("table_one", "grid.seeds=[1", "not valid YAML", ""),
         ("table_one", "methods.a=1", "'methods' is not a mapping", ""),
         ("table_one", ".=1", "not KEY=VALUE", ""),
     ],

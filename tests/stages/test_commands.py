@@ -97,7 +97,6 @@ def test_an_unknown_command_gets_the_nearest(tmp_path: Path) -> None:
     done = python(tmp_path, "-m", "regft_core", "exprot")
     assert done.returncode == 2
     assert done.stderr == "regft: unknown command 'exprot' [unknown-command]\n    -> did you mean 'export'?\n"
-    assert "did you mean 'run'?" in python(tmp_path, "-m", "regft_core", "trian").stderr
 
 
 def test_a_command_ends_with_the_code_of_its_file(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from regft_core.data.splits import split_line
 from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
-from regft_core.disk.paths import file_state
 from regft_core.disk.reading import read_json
 from regft_core.errors import CodeChanged, ConfigError, PlanOutdated, Problem, StoreError
 from regft_core.grid.fetch import require_named_sets, tasks_to_prepare
@@ -111,13 +110,13 @@ def _dataset(project: Project, task: str) -> None:
     if is_current(folder, sha256_json(inputs())):
         return
     print(f"preparing task {task}", flush=True)
-    making = RowsInMaking(task, rows_scope(project, task, "dataset"), inputs, source_files(project, task).values())
+    key = _key_of_rows(task, rows_scope(project, task, "dataset"), inputs)
 
     def place(split: str) -> str:
         return str(project.documents[task_file(task)].place(("splits", split)))
 
-    tasks = {**project.tasks, task: prepared_task(project, task)}
-    prepare_dataset(project.root, task, tasks, folder, making.seal, place, rows_of_each_set(project))
+    tasks, rows = {**project.tasks, task: prepared_task(project, task)}, rows_of_each_set(project)
+    prepare_dataset(project.root, task, tasks, folder, lambda made: seal(made, key()), place, rows)
     described = read_json(folder / "task.json")
     if line := split_line(described):
         print(f"{task}: {line}")
@@ -128,27 +127,41 @@ def _subsamples(project: Project, task: str) -> None:
     inputs, folder = partial(subsample_inputs, project, task), project.root / "work" / "subsamples" / task
     if is_current(folder, sha256_json(inputs())):
         return
-    making = RowsInMaking(task, rows_scope(project, task, "subsample"), inputs, _prepared(project, task))
-    params = project.params
+    key, params = _key_of_rows(task, rows_scope(project, task, "subsample"), inputs), project.params
     drawn = sizes_of(params, task), params.grid.seeds, params.subsample.stratified
-    write_subsamples(project.root, task, *drawn, making.seal)
+    write_subsamples(project.root, task, *drawn, lambda made: seal(made, key()))
     _warn(*skew_warnings(project, [task]))
 
 
 def _lengths(project: Project, task: str) -> None:
     if up_to_date_lengths(project, task) is not None:
         return
-    making = RowsInMaking(task, scope_of("lengths"), partial(lengths_inputs, project, task), _prepared(project, task))
+    key = _key_of_rows(task, scope_of("lengths"), partial(lengths_inputs, project, task))
     measured = measure_task(project, task)
-    making.check()
+    key()
     write_json(lengths_file(project.root, task), measured)
     print(table({task: measured}))
     _warn(*warnings(task, measured, modes(project)))
 
 
-def _prepared(project: Project, task: str) -> list[Path]:
-    """The files of a prepared task."""
-    return sorted(path for path in dataset_folder(project.root, task).rglob("*") if path.is_file())
+def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
+    """Return what gives the key of rows that are about to be made; it is called before they are written.
+
+    ``inputs`` gives what they are made from as it is now. Raises CodeChanged, now or then, where the loaded code is not
+    what its files say, and then PlanOutdated where they would be made from something else.
+    """
+    again = "; nothing was written\n    -> run `dvc repro` again"
+    code, before = LoadedCode(scope), inputs()
+    if before["code"] != code.code.sha256:
+        raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{again}")
+
+    def key() -> str:
+        code.check()
+        if inputs() != before:
+            raise PlanOutdated("rows-edited", f"files or code changed while rows of task '{task}' were made{again}")
+        return sha256_json(before)
+
+    return key
 
 
 #: A class with a smaller share of the training rows is called rare; of many classes, with less than that part of an
@@ -190,8 +203,6 @@ def _drawn(project: Project, task: str) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------------- what rows are made from
-
-_AGAIN = "; nothing was written\n    -> run `dvc repro` again"
 
 
 def prepared_task(project: Project, task: str) -> TaskConfig:
@@ -254,41 +265,3 @@ def subsample_inputs(project: Project, task: str) -> dict[str, Any]:
 def rows_scope(project: Project, task: str, stage: Literal["dataset", "subsample"]) -> Scope:
     """The code that prepares a task's rows, or draws from them."""
     return scope_of(stage, kinds=[project.tasks[task].kind])
-
-
-class RowsInMaking:
-    """Rows that are about to be made; ``key`` is the hash of what they are made from.
-
-    Args:
-        task: whose rows, for messages.
-        scope: the code that makes them.
-        inputs: returns what they are made from as it is now: definitions, hashes of files, and ``code``.
-        files: what they are read from.
-
-    Raises CodeChanged: the loaded code is not what its files say.
-    """
-
-    def __init__(
-        self, task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]], files: Iterable[Path] = ()
-    ) -> None:
-        self._code = LoadedCode(scope)
-        self._task, self._inputs = task, inputs
-        self._files = {str(path): file_state(str(path)) for path in files}
-        made_from = inputs()
-        if made_from["code"] != self._code.code.sha256:
-            raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{_AGAIN}")
-        self.key = sha256_json(made_from)
-
-    def seal(self, folder: Path) -> None:
-        """Check the inputs once more, then seal the complete folder of the rows; raises as ``check``."""
-        self.check()
-        seal(folder, self.key)
-
-    def check(self) -> None:
-        """Raise CodeChanged or PlanOutdated if they would now be made otherwise; call it before they are written."""
-        self._code.check()
-        # Put back as it was, a file may have been read in between.
-        written = [path for path, state in self._files.items() if file_state(path) != state]
-        if written or sha256_json(self._inputs()) != self.key:
-            what = ", ".join(written) or "its files or code"
-            raise PlanOutdated("rows-edited", f"{what} changed while rows of task '{self._task}' were made{_AGAIN}")

@@ -51,14 +51,13 @@ def make_folder_once(draft: Draft, folder: Path) -> list[str]:
         message = f"{listing(edited)} was edited, and this call differs from the first in {listing(changed)}"
         hint = "run `dvc repro` there, or give another folder with --out"
         raise ConfigError([Problem("edited", str(folder), 0, "--out", message, hint)])
-    setup, seconds, more = draft.chosen()
-    reserve = math.ceil(draft.final_seconds(setup))
+    setup, seconds, after, more = draft.chosen()
     # A new folder is there complete or not at all. Its links and the encoder's path are relative; an atomic directory
     # is made on the level of its target.
     with nullcontext(folder) if is_made else atomic_directory(folder) as place:
         draft.write(place, setup)
         wrote = {name: _sha256(place / name) for name in ("params.yaml", task_file(draft.task))}
-        record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": reserve}
+        record = {"from": inputs, "task": draft.task, "wrote": wrote, "reserve": math.ceil(after)}
         write_json(place / RECORD, record)
     return draft.described(setup, seconds, more)
 
@@ -75,7 +74,11 @@ def leave_out(folder: Path, methods: Sequence[str]) -> None:
                 section.pop(name, None)
         if "tuning" in params and not any(tuned.values()):
             del params["tuning"]
-        params["report"] = {**(params.get("report") or {}), "not_run": list(methods)}
+        report = {**(params.get("report") or {}), "not_run": list(methods)}
+        if report.get("prefer") in methods:  # what takes steps comes after it: nothing is given up for fewer passes
+            del report["prefer"]
+            report["tolerance"] = 0.0
+        params["report"] = report
 
     as_written = _sha256(file) == record["wrote"][file.name]
     write_text(file, edited(file, change))

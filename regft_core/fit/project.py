@@ -22,7 +22,17 @@ from regft_core.data.lengths import STEP, Lengths, row_lengths
 from regft_core.fit.elsewhere import Elsewhere
 from regft_core.fit.language import unread
 from regft_core.fit.rows import Asked, OwnRows
-from regft_core.fit.setup import LEAST_OF_LABEL, PARTS, OwnPreset, Setup, choose, reading, solved, takes_steps
+from regft_core.fit.setup import (
+    LEAST_OF_LABEL,
+    PARTS,
+    OwnPreset,
+    Price,
+    Setup,
+    choose,
+    reading,
+    solving_seconds,
+    takes_steps,
+)
 from regft_core.grid.lengths import fast_tokenizer
 from regft_core.grid.time import SetSize, estimate
 from regft_core.kinds import find
@@ -43,16 +53,13 @@ from regft_core.settings.project import Project
 
 #: Rows that ``max_length`` may cut, and tokens that it never exceeds without a word of the user's.
 CUT, LONGEST = 0.05, 512
-#: Tokens that are kept whatever the rows have: a batch is as long as its longest row, and new texts may be longer.
+#: Tokens that are always kept: a batch is as long as its longest row, and new texts may be longer.
 KEPT = 128
 #: Seconds beside training: processes that start, the report, the export.
 AROUND = 25.0
 #: Seconds of solved runs up to which they run in this process: a worker takes about 8 seconds of a core to start, and
 #: encodes all rows again.
 SERIAL = 200.0
-#: Seconds of the model of words for a row of two labels, on a core of an AMD EPYC (Zen 3); up to 500 rows of 110 labels
-#: and 1,500 of 15 took at most what ``Draft._solving`` makes of it.
-SOLVING = 2e-3
 #: Seconds of a run, and of a trial, beside its steps: the encoder is loaded, the result stored.
 EACH = 0.5
 
@@ -80,7 +87,6 @@ class Draft:
     elsewhere: Sequence[Elsewhere] = ()
     texts: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-    _longest: dict[Setup, float] = field(default_factory=dict)
     _trained: set[str] = field(default_factory=set)
 
     @property
@@ -127,8 +133,8 @@ class Draft:
         length = min(most, max(KEPT, -(-wanted // STEP) * STEP))
         return length, sum(count > length for count in tokens) / len(tokens)
 
-    def chosen(self) -> tuple[Setup, float, str]:
-        """Return the set-up for the minutes, its seconds, and what more minutes would buy.
+    def chosen(self) -> tuple[Setup, float, float, str]:
+        """Return the set-up for the minutes, its seconds, those after the comparison, and what more minutes would buy.
 
         Raises ConfigError for minutes that are too few.
         """
@@ -144,22 +150,27 @@ class Draft:
             for name, method in project.methods.items():
                 if problems := composition_errors(project.builder, method, task, sections, project.tasks):
                     self.refused[name] = problems[0]
-            price = cache(lambda *setup: self._run_seconds(project, folder, *setup))
+            price = cache(lambda *setup: self._prices(project, folder, *setup))
             self._trained.update(name for name, method in project.methods.items() if takes_steps(method))
             execution = ExecutionConfig.model_validate(self.execution)
             can_be_serial = self._on_cpu and execution.executor == "processes"
 
-            def runs(setup: Setup) -> list[tuple[float, float]]:
+            def runs(setup: Setup) -> list[Price]:
                 prices = price(setup.encoder, setup.folds, setup.trainings)
                 return [prices[name] for name in setup.methods if name in prices]
 
             def all_runs(setup: Setup) -> float:
-                return sum(own for own, _ in runs(setup)) * setup.folds * setup.repeats * setup.size
+                return sum(one.run for one in runs(setup)) * setup.folds * setup.repeats * setup.size
 
             def seconds_of(setup: Setup, workers: int) -> float:
                 # The final model, trained on all rows with settings that are known then, is counted as one more run.
-                vectors = sum(once for _, once in runs(setup))
-                return AROUND + all_runs(setup) / workers + vectors + max(map(sum, runs(setup)), default=0.0)
+                vectors = dict[Any, float]()
+                for one in runs(setup):
+                    vectors[one.read] = max(one.vectors, vectors.get(one.read, 0.0))
+                return AROUND + all_runs(setup) / workers + sum(vectors.values()) + final(setup)
+
+            def final(setup: Setup) -> float:
+                return max((one.run + one.vectors for one in runs(setup)), default=0.0)
 
             def is_serial(setup: Setup) -> bool:
                 alone = can_be_serial and self._trained.isdisjoint(setup.methods)
@@ -176,13 +187,7 @@ class Draft:
             setup, more = choose(
                 self.preset, acting, self.encoders, rows, most, seconds, self.minutes, self._may_forecast
             )
-            took, setup = seconds(setup), replace(setup, serial=is_serial(setup))
-            self._longest[setup] = max(map(sum, runs(setup)), default=0.0)
-            return setup, took, more
-
-    def final_seconds(self, setup: Setup) -> float:
-        """Return the seconds that follow the comparison of a chosen set-up: report, final model, export."""
-        return AROUND + self._longest[setup]
+            return replace(setup, serial=is_serial(setup)), seconds(setup), AROUND + final(setup), more
 
     @property
     def _may_forecast(self) -> bool:
@@ -190,13 +195,8 @@ class Draft:
         least = min(self.rows.in_every_fold, default=len(self.rows.examples))
         return least >= LEAST_OF_LABEL * max(PARTS)
 
-    def _run_seconds(
-        self, project: Project, folder: Path, encoder: str, folds: int, trainings: int
-    ) -> dict[str, tuple[float, float]]:
-        """Return method -> seconds of one worker for one run, with its trials; and for the vectors of all its runs.
-
-        A frozen encoder reads every row once, for all folds (``models/features.py``).
-        """
+    def _prices(self, project: Project, folder: Path, encoder: str, folds: int, trainings: int) -> dict[str, Price]:
+        """Return method -> its price. A frozen encoder reads every row once, for all folds (``models/features.py``)."""
         name, count = _seen_from(folder, self.root, encoder), len(self.rows.examples)
         model = project.params.model.model_copy(update={"name": name, "max_length": self.length(encoder)[0]})
         sections = {self.task: (project.shared(self.task), model)}
@@ -216,20 +216,21 @@ class Draft:
         sizes = {"train": SetSize(trained, mean), "dev": SetSize(count - trained, mean)}
         sizes |= {one.name: SetSize(one.rows, mean) for one in self.elsewhere}
         runs, rounds = estimate(priced, rows, lambda task, encoder: sizes).runs, self.preset.tuning.folds
-        solving = {name: self._solving * solved(method) for name, method in priced.methods.items()}
+        labels = max(2, len(self.rows.labels or ()))
+        one_model = find(self.rows.kind).one_label or self.rows.labels is None
+        models = math.sqrt(labels / 2) if one_model else labels / 2
+        solving = {name: solving_seconds(method, count, models) for name, method in priced.methods.items()}
         prices = {}
         for cell, seconds in runs.items():
             name, tried = cell.method, trials[cell.method]
+            method = priced.methods[name]
             own = EACH * (1 + rounds * tried) + solving[name] * (1 + rounds * (tried > 0))  # trials share a solved head
-            prices[name] = (own + seconds, 0.0) if takes_steps(priced.methods[name]) else (own, seconds)
+            if takes_steps(method):
+                prices[name] = Price(own + seconds)
+            else:
+                read = method.encoder(model)
+                prices[name] = Price(own, seconds, (read.pooling, read.pairs))
         return prices
-
-    @property
-    def _solving(self) -> float:
-        """Seconds of the model of words on all rows; not measured, so that the same call chooses the same set-up."""
-        rows, labels = len(self.rows.examples), max(2, len(self.rows.labels or ()))
-        one_model = find(self.rows.kind).one_label or self.rows.labels is None
-        return SOLVING * rows * (1 + rows / 1_500) * (math.sqrt(labels / 2) if one_model else labels / 2)
 
     # -------------------------------------------------------------------------------- files
 

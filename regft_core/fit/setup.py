@@ -38,6 +38,9 @@ FOLDS = (5, 3)
 MOST_REPEATS, FEW_ROWS = 2, 400
 #: Sizes of a forecast, as parts of the rows that train a fold's model, and the rows that the smallest needs of a label.
 PARTS, LEAST_OF_LABEL = (4, 2), 10
+#: Seconds of the model of words for a row of two labels, typical of a core; not measured, so that the same call chooses
+#: the same set-up. What is late by it is left out of the comparison.
+SOLVING = 1e-3
 #: Seconds of solved models, folds included, in those of the model of words; 1.5 times those of an Intel Xeon.
 SOLVED = {"tfidf_logistic": 1.0, "linear_head": 1.7, "stacking": 3.0}
 
@@ -116,6 +119,18 @@ class Setup:
     def size(self) -> float:
         """Runs of all sizes, in runs with all rows."""
         return 1.0 + (sum(1 / part for part in PARTS) if self.forecast else 0.0)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Seconds of one worker for one ``run`` of a method with its trials, and for the ``vectors`` of all its runs.
+
+    Methods that ``read`` the rows alike share the vectors.
+    """
+
+    run: float
+    vectors: float = 0.0
+    read: tuple[str, ...] = ()
 
 
 def choose(
@@ -205,6 +220,7 @@ def takes_steps(method: Method) -> bool:
     return any(phase.training.epochs for phase in method.phases)
 
 
-def solved(method: Method) -> float:
-    """Seconds of a method's solved models, in those of the model of words."""
-    return sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)
+def solving_seconds(method: Method, rows: int, models: float) -> float:
+    """Return the seconds of a method's solved models of ``rows``, each as much as so many models of two labels."""
+    parts = sum(SOLVED.get(name, 0.0) for phase in method.phases for name, _ in phase.regularisers)
+    return SOLVING * rows * (1 + rows / 1_500) * models * parts

@@ -18,7 +18,7 @@ from regft_core.report.formatting import interval, listed, number, point_of, poi
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
-from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, taken
+from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken
 from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
@@ -67,6 +67,11 @@ def decide(
         found = beliefs(observed, resampled, point=point, confidence=config.confidence, higher_is_better=upwards)
         return [replace(one, low=max(one.low, lowest), high=min(one.high, highest)) for one in found]
 
+    held_here = held(judges)
+    grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
+    share, best = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
+    learning = [not entered[first].constant for first in leaders]
+    held_here = [of_all_rows(b, share, best) if learns else b for b, learns in zip(held_here, learning, strict=True)]
     elsewhere = held(others) if others else [None] * len(leaders)
     choices = [
         Choice(
@@ -78,7 +83,7 @@ def decide(
             beyond,
         )
         for (row, same), belief, beyond in zip(
-            ((entered[first], same) for first, *same in groups), held(judges), elsewhere, strict=True
+            ((entered[first], same) for first, *same in groups), held_here, elsewhere, strict=True
         )
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
@@ -95,7 +100,7 @@ def decide(
     exported = pick.method not in without_export
     failed = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
     sentences = [
-        *_taken(block, pick, usual, choices, judges, config, bool(left_out)),
+        *_taken(block, pick, usual, choices, judges, config, bool(left_out), share),
         *_changing_nothing(pick, arms, SAME_SCORES * point),
         *_elsewhere(block, pick, baseline),
         *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
@@ -174,6 +179,7 @@ def _taken(
     judges: Sequence[str],
     config: ReportConfig,
     failed: bool,
+    share: float,
 ) -> Iterator[str]:
     metric, k, leader = block.primary, len(choices), choices[0]
     mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
@@ -182,6 +188,7 @@ def _taken(
         yield "No other method finished every seed." if failed else "The grid has no other method."
     bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
     basis = "" if tuple(judges) == ("dev",) else f", by {some(list(judges))}"
+    basis += " of a model of all rows" if share < 1 else ""
     expected = f"Expect {score(pick.belief.expected, metric)}{bounds} on new data{basis}"
     if k > 1:
         best = number(100 * pick.belief.best, 0)

@@ -29,6 +29,7 @@ from tests.tiny import tiny_model_dir
 PRESET = """\
 always: [majority, tfidf_logistic, linear_probe]
 methods: [lp_ft_share, vanilla_no_dropout]
+prefer: lp_ft_share
 unlabelled: [distil_unlabelled]
 training: {epochs: 1, batch_size: 8, learning_rate: 1.0e-3}
 tuning:
@@ -156,9 +157,12 @@ def test_what_there_was_no_time_for_is_left_out_and_said_and_more_minutes_bring_
     again = Namespace(**{**vars(arguments()), "file": "late.csv"})
     make(root, folder, again)  # the same call: the same result
     assert len(open_project(folder).methods) == 3
+    report = open_project(folder).params.report
+    assert (report.prefer, report.tolerance) == (None, 0.0)
     make(root, folder, Namespace(**{**vars(again), "minutes": 700.0}))
     assert list(open_project(folder).methods)[3:] == ["lp_ft_share", "vanilla_no_dropout"]
-    assert open_project(folder).params.report.not_run == ()
+    report = open_project(folder).params.report
+    assert (report.prefer, report.not_run) == ("lp_ft_share", ())
     monkeypatch.setattr(fitting, "compute_only", lambda *_: None)
     with raises_code(RunFailed, "out-of-time", "it goes on"):
         fitting.fit_rows(Wanted(root, asked, str(folder), 700.0, "tiny"), lambda _: time.sleep(60))

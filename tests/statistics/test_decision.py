@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regft_core.statistics.decision import beliefs, taken
+from regft_core.statistics.decision import Belief, beliefs, of_all_rows, taken
 from tests.statistics.test_coverage import least
 
 POINT = 0.01
@@ -144,3 +146,16 @@ def test_the_expected_score_allows_for_the_choice(differ: float) -> None:
 )
 def test_what_is_taken(losses: list[float], costs: list[float], allowed: float, index: int) -> None:
     assert taken(losses, costs, allowed) == index
+
+
+@pytest.mark.parametrize(
+    ("best", "expected", "low", "high"), [(1.0, 0.61746, 0.5, 0.73492), (0.0, 0.57381, 0.44762, 0.7)]
+)
+def test_a_model_of_all_rows_is_better_than_those_of_folds(
+    best: float, expected: float, low: float, high: float
+) -> None:
+    belief = Belief(0.6, 0.5, 0.7, best=0.5, loss=0.01)
+    moved = of_all_rows(belief, 0.8, best)  # 0.4 (or 0.6 above 0) times 1 - 0.8**0.2 = 0.04365
+    assert (moved.expected, moved.low, moved.high) == pytest.approx((expected, low, high), abs=1e-5)
+    assert (moved.best, moved.loss) == (0.5, 0.01)
+    assert of_all_rows(belief, 0.8, math.inf) == belief

@@ -69,9 +69,9 @@ def decide(
 
     held_here = held(judges)
     grows = block.size == "full" and tuple(judges) == ("dev",)  # the exported model has more rows than those of folds
-    share, best = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
+    share, perfect = arms["dev"].trained if grows else 1.0, metrics.find(metric).range[metrics.higher_is_better(metric)]
     learning = [not entered[first].constant for first in leaders]
-    held_here = [of_all_rows(b, share, best) if learns else b for b, learns in zip(held_here, learning, strict=True)]
+    held_here = [of_all_rows(b, share, perfect) if learns else b for b, learns in zip(held_here, learning, strict=True)]
     elsewhere = held(others) if others else [None] * len(leaders)
     choices = [
         Choice(

@@ -6,7 +6,7 @@ The facts come from what the stages have written; what is not there yet is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from regft_core.models.export_record import Served
 from regft_core.models.source import ModelSource
 from regft_core.names import plural
 from regft_core.runs.context import Context
+from regft_core.runs.environment import describe_environment
 from regft_core.runs.outputs import cell_of, reads_encoder
 from regft_core.runs.project import versions
 from regft_core.runs.records import RunRecord
@@ -43,8 +44,8 @@ def _template() -> Any:
     )
     environment.globals.update(
         facts=lambda rows: "\n".join(f"- **{title}**: {value}" for title, value in rows if value not in (None, "")),
+        counted=lambda counts: ", ".join(f"{label} {count:,}" for label, count in counts.items()),
         plural=plural,
-        settings=lambda values: "\n".join(f"- {key}: {value}" for key, value in sorted(values.items())),
         bullets=lambda texts: "\n".join(f"- {text}" for text in texts),
         section=lambda title, text: f"## {title}\n\n{text}\n\n" if text else "",
     )
@@ -59,23 +60,24 @@ def model_card(
     Args:
         record: of the run, as the stage finetune writes it.
         served: content of ``regft.json``.
-        judged: of a refit the runs that were judged; None for a run that was judged itself.
+        judged: of a refit the evaluated runs; None for a run that was evaluated itself.
         answered_by: the regulariser that answers where there is no model to load.
     """
     job, task, kind = context.job, context.task, find(context.task["kind"])
-    evaluated, examples = None if judged else _evaluated(context), context.data(context.phase("finetune")).examples
+    examples, results = context.data(context.phase("finetune")).examples, reported(context)
+    evaluation = None if judged else _written(Work(context.root).evaluation, cell_of(job))
+    evaluated = (
+        [run for run in evaluation.runs if run.seed == job.seed] if evaluation else judged.runs if judged else []
+    )
     hub, revision, license = origin(context.source)
-    scores = _judged_scores(context, judged) if judged else _scores(context, evaluated)
-    weakened = [record, *(judged.runs if judged else ())]  # what weakens the judged runs weakens their scores
+    scores = _expected_scores(context, judged) if judged else _scores(results, evaluated)
     return _template().render(
+        context=context,
         job=job,
         task=task,
-        method=context.method.config,
         encoder=context.encoder,
-        encoder_name=context.source.name,
         columns=context.task_config.columns,
         read=reads_encoder(context),
-        mark=context.params.small_scale.mark if context.params.small_scale else None,
         hub=hub,
         revision=revision,
         license=license,
@@ -83,7 +85,6 @@ def model_card(
         record=record,
         judged=judged,
         answered_by=answered_by,
-        demonstrations=bool(served.prompt and served.prompt.demonstrations),
         code=context.encoder.pooling != "head" or bool(served.instruction) or served.rows_per_example == 2,
         several=kind.has_labels and not kind.one_label,
         example=_example(context, served),
@@ -93,16 +94,11 @@ def model_card(
         tuned=described(job.values) if job.values else None,
         scores=scores,
         index=_model_index(f"{job.method}-{job.task}", job.task, scores),
-        reported=bool(reported(context)),
+        results=results,
         confidence=f"{context.params.report.confidence:.0%}",
-        compared=reported(context).get("findings") or (),
-        limits=[
-            *([sentence(served.abstain)] if served.abstain else []),
-            *dict.fromkeys(f"Degraded: {text}" for run in weakened for text in run.degraded),
-            *(_weaknesses(context, served, judged) if judged else _limits(context, evaluated)),
-            *_cut(context),
-        ],
+        limits=list(dict.fromkeys(_limits(context, [record, *evaluated], served, judged))),
         training=context.phase("finetune").training.model_dump(mode="json"),
+        machine=describe_environment(record.environment) if record.environment else None,
         versions=versions(),
     )
 
@@ -143,30 +139,24 @@ def _written(read: Callable[..., T], *arguments: Any) -> T | None:
         return None
 
 
-def _evaluated(context: Context) -> RunRecord | None:
-    """The evaluation of the run; None before there is one."""
-    result = _written(Work(context.root).evaluation, cell_of(context.job))
-    return next((run for run in result.runs if run.seed == context.job.seed), None) if result else None
-
-
 def reported(context: Context) -> dict[str, Any]:
     """The report's entry of the run's cell; empty before there is one."""
     results = _written(read_json, context.root / RESULTS) or {}
     return (results.get(f"{context.job.task}-{context.job.size}") or {}).get(context.job.method) or {}
 
 
-def _scores(context: Context, evaluated: RunRecord | None) -> list[list[str]]:
+def _scores(results: Mapping[str, Any], evaluated: Sequence[RunRecord]) -> list[list[str]]:
     """Set, metric, this run's score; mean, interval and seeds as the report has them."""
-    cell, rows = reported(context), []
-    for name, scores in (evaluated.sets if evaluated else {}).items():
-        for metric, value in scores.metrics.items():
-            own = "failed" if value is None else f"{value:.4f}"
-            rows.append([name, metric, own, *_interval((cell.get(name) or {}).get(metric) or {})])
-    return rows
+    return [
+        [name, metric, f"{value:.4f}", *_interval((results.get(name) or {}).get(metric) or {})]
+        for run in evaluated
+        for name, scores in run.sets.items()
+        for metric, value in scores.metrics.items()
+    ]
 
 
-def _judged_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
-    """Set, metric, mean, interval and seeds of the judged runs."""
+def _expected_scores(context: Context, judged: OutOfFold) -> list[list[str]]:
+    """Set, metric, mean, interval and seeds of the evaluated runs."""
     rows = []
     for name, metric in ((name, metric) for name in judged.task.sets for metric in judged.task.metrics):
         score = judged.score(name, metric, context.params.report)
@@ -179,7 +169,7 @@ def _model_index(model: str, task: str, scores: Sequence[Sequence[str]]) -> str:
     """Return the scores as the hub reads them (``model-index``); empty without one."""
     sets = dict[str, list[dict[str, Any]]]()
     for name, metric, value, *_ in scores:
-        if value not in ("", "failed"):
+        if value:
             sets.setdefault(name, []).append({"type": metric, "value": float(value)})
     results = [
         {
@@ -199,57 +189,38 @@ def _interval(score: Mapping[str, Any]) -> list[str]:
     return ["" if mean is None else f"{mean:.4f}", bounds, "" if runs is None else str(runs)]
 
 
-def _limits(context: Context, evaluated: RunRecord | None) -> list[str]:
-    """Sentences on what weakens the model or its scores."""
-    subsample = _written(Work(context.root).subsample, context.job.task, context.job.size)
-    drawn = subsample.seeds.get(str(context.job.seed)) if subsample else None
-    sets = evaluated.sets if evaluated else {}
-    limits = [f"{name}: {scores.warning}" for name, scores in sets.items() if scores.warning]
-    if evaluated is not None and evaluated.collapsed:
-        limits.insert(0, "It collapsed: on the validation set it is no better than a constant answer.")
-    if absent := [label for label, count in ((drawn and drawn.label_counts) or {}).items() if not count]:
-        limits.append(f"No training row has the label {', '.join(absent)}.")
-    if drawn:
-        none = "Contamination: no row of an evaluation set has the text of a training row."
-        limits.append(_contamination(drawn.duplicates_with) or none)
-    return limits if evaluated is not None else [*limits, "Not evaluated when it was exported."]
+def _limits(context: Context, runs: Sequence[RunRecord], served: Served, judged: OutOfFold | None) -> Iterator[str]:
+    """Sentences on what weakens the model or its scores.
 
-
-def _contamination(counts: Mapping[str, int | None]) -> str:
-    shown = ", ".join(f"{count} rows of {name}" for name, count in counts.items() if count)
-    seen = f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
-    return seen if shown else ""
-
-
-def _weaknesses(context: Context, served: Served, judged: OutOfFold) -> list[str]:
-    """Sentences on what weakens a model that no row judges, or what is said of its score."""
-    limits, runs = [], len(judged.runs)
-    if context.job.size != "full":
-        limits.append(f"The expected score is of models trained on {context.job.size} rows.")
+    Args:
+        runs: of the model, and those that were evaluated.
+    """
+    evaluated, whose = runs[1:], "evaluated run" if judged else "run"
     if served.abstain:
-        limits.append("The guarantee is that of the judged models; this one was trained on all of their rows.")
-    if judged.failed:
-        total = runs + len(judged.failed)
-        limits.append(f"{len(judged.failed)} of {plural(total, 'judged run')} failed and count nowhere.")
-    if low := sum(bool(run.collapsed) for run in judged.runs):
-        limits.append(f"{low} of {plural(runs, 'judged run')} collapsed: no better than a constant answer.")
-    for name in judged.task.sets:
-        limits += dict.fromkeys(f"{name}: {text}" for run in judged.runs if (text := run.sets[name].warning))
-    seen = _contamination({name: judged.task.duplicates.get(name) for name in context.task["sets"]})
-    return [*limits, seen] if seen else limits
-
-
-def _cut(context: Context) -> Iterable[str]:
-    """The sentence on rows that are longer than what is read; empty where their lengths are not known."""
+        yield sentence(served.abstain)
+    if not evaluated:
+        yield "Not evaluated when it was exported."
+    if judged:
+        if context.job.size != "full":
+            yield f"The expected score is of models trained on {context.job.size} rows."
+        if served.abstain:
+            yield "The guarantee is that of the evaluated models; this one was trained on all of their rows."
+        if judged.failed:
+            yield f"{len(judged.failed)} of {plural(len(evaluated) + len(judged.failed), whose)} failed."
+    if low := sum(bool(run.collapsed) for run in evaluated):
+        yield f"{low} of {plural(len(evaluated), whose)} collapsed: no better than a constant answer."
+    yield from (f"Degraded: {text}" for run in runs for text in run.degraded)
+    yield from (f"{name}: {of.warning}" for run in evaluated for name, of in run.sets.items() if of.warning)
+    if seen := {
+        name: n for name, n in context.task.get("duplicates", {}).items() if n and name in context.task["sets"]
+    }:
+        shown = ", ".join(f"{count} rows of {name}" for name, count in seen.items())
+        yield f"Contamination: {shown} have the text of a training row, so scores there count what was seen."
     lengths = _written(Work(context.root).lengths, context.job.task)
     settings = {"max_length": context.encoder.max_length, **asdict(Reading.of(context.encoder) or Reading())}
-    if not reads_encoder(context) or not lengths or any(lengths.get(name) != value for name, value in settings.items()):
-        return []
-    mode = context.encoder.pairs
-    cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
-    shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
-    windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
-    longest = f"{lengths['max_length']} tokens{windows}"
-    if not shown:
-        return [f"Truncation: no row is longer than {longest}."]
-    return [f"Truncation: {shown} are longer than {longest} and were read in part."]
+    if lengths and reads_encoder(context) and all(lengths.get(name) == value for name, value in settings.items()):
+        mode = context.encoder.pairs
+        cut = {name: (rows.get(mode) or rows["jointly"])["cut"] for name, rows in lengths["sets"].items()}
+        shown = ", ".join(f"{share(value)} of {name}" for name, value in cut.items() if value)
+        windows = f" in {lengths['windows']} windows" if lengths["windows"] > 1 else ""
+        yield f"Truncation: {shown or 'no row'} longer than {lengths['max_length']} tokens{windows}."

@@ -11,7 +11,7 @@ from regft_core.report.averages import AcrossTasks, Average, MoreRows
 from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.facts import TunedArm
 from regft_core.report.model import Block
-from regft_core.report.published.paper import PublishedTable
+from regft_core.report.published.table import PublishedTable
 from regft_core.report.sentences import Finding
 
 

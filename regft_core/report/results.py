@@ -77,9 +77,9 @@ def results(report: Report, inputs: Inputs) -> dict[str, Any]:
                     | {name: getattr(verdict, name) for name in ("encoder", "size", "word", "confidence")}
                     | {
                         "tested": [
-                            {name: getattr(test, name) for name in ("over", "word", "why", "seeds")}
-                            | {"column": test.key, "printed": _three(test.printed), "ours": _three(test.ours)}
-                            | {"detectable": _plain(test.detectable)}
+                            {"over": test.over, "column": test.key, "word": test.word, "why": test.why}
+                            | {"printed": _three(test.printed), "ours": _three(test.gain.ours)}
+                            | {"seeds": test.gain.seeds, "detectable": _plain(test.gain.detectable)}
                             for test in verdict.tested
                         ]
                     }

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from regft_core.names import plural
-from regft_core.report.formatting import MINUS, NOT_AVAILABLE, listed, number, quantity, signed_quantity, some
-from regft_core.report.published.paper import ClaimVerdict, Mean, PrintedCell, PrintedRow, PublishedTable, Tested
+from regft_core.report.formatting import MINUS, NOT_AVAILABLE, number, quantity, signed_quantity, some
+from regft_core.report.published.paper import Mean, rows_of
+from regft_core.report.published.table import NOT_TESTED, ClaimVerdict, PrintedCell, PrintedRow, PublishedTable, Tested
 from regft_core.statistics.reproduction import Bounds
 
 #: Marks a number of ours that is from another experiment than the paper's, and a cell without ours.
 OTHER, NONE = "†", "–"
-SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", "not tested here": "∅"}
+SYMBOLS = {"reproduced": "▲", "smaller": "△", "not shown": "○", "contradicted": "▼", NOT_TESTED: "∅"}
 STYLES = {"reproduced": "green", "smaller": "yellow", "contradicted": "red"}
 RULE = (
     "reproduced: our interval lies above zero and our gain is not below the printed one; smaller: above zero and below "
@@ -27,27 +28,26 @@ Head = tuple[str, tuple[str, ...]]
 
 def grid(table: PublishedTable) -> tuple[list[Head], list[tuple[Head, list[PrintedCell]]]]:
     """The heads of the columns and the rows with their cells, turned as the paper prints them."""
-    heads: list[Head] = [(key, (metric,)) for key, metric in table.columns]
+    columns = table.config.columns
+    heads: list[Head] = [(key, (columns[key].metric or columns[key].unit or "mean",)) for key in table.columns]
     lines = [(_head(row, table), list(row.cells)) for row in table.rows]
-    if not table.transposed:
+    if not table.config.transposed:
         return heads, lines
-    turned = [(head, [cells[i] for _, cells in lines]) for i, head in enumerate(heads)]
-    return [head for head, _ in lines], turned
+    return [head for head, _ in lines], [(head, [cells[i] for _, cells in lines]) for i, head in enumerate(heads)]
 
 
 def _head(row: PrintedRow, table: PublishedTable) -> Head:
-    printed, rows = row.row, [other.row for other in table.rows]
+    printed, rows = row.row, table.config.rows
     small = [printed.encoder] if len({other.encoder for other in rows}) > 1 else []
     if len({other.size for other in rows}) > 1:
-        small.append("all rows" if printed.size == "full" else f"{printed.size} rows")
+        small.append(rows_of(str(printed.size)))
     setting = ", ".join(f"{name} {value}" for name, value in printed.setting.items())
     small += [setting] if setting and setting not in printed.method else []
-    if printed.copied_from:
-        small.append("copied")
-    elif printed.arm is None:
-        small.append("not in regft")
+    if printed.copied_from or printed.arm is None:
+        small.append(f"copied from {printed.copied_from}" if printed.copied_from else "not in regft")
     else:
-        small.append(f"here {printed.arm}" if row.ran else f"{printed.arm}: not run here")
+        ran = any(cell.ours is not None for cell in row.cells)
+        small.append(f"here {printed.arm}" if ran else f"{printed.arm}: not run here")
     return printed.method, tuple(small)
 
 
@@ -72,8 +72,8 @@ def ours(cell: PrintedCell) -> str:
 
 def _with_gain(cell: PrintedCell, value: Mean | None, gain: float | None) -> str:
     gains = [number(gain, 2, signed=True)] if cell.gain_printed and gain is not None else []
-    shown = [mean(value)] if cell.published is not None or value is None else []
-    return " ".join([*(shown if value is not None or not gains else []), *gains])
+    without_mean = gains and (value is None or cell.published is None)
+    return " ".join([*([] if without_mean else [mean(value)]), *gains])
 
 
 def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str:
@@ -90,56 +90,42 @@ def bounds(found: Bounds | None, ratio: bool = False, free: bool = False) -> str
     return value if math.isnan(found.low) else f"{value} [{low}, {high}]"
 
 
-def remarks(cell: PrintedCell) -> str:
-    """Return the hover text of a cell."""
-    found = [*cell.notes, *cell.otherwise, *([f"ours: {cell.why}"] if cell.why else [])]
-    if not cell.gain_printed and cell.published_gain is not None and cell.our_gain is not None:
-        gains = [number(gain, 2, signed=True) for gain in (cell.published_gain, cell.our_gain)]
-        found.append(f"gain over the reference: published {gains[0]}, ours {gains[1]}")
-    return "; ".join(found)
-
-
 def claimed(verdict: ClaimVerdict) -> str:
     """The claim with its place in the paper, and what of it was tested."""
-    tested = sum(test.word != "not tested here" for test in verdict.tested)
-    size = "all rows" if verdict.size == "full" else f"{verdict.size} rows"
-    parts = [f"{verdict.claim.where}; {verdict.encoder}, {size}"]
-    if 0 < tested < len(verdict.tested):
-        parts.append(f"{tested} of its {plural(len(verdict.tested), 'comparison')} tested here")
-    if verdict.elsewhere:
-        parts.append(f"also claimed of {listed(list(verdict.elsewhere))}, not judged here")
-    return f"{verdict.claim.says} ({'; '.join(parts)})"
+    tested = sum(test.word != NOT_TESTED for test in verdict.tested)
+    place = f"{verdict.claim.where}; {verdict.encoder}, {rows_of(verdict.size)}"
+    part = f"; {tested} of its {plural(len(verdict.tested), 'comparison')} tested here"
+    return f"{verdict.claim.says} ({place}{part if 0 < tested < len(verdict.tested) else ''})"
 
 
 def judged(test: Tested, verdict: ClaimVerdict) -> str:
     """One column against one opponent, in a line."""
-    measure, numbers = verdict.claim.measure, verdict.claim.numbers
-    ratio, subject = measure != "mean", "gain over" if measure == "mean" else f"{measure} relative to"
-    what = f"{subject} {test.over}" if verdict.claim.of_cost else f"{test.key}, {subject} {test.over}"
-    printed = "at most" if verdict.claim.of_cost else "printed"
-    parts = [f"{what}: {printed} {bounds(test.printed, ratio)}, ours {bounds(test.ours, ratio)}"]
-    if numbers is not None:
-        parts = [
-            f"{test.key} {'below' if numbers.lower else 'above'} that of {test.over} by {bounds(test.ours, free=True)}"
-        ]
-    parts += [plural(test.seeds, "seed")] if test.seeds else []
-    if test.word != "not tested here" and not math.isnan(test.detectable):
-        smallest = bounds(Bounds(test.detectable), True) if ratio else number(test.detectable, 2)
-        parts.append(f"80% power from {smallest if numbers is None else quantity(test.detectable)}")
+    claim, gain = verdict.claim, test.gain
+    ratio, subject = claim.measure != "mean", "gain over" if claim.measure == "mean" else f"{claim.measure} relative to"
+    what = f"{subject} {test.over}" if claim.of_cost else f"{test.key}, {subject} {test.over}"
+    limit = "at most" if claim.of_cost else "printed"
+    parts = [f"{what}: {limit} {bounds(test.printed, ratio)}, ours {bounds(gain.ours, ratio)}"]
+    if claim.numbers is not None:
+        side = "below" if claim.numbers.lower else "above"
+        parts = [f"{test.key} {side} that of {test.over} by {bounds(gain.ours, free=True)}"]
+    parts += [plural(gain.seeds, "seed")] if gain.seeds else []
+    if test.word != NOT_TESTED and not math.isnan(gain.detectable):
+        smallest = bounds(Bounds(gain.detectable), True) if ratio else number(gain.detectable, 2)
+        parts.append(f"80% power from {smallest if claim.numbers is None else quantity(gain.detectable)}")
     return ", ".join(parts) + "".join(f"; {part}" for part in (test.why, *test.notes) if part)
 
 
 def family(verdicts: Sequence[ClaimVerdict], confidence: float) -> str:
     """For how many claims the verdicts of one table are corrected."""
-    count = sum(test.word != "not tested here" for test in verdicts)
-    shared = "" if count == 1 else f"; corrected for {count} claims (Holm)"
+    count = sum(verdict.word != NOT_TESTED for verdict in verdicts)
     over = "seeds" if all(verdict.claim.numbers for verdict in verdicts) else "seeds and rows"
+    shared = f"; corrected for {count} claims (Holm)" if count > 1 else ""
     return f"Intervals over {over} at {confidence:.0%}{shared}".replace("-", MINUS) + "." if count else ""
 
 
 def in_terminal(table: PublishedTable, confidence: float) -> Iterator[Text]:
     """The table's title, what makes ours another experiment, and the verdicts on claims; the page has the numbers."""
-    yield Text(f"{table.where}: {table.what} (side by side in reports/report.html)", style="bold")
+    yield Text(f"{table.where}: {table.config.what} (side by side in reports/report.html)", style="bold")
     if table.nothing:
         yield Text(f"{table.nothing}.", style="yellow")
     yield from (Text(f"{OTHER} {text}", style="yellow") for text in table.otherwise)

@@ -49,7 +49,6 @@ class Plot:
     Attributes:
         group: columns whose values name further panels.
         baseline: a column drawn once per panel, dotted, for comparison.
-        paired: also drawn as the difference to the reference, paired by seed.
         points: points instead of lines, in a panel per arm; ``group`` names them.
     """
 
@@ -57,7 +56,6 @@ class Plot:
     y: str
     group: tuple[str, ...] = ()
     baseline: str | None = None
-    paired: bool = False
     points: bool = False
 
 

@@ -128,8 +128,6 @@ class AcrossTasks:
     #: Mean over blocks of its rank by mean score (1 is the best), and what its possible ranks leave of it;
     #: None when a block has no score of it.
     mean_rank: Bounds | None
-    #: Mean difference to the reference, when all blocks have the same primary metric.
-    difference: Bounds | None
     #: Runs that failed or collapsed, of all.
     failed: int
     runs: int
@@ -155,27 +153,14 @@ def _across(name: str, blocks: Sequence[Block], ranks: Sequence[Mapping[str, flo
         # The bounds hold in all blocks at once (``Block.ranks``), so they hold for the mean.
         bounds = [(own[name], block.ranks[name].best, block.ranks[name].worst) for block, own in zip(blocks, ranks)]
         rank = Bounds(*(float(np.mean(values)) for values in zip(*bounds)))
-    differences = {b.name: c.estimate for b in blocks if (row := b.row(name)) for c in row.against("reference")}
     comparisons = [c for row in rows for c in row.comparisons if c.set == "dev" and c.estimate.n]
     return AcrossTasks(
         method=name,
         mean_rank=rank,
-        difference=_average_difference(differences, blocks),
         failed=sum(len(row.failed) + len(row.collapsed) for row in rows),
         runs=sum(len(row.runs) for row in rows),
         words={r: Counter(c.verdict.word for c in comparisons if c.plays(r)) for r in ROLES},
     )
-
-
-def _average_difference(estimates: Mapping[str, Estimate], blocks: Sequence[Block]) -> Bounds | None:
-    """Mean of the differences to the reference by block; None unless all blocks have one primary metric."""
-    if len({block.primary for block in blocks}) > 1 or any(e.n == 0 for e in estimates.values()):
-        return None
-    weights = {(block.name, "dev"): 1 / len(blocks) for block in blocks}
-    mean = _mean(weights, {(name, "dev"): estimate for name, estimate in estimates.items()})
-    reach = metrics.find(blocks[0].primary).largest_difference
-    # ``max`` and ``min`` keep the NaN of an interval that cannot be computed when it comes first.
-    return None if mean is None else Bounds(mean.value, max(mean.low, -reach), min(mean.high, reach))
 
 
 # ------------------------------------------------------------------------------------------- more rows

@@ -7,19 +7,20 @@ Costs are declared passes. Measured seconds decide nothing, so that a run gives 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from regft_core import metrics
 from regft_core.names import plural
-from regft_core.report.formatting import interval, listed, number, point_of, points, ratio, score, some
+from regft_core.report import sentences
+from regft_core.report.formatting import point_of, some
 from regft_core.report.model import Block, Choice, Comparison, Decision, Row
 from regft_core.schema.params import ReportConfig
 from regft_core.statistics.arms import Arms
 from regft_core.statistics.decision import FEWEST_ROWS, Belief, beliefs, of_all_rows, taken
-from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, USUAL_SPREAD, overall
+from regft_core.statistics.verdict import GAIN
 
 #: Points by which scores may differ under each seed and count as the same: 1e-6 of an accuracy.
 SAME_SCORES = 1e-4
@@ -42,7 +43,6 @@ def decide(
         seeds: of the grid; the command names the first one.
         without_export: methods whose runs no directory can hold; no command is given for them.
     """
-    metric = block.primary
     entered = [row for row in block.rows if not row.failed]
     left_out = tuple(
         (row.method, f"{len(row.failed)} of {plural(len(row.runs), 'seed')} failed") for row in block.rows if row.failed
@@ -50,9 +50,8 @@ def decide(
     left_out += tuple((name, "no result") for name in block.absent)
     if not entered:
         return Decision((f"On {block.title} no method finished every seed, so there is nothing to take.",), left_out)
-    names, judges = [row.method for row in entered], config.decide_by or ("dev",)
-    large = [name for name, one in arms.items() if name != "dev" and one.count >= FEWEST_ROWS]
-    others = () if config.decide_by else tuple(large)
+    metric, names, judges = block.primary, [row.method for row in entered], config.decide_by or ("dev",)
+    others = [] if config.decide_by else [n for n, own in arms.items() if n != "dev" and own.count >= FEWEST_ROWS]
     tables = {name: arms[name].table(names) for name in (*judges, *others)}
     point = point_of(metric, np.concatenate([tables[name][0].ravel() for name in judges]))
     groups = _alike(entered, [observed for observed, _ in tables.values()], SAME_SCORES * point)
@@ -74,16 +73,12 @@ def decide(
     held_here = [of_all_rows(b, share, perfect) if learns else b for b, learns in zip(held_here, learning, strict=True)]
     elsewhere = held(others) if others else [None] * len(leaders)
     choices = [
-        Choice(
-            row.method,
-            row.scores["dev"][metric].estimate,
-            belief,
-            row.cost.declared,
-            tuple(names[i] for i in same),
-            beyond,
-        )
+        Choice(row.method, row.scores["dev"][metric].estimate, belief, row.cost.declared, tuple(same), beyond)
         for (row, same), belief, beyond in zip(
-            ((entered[first], same) for first, *same in groups), held_here, elsewhere, strict=True
+            ((entered[first], [names[i] for i in same]) for first, *same in groups),
+            held_here,
+            elsewhere,
+            strict=True,
         )
     ]
     choices.sort(key=lambda c: (c.belief.loss, _or_infinite(c.cost)))
@@ -91,26 +86,25 @@ def decide(
     pick, usual = _pick(choices, config.tolerance * point, config.prefer, constant)
     best = block.frozen or config.reference
     baseline = best if best in names else None
+    claims = _claims(block, baseline)
     places = {name: place for place, c in enumerate(choices) for name in (c.method, *c.same)}
-    against = sorted((c for c in _claims(block, baseline, "dev") if c.method in places), key=lambda c: places[c.method])
+    against = sorted((c for c in claims if c.set == "dev" and c.method in places), key=lambda c: places[c.method])
     beating = tuple(c.method for c in against if c.verdict.word == GAIN)
+    by_name = {row.method: row for row in entered}
     # The model of a fold was not trained on the rows that it was evaluated on.
     which = "--refit" if block.described.folded else f"--seed {seeds[0]}"
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
-    failed = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed."
-    sentences = [
-        *_taken(block, pick, usual, choices, judges, config, bool(left_out), share),
-        *_changing_nothing(pick, arms, SAME_SCORES * point),
-        *_elsewhere(block, pick, baseline),
-        *_instead(pick, [c for c in choices if c is not pick and c.method not in constant], baseline, metric),
-        *_claimed(block, baseline, beating, against, config),
-        *_against_controls(block),
+    rivals = [c for c in choices if c is not pick and c.method not in constant]
+    text = (
+        *sentences.taken(block, choices, pick, usual, list(tables), config, share),
+        *sentences.weak(block, by_name[pick.method], by_name.get(baseline or ""), claims),
+        *sentences.instead(pick, rivals, baseline, metric),
+        *sentences.claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
-        failed,
-    ]
-    commands = (command,) if exported else ()
-    return Decision(tuple(sentences), left_out, tuple(choices), pick, baseline, beating, commands)
+        f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed.",
+    )
+    return Decision(text, left_out, tuple(choices), pick, baseline, beating, (command,) * exported)
 
 
 def _pick(
@@ -157,148 +151,11 @@ def _alike(rows: Sequence[Row], scores: Sequence[np.ndarray], tolerance: float) 
     return sorted(groups)
 
 
-def _claims(block: Block, baseline: str | None, set_name: str) -> list[Comparison]:
-    """The comparisons with the baseline on one set; with a frozen encoder those of arms that train theirs."""
+def _claims(block: Block, baseline: str | None) -> list[Comparison]:
+    """The comparisons with the baseline; with a frozen encoder those of arms that train theirs."""
     rows = [row for row in block.rows if block.frozen is None or row.finetune.trains_encoder]
-    every = (c for row in rows for c in (*row.comparisons, *row.opposed) if c.estimate.n)
-    return [c for c in every if (c.other, c.set) == (baseline, set_name)]
+    return [c for row in rows for c in (*row.comparisons, *row.opposed) if c.estimate.n and c.other == baseline]
 
 
 def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-# ------------------------------------------------------------------------------------ words
-
-
-def _taken(
-    block: Block,
-    pick: Choice,
-    usual: Choice,
-    choices: Sequence[Choice],
-    judges: Sequence[str],
-    config: ReportConfig,
-    failed: bool,
-    share: float,
-) -> Iterator[str]:
-    metric, k, leader = block.primary, len(choices), choices[0]
-    mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
-    yield f"On {block.title}, take {pick.method}: {mean}."
-    if k == 1 and not pick.same:
-        yield "No other method finished every seed." if failed else "The grid has no other method."
-    bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
-    basis = "" if tuple(judges) == ("dev",) else f", by {some(list(judges))}"
-    basis += " of a model of all rows" if share < 1 else ""
-    expected = f"Expect {score(pick.belief.expected, metric)}{bounds} on new data{basis}"
-    if k > 1:
-        best = number(100 * pick.belief.best, 0)
-        expected += (
-            f": the best of several is usually a little lucky. With a probability of {best}% it is the best of {k}"
-        )
-    yield f"{expected}."
-    if pick.score.n == 1:
-        assumed = number(USUAL_SPREAD, 1)
-        yield (
-            f"One seed shows no spread; a standard deviation of about {assumed} points is assumed. "
-            "Add seeds before you rely on it."
-        )
-    within = f"within the tolerance of {number(config.tolerance, 1)}"
-    if pick is not usual and pick.elsewhere is not None and usual.elsewhere is not None:
-        gained = points(usual.elsewhere.loss - pick.elsewhere.loss, metric)
-        yield (
-            f"Without out-of-distribution sets it would be {usual.method}: {pick.method} is expected to be {gained} "
-            f"better on them, and to lose {points(pick.belief.loss, metric)} to the best here, {within}."
-        )
-    elif leader is not pick:
-        preferred = config.prefer in (pick.method, *pick.same)
-        passes = f"takes fewer passes ({_costs(pick)} against {ratio(leader.cost)})"
-        yield (
-            f"{leader.method} has the best expected score, but {pick.method} "
-            f"{'is preferred (report.prefer)' if preferred else passes} and loses "
-            f"{points(pick.belief.loss, metric)}, {within}."
-        )
-
-
-def _changing_nothing(pick: Choice, arms: Mapping[str, Arms], tolerance: float) -> Iterator[str]:
-    """Methods with the scores of the pick: they change nothing here, or only on other sets."""
-    by_sets: dict[tuple[str, ...], list[str]] = {}
-    for name in pick.same:
-        tables = {place: scores.table([pick.method, name])[0] for place, scores in arms.items()}
-        differing = tuple(place for place, (a, b) in tables.items() if np.abs(a - b).max() > tolerance)
-        by_sets.setdefault(differing, []).append(name)
-    for differing, names in by_sets.items():
-        verb, change = ("scores", "it changes") if len(names) == 1 else ("score", "they change")
-        where = f", but not on {listed(list(differing))}" if differing else f": {change} nothing here"
-        yield f"{some(names)} {verb} the same under every seed{where}; {pick.method} is the simplest."
-
-
-def _instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:
-    """The cost of taking the frozen encoder (or the reference) instead, else the next best that is no constant."""
-    if not others:
-        return
-    other = next((c for c in others if baseline in (c.method, *c.same)), others[0])
-    name = baseline if baseline in other.same else other.method
-    lost = other.belief.loss - pick.belief.loss
-    change = f"is expected to {'lose' if lost >= 0 else 'gain'} {points(abs(lost), metric)}"
-    differs = other.cost is not None and ratio(other.cost) != ratio(pick.cost)
-    cost = f" and takes {_costs(other)} against {ratio(pick.cost)}" if differs else ""
-    yield f"Taking {name} instead {change}{cost}."
-
-
-def _costs(c: Choice) -> str:
-    return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
-
-
-def _claimed(
-    block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], config: ReportConfig
-) -> Iterator[str]:
-    if not against:
-        return
-    role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
-    first = against[0]
-    level = f"{number(100 * config.confidence, 0)}%"
-    if first.verdict.comparisons > 1:
-        level += f", corrected for {first.verdict.comparisons} comparisons"
-    if first.look is not None and first.look.number > 1:
-        level += f" and {first.look.number} looks"
-    if beating:
-        yield f"{some(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
-    else:
-        basis = first.verdict.why if all(c.verdict.word == NONE for c in against) else level
-        yield f"No method is shown to beat {baseline}, {role} ({basis})."
-
-
-def _against_controls(block: Block) -> Iterator[str]:
-    """Which methods beat all of their controls."""
-    words = {row.method: overall(c.verdict.word for c in row.against("control")) for row in block.rows}
-    judged = {name: word for name, word in words.items() if word not in (None, NONE)}
-    winners, having = [name for name, word in judged.items() if word == GAIN], f"{len(judged)} methods with a control"
-    if len(judged) == 1:
-        yield from (f"{name} against its control: {word}." for name, word in judged.items())
-    elif judged and not winners:
-        several = any(len(row.against("control")) > 1 for row in block.rows if row.method in judged)
-        yield f"None of {having} is {GAIN} than {'all of its controls' if several else 'its control'}."
-    elif judged:
-        verb, whose = ("beats", "its") if len(winners) == 1 else ("beat", "their")
-        yield f"{some(winners, 3)} {verb} {whose} control, of {having}."
-
-
-def _elsewhere(block: Block, pick: Choice, name_of_baseline: str | None) -> Iterator[str]:
-    """Where the pick is no better than a constant answer, or has lost against the baseline."""
-    metric, baseline = block.primary, name_of_baseline and block.row(name_of_baseline)
-    (row,) = (row for row in block.rows if row.method == pick.method)
-    below = {
-        name: f"{BELOW}{'' if metric in by else f' by {listed(by)}'}" for name, by in row.no_better(metric).items()
-    }
-    if row.constant:
-        yield "No method is better than a constant answer: these rows teach none of them anything."
-    if "dev" in below:
-        yield f"{row.method} is {below['dev']}."
-    for name in (name for name in row.scores if name != "dev"):
-        claims = [c for c in _claims(block, name_of_baseline, name) if c.method == row.method]
-        if name in below or any(c.verdict.word == LOSS for c in claims):
-            text = f"On {name} {row.method} scores {score(row.scores[name][metric].estimate.mean, metric)}"
-            text += f", {below[name]}" if name in below else ""
-            if baseline and baseline is not row:
-                text += f"; {baseline.method} scores {score(baseline.scores[name][metric].estimate.mean, metric)}"
-            yield f"{text}."

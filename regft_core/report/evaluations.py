@@ -7,11 +7,11 @@ their mean and Student's t interval over seeds, its tables as the mean over seed
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regft_core.evaluate.analysis_result import Plot, Table
+from regft_core.evaluate.analysis_result import Table
 from regft_core.report.formatting import some
 from regft_core.report.model import Block
 from regft_core.runs.records import Finding, FindingRecord
@@ -69,6 +69,11 @@ class Found:
     #: Numbers that are drawn over the training sizes.
     over_sizes: tuple[str, ...] = ()
 
+    @property
+    def failures(self) -> list[str]:
+        """Those remarks that say why it failed."""
+        return [text for text in self.remarks if ": failed: " in text]
+
 
 @dataclass(frozen=True)
 class EvaluationSection:
@@ -93,18 +98,6 @@ def sections(blocks: Sequence[Block], confidence: float, reference: str) -> tupl
     return tuple(sections)
 
 
-def failures(blocks: Sequence[Block]) -> Iterator[str]:
-    """One warning per evaluation and block with runs on which it raised."""
-    for block in blocks:
-        errors: dict[str, dict[str, str | None]] = {}
-        for cell in block.cells.values():
-            for name, finding in cell.evaluations.items():
-                for run in (run for run in finding.runs if run.status != "ok"):
-                    errors.setdefault(name, {})[cell.method] = run.error
-        for name, of in errors.items():
-            yield f"Evaluation {name} failed on {block.name} for {some(list(of))}: {next(iter(of.values()))}"
-
-
 def _section(name: str, blocks: Sequence[Block], confidence: float, reference: str) -> EvaluationSection:
     files: list[Finding] = []
     found: list[Found] = []
@@ -126,18 +119,7 @@ def _found(block: Block, runs: Mapping[str, Sequence[FindingRecord]], confidence
         for method, values in by_method.items():
             theirs = by_method.get(reference, {}) if method != reference else {}
             numbers[method, place, name] = _number(values, limits.get(name, (None, None)), confidence, theirs)
-    shown: dict[Place, Sequence[ShownTable]] = {}
-    for (place, name), by_method in tables.items():
-        shown[place, name] = [_table(method, own, confidence) for method, own in by_method.items()]
-        theirs, paired = by_method.get(reference, {}), []
-        for method, own in by_method.items():
-            plots = {seed: table.plot for seed, table in own.items() if seed in theirs and method != reference}
-            apart = {
-                s: _minus(own[s], theirs[s], plot) for s, plot in plots.items() if plot is not None and plot.paired
-            }
-            paired += [_table(method, apart, confidence)] if apart else []
-        if paired:
-            shown[place, f"{name}, minus {reference}"] = paired
+    shown = {at: [_table(name, own, confidence) for name, own in by.items()] for at, by in tables.items()}
     sizes = tuple(dict.fromkeys(name for run in records for name in run.over_sizes))
     return Found(block, tuple(runs), tuple(scalars), numbers, shown, _remarks(runs), sizes)
 
@@ -217,23 +199,16 @@ def mean_rows(tables: Sequence[Table]) -> tuple[tuple[Any, ...], ...]:
     )
 
 
-def _minus(own: Table, theirs: Table, plot: Plot) -> Table:
-    """Return what is drawn of a table, minus another run's."""
-    at, base = own.columns.index(plot.y), {row[: theirs.keys]: row[theirs.columns.index(plot.y)] for row in theirs.rows}
-    both = [row for row in own.rows if row[at] is not None and base.get(row[: own.keys]) is not None]
-    rows = tuple((*row[: own.keys], row[at] - base[row[: own.keys]]) for row in both)  # type: ignore[operator]
-    return Table((*own.columns[: own.keys], "difference"), rows, own.keys, plot=Plot(plot.x, "difference", plot.group))
+def _failed(run: FindingRecord) -> list[str]:
+    return [f"failed: {run.error}"] if run.status != "ok" else []
 
 
 def _remarks(runs: Mapping[str, Sequence[FindingRecord]]) -> tuple[str, ...]:
     """Return remarks and failures of the evaluation, each text once with the methods that it is about."""
-    about: dict[str, dict[str, list[int]]] = {}
-    for method, run in ((method, run) for method, own in runs.items() for run in own):
-        for text in (*run.remarks, *([f"failed: {run.error}"] if run.status != "ok" else [])):
-            about.setdefault(text, {}).setdefault(method, []).append(run.seed)
-
-    def who(method: str, seeds: Sequence[int]) -> str:
-        return method if len(seeds) == len(runs[method]) else f"{method} (seeds {', '.join(map(str, seeds))})"
-
-    shown = {text: [who(*one) for one in methods.items()] for text, methods in about.items()}
-    return tuple(f"{some(names) if len(names) > 6 else ', '.join(names)}: {text}" for text, names in shown.items())
+    about: dict[str, list[str]] = {}
+    for method, own in runs.items():
+        for text in dict.fromkeys(text for run in own for text in (*run.remarks, *_failed(run))):
+            seeds = [run.seed for run in own if text in (*run.remarks, *_failed(run))]
+            who = method if len(seeds) == len(own) else f"{method} (seeds {', '.join(map(str, seeds))})"
+            about.setdefault(text, []).append(who)
+    return tuple(f"{some(who) if len(who) > 6 else ', '.join(who)}: {text}" for text, who in about.items())

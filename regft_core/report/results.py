@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from regft_core.report.contents import Report
 from regft_core.report.formatting import as_shown, factor
-from regft_core.report.model import ROLES, Block, Comparison, Role, Row
+from regft_core.report.model import ROLES, Block, Comparison, Report, Role, Row
 from regft_core.report.read_grid import Inputs
 from regft_core.report.terminal import show
 from regft_core.runs.records import MARK

@@ -1,4 +1,4 @@
-"""Comparisons in sentences; the verdicts come from intervals and nothing else."""
+"""The decision of a block and the comparisons of its methods in sentences; verdicts come from intervals alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regft_core.names import plural
-from regft_core.report.formatting import interval, listed, number, points, score, unit
-from regft_core.report.model import Block, Comparison, Row
-from regft_core.statistics.verdict import BELOW, GAIN, NONE, SAME, overall
+from regft_core.report.formatting import interval, listed, number, points, ratio, score, some
+from regft_core.report.model import Block, Choice, Comparison, Row
+from regft_core.schema.params import ReportConfig
+from regft_core.statistics.verdict import BELOW, GAIN, LOSS, NONE, SAME, USUAL_SPREAD, overall
+
+#: Before the name of what a method is compared with.
+WHOSE = {"control": "its control ", "reference": "the reference "}
 
 
 @dataclass(frozen=True)
@@ -33,49 +37,73 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
     )
 
 
+def _finding(block: Block, row: Row) -> Finding:
+    controls, references = row.against("control"), row.against("reference")
+    judged, what = controls or references, "control" if controls else "reference"
+    compared = [*judged, *(c for c in references if controls and not c.gain), *row.against("replacement")]
+    sentences = [f"On {block.title},"]
+    if not row.n_ok:
+        sentences.append(f"no seed of {row.method} ran to the end.")
+    elif not judged:
+        sentences.append(f"{row.method} is compared with nothing: the grid has no reference and no control.")
+    else:
+        sentences += [_sentence(c) for c in compared]
+        if not controls:
+            sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
+        sentences += _out_of_distribution(block, row, judged)
+    sentences += [
+        f"It declares {c.compute_ratio:.1f} times the compute of {c.other}."
+        for c in judged
+        if c.compute_ratio is not None and c.compute_ratio > 1.1
+    ]
+    if row.still:
+        sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
+    sentences += [f"On {name} it is {text}." for name, text in _below(block, row).items()]
+    parts = [f"{plural(len(row.failed), 'run')} failed"] if row.failed else []
+    parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
+    sentences += [f"Of {plural(len(row.runs), 'seed')}, {listed(parts)}."] if parts else []
+    word = overall(c.verdict.word for c in judged) if row.n_ok else None
+    judged_by = f"{what}{'s' * (len(judged) > 1)} {listed([c.other for c in judged])}" if word else "no comparison"
+    return Finding(block.name, row.method, word, judged_by, (" ".join(sentences[:2]), *sentences[2:]))
+
+
+def _sentence(c: Comparison) -> str:
+    """``hype_n against the reference vanilla: better (+2.1 points, 95% [+0.4, +3.8], 6 seeds).``"""
+    whose = WHOSE.get("control" if c.gain else c.role, "")
+    differs = f" ({c.differs_by})" * (c.role == "replacement" and bool(c.differs_by))
+    level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
+    many = f" for {plural(c.verdict.comparisons, 'comparison')} together" * (c.verdict.comparisons > 1)
+    numbers = [points(c.estimate.mean, c.metric, signed=True)]
+    numbers += [f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}"] if c.verdict.interval else []
+    numbers += [plural(c.estimate.n, "seed"), *([looks(c)] if c.look else [])]
+    if c.verdict.word == SAME and not c.identical:
+        numbers.append(f"a true difference of {detectable(c)} is detected 80% of the time")
+    shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.identical else ", ".join(numbers)
+    return f"{c.method} against {whose}{c.other}{differs}: {c.verdict.word} ({shown})."
+
+
 def detectable(c: Comparison) -> str:
     """The true difference that these seeds and rows detect 80% of the time, or why there is no such number."""
     return f"identical answers to all {c.n_examples} rows" if c.identical else score(c.verdict.detectable, c.metric)
 
 
-def _finding(block: Block, row: Row) -> Finding:
-    controls, references = row.against("control"), row.against("reference")
-    judged = controls or references
-    if row.n_ok == 0 or not judged:
-        text, why = f"{row.method} is compared with nothing: the grid has no reference and no control", "no comparison"
-        if row.n_ok == 0:
-            text, why = f"no seed of {row.method} ran to the end, so nothing can be said about it", "no finished run"
-        return Finding(block.name, row.method, None, why, (f"On {block.title}, {text}.",))
-    word, what = overall(c.verdict.word for c in judged), "control" if controls else "reference"
-    first, *others = (_sentence(row, c, f"its {what} " if controls else f"the {what} ") for c in judged)
-    sentences = [f"On {block.title}, {first}", *others]
-    if not controls:
-        sentences.append("It has no control in this grid, so the difference cannot be traced to one ingredient.")
-    for c in (c for c in references if controls and not c.gain):
-        uncredited = c.verdict.word == GAIN != word
-        sentences.append(
-            f"It is {GAIN} than the reference {c.other} ({_numbers(c)}), but that difference cannot be credited to "
-            "what sets it apart from its controls."
-            if uncredited
-            else _sentence(row, c, "the reference ")
-        )
-    for c in row.against("replacement"):
-        shown = c.verdict.why if c.estimate.n == 0 else detectable(c) if c.identical else _numbers(c)
-        sentences.append(f"Against {c.other}{f' ({c.differs_by})' * bool(c.differs_by)}: {c.verdict.word} ({shown}).")
-    sentences += _out_of_distribution(block, row, judged)
-    unequal = [c for c in judged if c.compute_ratio is not None and c.compute_ratio > 1.1]
-    sentences += [f"It declares {c.compute_ratio:.1f} times the compute of {c.other}." for c in unequal]
-    if row.still:
-        sentences.append(f"{row.method} gives the same answers under every seed: its seeds count as one answer.")
-    sentences += [
-        f"On {name} it is {BELOW}{'' if block.primary in by else f' (by {listed(by)})'}."
-        for name, by in row.no_better(block.primary).items()
-    ]
-    parts = [f"{plural(len(row.failed), 'run')} failed"] if row.failed else []
-    parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
-    sentences += [f"Of {plural(len(row.runs), 'seed')}, {listed(parts)}."] if parts else []
-    judged_by = f"{what}{'s' if len(judged) > 1 else ''} {listed([c.other for c in judged])}"
-    return Finding(block.name, row.method, word, judged_by, tuple(sentences))
+def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -> Iterator[str]:
+    parts = []
+    for name in (name for name in block.sets if name != "dev"):
+        if own := [c for c in row.comparisons if c.set == name and c.other in {one.other for one in judged}]:
+            differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in own])
+            parts.append(f"{overall(c.verdict.word for c in own)} on {name} ({differences})")
+    if parts:
+        yield f"Out of distribution (minus {listed([c.other for c in judged])}): {'; '.join(parts)}."
+
+
+def _below(block: Block, row: Row) -> dict[str, str]:
+    """Set -> that the method is no better than a constant answer there, by which metrics."""
+    low = row.no_better(block.primary).items()
+    return {name: BELOW + ("" if block.primary in by else f" (by {listed(by)})") for name, by in low}
+
+
+# ------------------------------------------------------------------------------------------- looks
 
 
 def looks(c: Comparison) -> str:
@@ -102,36 +130,114 @@ def looked_at(blocks: Sequence[Block]) -> Iterator[str]:
         yield f"{block.name}: {text}; verdicts come from wider intervals that hold over all looks"
 
 
-def _numbers(c: Comparison) -> str:
-    """The difference with the interval that its word comes from."""
-    level = f"{number(100 * c.verdict.confidence, 0 if c.look is None else 1)}%"
-    many = f" for {plural(c.verdict.comparisons, 'comparison')} together" if c.verdict.comparisons > 1 else ""
-    bounds = f"{level}{many} {interval(c.verdict.interval, c.metric, signed=True)}" if c.verdict.interval else ""
-    return ", ".join(
-        filter(None, [points(c.estimate.mean, c.metric, signed=True), bounds, plural(c.estimate.n, "seed"), looks(c)])
-    )
+# ----------------------------------------------------------------------------------------- decision
 
 
-def _sentence(row: Row, c: Comparison, role: str) -> str:
-    against = f"{row.method} against {role}{c.other}: {c.verdict.word}"
-    if c.verdict.word == NONE:
-        return f"{against} ({c.verdict.why if c.estimate.n == 0 else _numbers(c)})."
-    if c.identical:
-        return f"{against} ({detectable(c)} of {c.set})."
-    if c.verdict.word == SAME:
-        shown = f"{detectable(c)} {unit(c.metric)}"
-        return f"{against} ({_numbers(c)}). With these seeds, a true difference of {shown} is detected 80% of the time."
-    return f"{row.method} is {c.verdict.word} than {role}{c.other} ({_numbers(c)})."
+def taken(
+    block: Block,
+    choices: Sequence[Choice],
+    pick: Choice,
+    usual: Choice,
+    sets: Sequence[str],
+    config: ReportConfig,
+    share: float = 1.0,
+) -> Iterator[str]:
+    """Which method is taken, what to expect of it, and why it is not the one with the best expected score.
+
+    Args:
+        usual: the choice without out-of-distribution sets.
+        sets: those whose scores are compared.
+        share: of all rows that the evaluated models were trained on; below 1 the expected score is of all rows.
+    """
+    metric, leader = block.primary, choices[0]
+    mean = f"{metric} {score(pick.score.mean, metric)}, mean of {plural(pick.score.n, 'seed')}"
+    yield f"On {block.title}, take {pick.method}: {mean}."
+    bounds = f" {interval(pick.interval, metric)}" if pick.interval else ""
+    basis = f", by {some(list(config.decide_by))}" if config.decide_by not in (None, (), ("dev",)) else ""
+    basis += " of a model of all rows" if share < 1 else ""
+    lucky = ""
+    if len(choices) > 1:
+        best = number(100 * pick.belief.best, 0)
+        lucky = f": the best of several is usually a little lucky. With a probability of {best}% it is the best of "
+        lucky += str(len(choices))
+    yield f"Expect {score(pick.belief.expected, metric)}{bounds} on new data{basis}{lucky}."
+    if pick.score.n == 1:
+        yield (
+            f"One seed shows no spread; a standard deviation of about {number(USUAL_SPREAD, 1)} points is assumed. "
+            "Add seeds before you rely on it."
+        )
+    lost = f"{points(pick.belief.loss, metric)}, within the tolerance of {number(config.tolerance, 1)}"
+    if pick is not usual and pick.elsewhere is not None and usual.elsewhere is not None:
+        gained = points(usual.elsewhere.loss - pick.elsewhere.loss, metric)
+        yield (
+            f"Without out-of-distribution sets it would be {usual.method}: {pick.method} is expected to be {gained} "
+            f"better on them, and to lose to the best here {lost}."
+        )
+    elif leader is not pick:
+        preferred = config.prefer in (pick.method, *pick.same)
+        why = "is preferred (report.prefer)" if preferred else f"takes {_passes(pick)} against {ratio(leader.cost)}"
+        yield f"{leader.method} has the best expected score, but {pick.method} {why} and loses {lost}."
+    if pick.same:
+        simplest = f"{pick.method} is the simplest"
+        yield f"Same scores on {listed(list(sets))} under every seed: {some(list(pick.same))}; {simplest}."
 
 
-def _out_of_distribution(block: Block, row: Row, judged: Sequence[Comparison]) -> Iterator[str]:
-    others, what = {c.other for c in judged}, "control" if judged[0].gain else "reference"
-    parts = []
-    for name in block.sets:
-        comparisons = [c for c in row.comparisons if c.set == name and c.other in others]
-        if name != "dev" and comparisons:
-            differences = listed([score(c.estimate.mean, c.metric, signed=True) for c in comparisons])
-            parts.append(f"{overall(c.verdict.word for c in comparisons)} on {name} ({differences})")
-    if parts:
-        subject = f"that {what}" if len(others) == 1 else f"those {what}s"
-        yield f"Out of distribution, against {subject}: {'; '.join(parts)}."
+def _passes(c: Choice) -> str:
+    return "an unknown number of passes" if c.cost is None else f"{ratio(c.cost)} the passes of plain fine-tuning"
+
+
+def weak(block: Block, pick: Row, baseline: Row | None, claims: Sequence[Comparison]) -> Iterator[str]:
+    """Where the pick is no better than a constant answer, or has lost against the baseline.
+
+    Args:
+        claims: comparisons with the baseline on all sets.
+    """
+    metric, below = block.primary, _below(block, pick)
+    lost = {c.set for c in claims if c.method == pick.method and c.verdict.word == LOSS}
+    if pick.constant:
+        yield "No method is better than a constant answer: these rows teach none of them anything."
+    if "dev" in below:
+        yield f"{pick.method} is {below['dev']}."
+    for name in (name for name in pick.scores if name != "dev" and (name in below or name in lost)):
+        text = f"On {name} {pick.method} scores {score(pick.scores[name][metric].estimate.mean, metric)}"
+        text += f", {below[name]}" if name in below else ""
+        if baseline and baseline is not pick:
+            text += f"; {baseline.method} scores {score(baseline.scores[name][metric].estimate.mean, metric)}"
+        yield f"{text}."
+
+
+def instead(pick: Choice, others: Sequence[Choice], baseline: str | None, metric: str) -> Iterator[str]:
+    """The cost of taking the frozen encoder (or the reference) instead, else the next best."""
+    if not others:
+        return
+    other = next((c for c in others if baseline in (c.method, *c.same)), others[0])
+    name = baseline if baseline in other.same else other.method
+    lost = other.belief.loss - pick.belief.loss
+    change = f"is expected to {'lose' if lost >= 0 else 'gain'} {points(abs(lost), metric)}"
+    differs = other.cost is not None and ratio(other.cost) != ratio(pick.cost)
+    cost = f" and takes {_passes(other)} against {ratio(pick.cost)}" if differs else ""
+    yield f"Taking {name} instead {change}{cost}."
+
+
+def claimed(
+    block: Block, baseline: str | None, beating: Sequence[str], against: Sequence[Comparison], confidence: float
+) -> Iterator[str]:
+    """Which methods beat the baseline, and which beat all of their controls."""
+    if against:
+        role = "the reference" if block.frozen is None else "the best method that does not train the encoder"
+        first, level = against[0], f"{number(100 * confidence, 0)}%"
+        if first.verdict.comparisons > 1:
+            level += f", corrected for {first.verdict.comparisons} comparisons"
+        if first.look is not None and first.look.number > 1:
+            level += f" and {first.look.number} looks"
+        if beating:
+            yield f"{some(list(beating), 3)} {'beats' if len(beating) == 1 else 'beat'} {baseline}, {role} ({level})."
+        else:
+            basis = first.verdict.why if all(c.verdict.word == NONE for c in against) else level
+            yield f"No method is shown to beat {baseline}, {role} ({basis})."
+    words = {row.method: overall(c.verdict.word for c in row.against("control")) for row in block.rows}
+    judged = {name: word for name, word in words.items() if word not in (None, NONE)}
+    if judged:
+        winners = [name for name, word in judged.items() if word == GAIN]
+        who, whose = some(winners, 3) or "No method", "beat their" if len(winners) > 1 else "beats its"
+        yield f"{who} {whose} controls (of {plural(len(judged), 'method')} with a control)."

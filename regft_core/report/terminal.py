@@ -9,9 +9,8 @@ from rich.text import Text
 
 from regft_core.names import plural
 from regft_core.report.averages import more_rows_sentence
-from regft_core.report.contents import Report
 from regft_core.report.leaderboard import DOWN, UP, Board, Cell, Line, alerts, leaderboard, legend
-from regft_core.report.model import Block, Decision, smaller
+from regft_core.report.model import Block, Decision, Report, smaller
 from regft_core.report.published.words import RULE, in_terminal
 
 STYLES = {UP: "green", DOWN: "red"}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from regft_core.data import lengths
 from regft_core.data.leaks import leak_warning
 from regft_core.errors import ConfigError, Problem
 from regft_core.names import plural
-from regft_core.report import evaluations
+from regft_core.report.evaluations import EvaluationSection
 from regft_core.report.facts import TunedArm, lengths_by_task
 from regft_core.report.formatting import listed
 from regft_core.report.model import Block
@@ -20,30 +19,34 @@ from regft_core.runs.environment import describe_environment
 
 #: Fewer show little (``benchmarks/statistics.md``).
 FEW_SEEDS = 6
-_NUMBER = re.compile(r"-?\d+\.\d+")
 
 
-def all_warnings(blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm]) -> tuple[str, ...]:
+def all_warnings(
+    blocks: Sequence[Block], inputs: Inputs, tuned: Sequence[TunedArm], sections: Sequence[EvaluationSection]
+) -> tuple[str, ...]:
     """Everything that weakens a conclusion, the general before the particular; nothing twice."""
     texts = [
         *left_out(inputs),
         *(f"No result for {cell}: {reason.splitlines()[0]}" for cell, reason in inputs.failed.items()),
         # What the model never saw comes before everything else.
         *(text for texts in truncation(blocks).values() for text in texts),
-        *evaluations.failures(blocks),
+        *(
+            f"Evaluation {section.name} on {found.block.name}: {text}"
+            for section in sections
+            for found in section.found
+            for text in found.failures
+        ),
         *_tuning(tuned),
         *looked_at(blocks),
         *_grid(blocks, inputs),
+        *(
+            f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
+            f"as of methods ({'; '.join(lines)})."
+            for block in blocks
+            if (lines := block.mixed_environments)
+        ),
+        *(text for block in blocks for text in (*_data(block), *_runs(block))),
     ]
-    for block in blocks:
-        if lines := block.mixed_environments:
-            texts.append(
-                f"{block.name}: the runs come from {len(lines)} environments, so differences are of machines as well "
-                f"as of methods ({'; '.join(lines)})."
-            )
-    texts += _mixtures(blocks)
-    for block in blocks:
-        texts += [*_data(block), *_runs(block)]
     return tuple(dict.fromkeys(texts))
 
 
@@ -92,18 +95,6 @@ def _grid(data: Sequence[BlockData], inputs: Inputs) -> Iterator[str]:
             yield f"{name} is a control for {listed(list(targets))}, not in the grid."
 
 
-def _mixtures(blocks: Sequence[BlockData]) -> Iterator[str]:
-    """Things that all cells should share."""
-    manifests = [cell.finetune for block in blocks for cell in block.cells.values()]
-    packages = sorted({name for m in manifests for name in m.versions})
-    shared: dict[str, set[str]] = {}
-    for name in packages:
-        versions = {str(m.versions.get(name, "none")) for m in manifests}
-        shared[f"Cells were trained with different versions of {name}"] = versions
-    shared["Runs differ in precision"] = {run.precision for m in manifests for run in m.runs if run.precision}
-    yield from (f"{what}: {listed(sorted(values))}." for what, values in shared.items() if len(values) > 1)
-
-
 def _data(block: BlockData) -> Iterator[str]:
     yield from (f"{text}." for text in block.contaminated)
     for name, count in block.described.duplicates.items():
@@ -125,19 +116,13 @@ def _data(block: BlockData) -> Iterator[str]:
 def _runs(block: BlockData) -> Iterator[str]:
     for cell in block.cells.values():
         yield from (f"{cell.method} on {block.name} ran degraded: {text}" for text in cell.degraded)
-        # Seeds with the same warning but for its numbers give one, with the numbers of the first of them.
-        texts: dict[tuple[str, str], dict[int, str]] = {}
-        for run in cell.runs:
-            for name, scores in run.sets.items():
-                if scores.warning:
-                    texts.setdefault((name, _NUMBER.sub("#", scores.warning)), {})[run.seed] = scores.warning
-        for (name, _), at in texts.items():
-            seed, first = next(iter(at.items()))
-            whose = f": {first}" if len(set(at.values())) == 1 else f"; seed {seed}: {first}"
-            yield f"{cell.method} on {block.name}, set {name}, {_seeds(list(at))}{whose}"
+        for name in block.described.sets:
+            seeds = {run.seed: text for run in cell.runs if name in run.sets and (text := run.sets[name].warning)}
+            if seeds:  # the text of the first of them: others may differ by their numbers
+                yield f"{cell.method} on {block.name}, set {name}, {_seeds(seeds)}: {next(iter(seeds.values()))}"
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def _seeds(seeds: Collection[int]) -> str:
     return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
@@ -158,28 +143,28 @@ def environments(blocks: Sequence[BlockData], mixed: str) -> dict[str, tuple[str
     """
     problems: list[Problem] = []
     marks: dict[str, tuple[str, ...]] = {}
-
-    def refuse(code: str, path: str, what: str, lines: Sequence[str], hint: str) -> None:
-        problems.append(Problem(code, "params.yaml", 0, path, "\n      ".join([what, *lines]), hint))
-
     for block in blocks:
         encoders: dict[str, list[str]] = {}
         for cell in block.cells.values():
             encoders.setdefault(cell.finetune.model["sha256"][:12], []).append(cell.method)
-        if len(encoders) > 1:
-            lines = [f"{digest}: {listed(methods)}" for digest, methods in encoders.items()]
-            what = f"the methods of {block.name} started from {plural(len(encoders), 'different encoder')}"
+        by_encoder, by_place = (
+            [f"{name}: {listed(methods)}" for name, methods in of.items()] for of in (encoders, _places(block))
+        )
+        if len(by_encoder) > 1:
+            what = f"the methods of {block.name} started from {len(encoders)} different encoders"
             hint = "compared methods share the encoder's content: run `dvc repro`, which trains the outdated ones again"
-            refuse("mixed-encoders", "model", what, lines, hint)
-        if len(lines := [f"{place}: {listed(who)}" for place, who in _places(block).items()]) > 1:
-            marks[block.name] = tuple(lines)
-            if mixed == "refuse":
-                what = f"the runs of {block.name} come from {len(lines)} environments"
-                hint = (
-                    "train all of them on one machine with one device and thread count (`dvc repro -f finetune` "
-                    "there), or set report.mixed_environments: mark"
-                )
-                refuse("mixed-environments", "report.mixed_environments", what, lines, hint)
+            text = "\n      ".join([what, *by_encoder])
+            problems.append(Problem("mixed-encoders", "params.yaml", 0, "model", text, hint))
+        if len(by_place) > 1:
+            marks[block.name] = tuple(by_place)
+        if len(by_place) > 1 and mixed == "refuse":
+            text = "\n      ".join([f"the runs of {block.name} come from {len(by_place)} environments", *by_place])
+            hint = (
+                "train all of them on one machine with one device and thread count (`dvc repro -f finetune` there), or "
+                "set report.mixed_environments: mark"
+            )
+            path = "report.mixed_environments"
+            problems.append(Problem("mixed-environments", "params.yaml", 0, path, text, hint))
     if problems:
         raise ConfigError(problems)
     return marks
@@ -189,14 +174,10 @@ def _places(block: BlockData) -> dict[str, list[str]]:
     """Environment -> methods that ran there, over all phases of training, with their seeds where only some did."""
     places: dict[str, list[str]] = {}
     for cell in block.cells.values():
-        seeds: dict[str, list[int]] = {}
-        records = [*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())]
-        for run in cell.runs:
-            for place in sorted(
-                {describe_environment(record.environment) for record in records if record.seed == run.seed}
-            ):
-                seeds.setdefault(place, []).append(run.seed)
-        for place, at in seeds.items():
+        seeds: dict[str, dict[int, None]] = {}
+        for record in (*cell.finetune.runs, *(cell.search.runs if cell.search is not None else ())):
+            seeds.setdefault(describe_environment(record.environment), {})[record.seed] = None
+        for place, at in sorted(seeds.items()):
             who = cell.method if len(at) == len(cell.runs) else f"{cell.method} ({_seeds(at)})"
             places.setdefault(place, []).append(who)
     return places

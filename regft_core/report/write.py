@@ -10,11 +10,11 @@ from regft_core.disk.canonical import json_text
 from regft_core.disk.files import atomic_directory, write_json, write_text
 from regft_core.report import averages, evaluations, facts, results, warnings
 from regft_core.report.answers import answers_of
-from regft_core.report.contents import Report
+from regft_core.report.figures.answers import answer_figures
 from regft_core.report.figures.block import figures
-from regft_core.report.figures.findings import answer_figures
 from regft_core.report.figures.svg import standalone
 from regft_core.report.looks import FILE, Looks
+from regft_core.report.model import Report
 from regft_core.report.page import render
 from regft_core.report.published.table import published_tables
 from regft_core.report.read_grid import BlockData, Inputs, read_grid
@@ -112,7 +112,7 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
     printed = [read_published(inputs.root, name) for name in config.published]
     mixed = warnings.environments(data, config.mixed_environments)
     blocks = tuple(build_block(own, inputs, looks, len(data), mixed.get(own.name, ())) for own in data)
-    tuned = facts.tuned_arms(blocks)
+    tuned, sections = facts.tuned_arms(blocks), evaluations.sections(blocks, config.confidence, config.reference)
     report = Report(
         reference=config.reference if any(block.row(config.reference) for block in blocks) else None,
         confidence=config.confidence,
@@ -120,12 +120,12 @@ def build_report(data: Sequence[BlockData], inputs: Inputs, looks: Looks) -> Rep
         blocks=blocks,
         across=averages.across_tasks(blocks) if len(blocks) > 1 else (),
         findings=findings(blocks, config.reference),
-        warnings=warnings.all_warnings(blocks, inputs, tuned),
+        warnings=warnings.all_warnings(blocks, inputs, tuned, sections),
         mark=inputs.small_scale.mark if inputs.small_scale is not None else "",
         left_out=warnings.left_out(inputs),
         truncated=facts.truncated(blocks),
         cut_warnings=warnings.truncation(blocks),
-        evaluations=evaluations.sections(blocks, config.confidence, config.reference),
+        evaluations=sections,
         published=published_tables(printed, blocks, config, inputs.seeds),
         averages=averages.average_columns(blocks, config.averages, config.reference),
         more_rows=averages.more_rows(blocks),

@@ -159,7 +159,7 @@ def test_methods_with_the_same_scores_are_one_choice_and_the_simplest_is_taken()
     assert (found.pick.method, found.pick.same) == ("less", ("more",))
     assert [c.method for c in found.choices] == ["less", "other", "reference"]
     assert sum(c.belief.best for c in found.choices) == pytest.approx(1)
-    text = "more scores the same under every seed: it changes nothing here; less is the simplest."
+    text = "Same scores on dev under every seed: more; less is the simplest."
     assert text in found.sentences
     # Fewer passes are simpler than fewer regularisers; of equal methods the first of the grid is taken.
     assert taken(choose(right, {**costs, "other": 1.0, "more": 0.5}, ingredients={"more": 3, "less": 2})) == "more"
@@ -221,7 +221,7 @@ def test_methods_that_differ_on_another_set_are_one_choice_only_where_that_set_d
     assert ([c.same for c in found.choices], taken(found)) == ([(), (), ()], "a")
     found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by="dev")
     assert [c.same for c in found.choices] == [("b",), ()]
-    assert "b scores the same under every seed, but not on other; a is the simplest." in found.sentences
+    assert "Same scores on dev under every seed: b; a is the simplest." in found.sentences
     found = choose(right, dict.fromkeys(right, 1.0), elsewhere=elsewhere, decide_by=["dev", "other"])
     assert (len(found.choices), taken(found)) == (3, "a")
     assert "on new data, by dev and other" in " ".join(found.sentences)

@@ -80,13 +80,11 @@ def test_verdicts_and_decisions_are_the_same(mirrored: tuple[Any, Any]) -> None:
         assert one.commands == other.commands
 
 
-def test_ranks_over_tasks_are_the_same_and_means_are_turned_around(mirrored: tuple[Any, Any]) -> None:
+def test_ranks_over_tasks_are_the_same(mirrored: tuple[Any, Any]) -> None:
     for up, down in zip(*(built.report.across for built in mirrored), strict=True):
         assert up.method == down.method
         assert up.mean_rank == down.mean_rank
         assert up.words == down.words
-        if up.difference is not None:
-            assert up.difference.value == pytest.approx(-down.difference.value)
 
 
 def test_the_expected_best_of_k_trials_falls_where_less_is_better(error_rate: None) -> None:

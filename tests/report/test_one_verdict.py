@@ -59,9 +59,9 @@ def terminal_lines(report: Any, block: Any) -> dict[str, str]:
 def said_of(text: str) -> Iterator[tuple[str, str, str]]:
     """(method, word, other) of every verdict in a text."""
     role = r"(?:its control |the reference )?"
-    for method, word, other in re.findall(rf"(\S+) is (better|worse) than {role}(\S+)", text):
-        yield method, word, other
-    for method, other, word in re.findall(rf"(\S+) against {role}(\S+): (no difference shown|no verdict)", text):
+    for method, other, word in re.findall(
+        rf"(\S+) against {role}(\S+): (better|worse|no difference shown|no verdict)", text
+    ):
         yield method, word, other
 
 

@@ -72,7 +72,7 @@ def run(run: EvaluatedRun) -> Findings:
                 dropped = without(encoded, of[order], share, mask)
                 found[order, share] = run.score(part.with_logits(run.trained.predict(dropped)))
         gaps = [found["ascending", share] - found["descending", share] for share in options.shares]
-        plot = Plot("share", primary, ("order",), paired=True)
+        plot = Plot("share", primary, ("order",))
         rows = tuple((order, share, value) for (order, share), value in found.items())
         tables[part.name] = {"deletion": Table(("order", "share", primary), rows, keys=2, plot=plot)}
         scalars[part.name] = {f"{order}_{share:g}": value for (order, share), value in found.items() if share}

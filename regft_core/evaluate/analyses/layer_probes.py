@@ -72,7 +72,7 @@ def run(run: EvaluatedRun) -> Findings:
         found |= {f"{task}.last_pretrained": before[-1]}
         ranges |= dict.fromkeys(found, bounds(metrics.find(other.primary).range))
         scalars |= found
-    plot = Plot("layer", "score", ("task",), "pretrained", paired=True)
+    plot = Plot("layer", "score", ("task",), "pretrained")
     table = Table(("task", "layer", "score", "pretrained"), tuple(rows), keys=2, plot=plot)
     return Findings({RUN: scalars}, {RUN: {"probes": table}}, ranges)
 

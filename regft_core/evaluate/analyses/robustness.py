@@ -57,7 +57,7 @@ def run(run: EvaluatedRun) -> Findings:
             means[f"rate_{rate:g}"] = float(np.mean(scores))
             rows.append((rate, means[f"rate_{rate:g}"], min(scores), max(scores)))
         columns = ("rate", primary, "lowest copy", "highest copy")
-        plot = Plot("rate", primary, paired=True)
+        plot = Plot("rate", primary)
         scalars[part.name] = means
         tables[part.name] = {"robustness": Table(columns, tuple(rows), keys=1, plot=plot)}
     names = {name for named in scalars.values() for name in named}

@@ -188,7 +188,7 @@ def named(block: Block, reference: str | None, present: Iterable[str]) -> list[s
 
 def lines(
     name: str, title: str, points: pd.DataFrame, methods: Sequence[str], *, x: str, y: str, baseline: str = "",
-    log: bool = False, zero: bool = False, dots: bool = False,
+    log: bool = False, dots: bool = False,
 ) -> str:  # fmt: skip
     """Return panels with a line per method as SVG; nothing when no panel has a point.
 
@@ -196,7 +196,6 @@ def lines(
         points: with the columns ``POINT``, and ``baseline`` where there is something to compare with.
         methods: those that are drawn; the legend counts the others.
         baseline: name of the dotted line.
-        zero: a line at 0, for differences.
         dots: points instead of lines.
     """
     drawn = points[points["method"].isin(methods)]
@@ -217,7 +216,7 @@ def lines(
             bounds = list(zip(columns["low"], columns["high"])) if method in shaded else ()
             marks.append(replace(look, x=columns["x"], y=columns["y"], bounds=bounds, band=True))
         shown[panel] = marks
-        ends[panel] = _limits(own[own["method"].isin(looks)], [*marks[0].y] if baseline else [], zero)
+        ends[panel] = _limits(own[own["method"].isin(looks)], [*marks[0].y] if baseline else [])
     if any(one.label == baseline and len(one.x) for marks in shown.values() for one in marks if baseline):
         beside.append(replace(_BASELINE, label=baseline))
     if others := len({method for panel in by_panel.values() for method in panel["method"]} - looks.keys()):
@@ -226,8 +225,6 @@ def lines(
 
     def finish(axis: Any, panel: str) -> None:
         axis.set_ylim(*ends[panel])
-        if zero:
-            axis.axhline(0, color=MUTED, linewidth=0.8)
         if log and len(values) <= 6:
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.set_xticks([], minor=True)
@@ -238,9 +235,9 @@ def lines(
     )
 
 
-def _limits(points: pd.DataFrame, compared: Sequence[float], zero: bool) -> tuple[float, float]:
+def _limits(points: pd.DataFrame, compared: Sequence[float]) -> tuple[float, float]:
     """All drawn points, and intervals as far as they do not flatten the lines (two seeds have wide ones)."""
-    low, high = limits([*points["y"], *compared, *([0.0] if zero else [])], 0.06)
+    low, high = limits([*points["y"], *compared], 0.06)
     widest = limits([low, high], 0.55)
     reached = [*points["low"].dropna(), *points["high"].dropna(), low, high]
     return max(min(reached), widest[0]), min(max(reached), widest[1])

@@ -2,7 +2,7 @@
 # make repro PRESET=name   run pipelines/presets/name.yaml in presets/name; params.yaml and work/ are left alone
 # make test    install (once) and run the tests
 # make test-full   also with every extra and the slow tests (hours)
-# make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS; HUB=1: from the hub
+# make mpnet   fetch the encoder of the alias mpnet (404 MB) into .models, or $REGFT_MODELS
 # make docs    build the documentation as a site, in .site
 # make release   check, build and try the wheel, tag the commit
 # make ui      MLflow on http://127.0.0.1:5000 over what has been run
@@ -57,7 +57,7 @@ docs: $(VENV)/.installed
 	@$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 mpnet: $(VENV)/.installed
-	@$(RUN) regft fetch --encoder mpnet $(if $(HUB),--hub)
+	@$(RUN) regft fetch --encoder mpnet
 
 install: $(VENV)/.installed
 

@@ -110,9 +110,6 @@ class TuningConfig(ConsistentModel):
     folds: Annotated[int, Field(ge=2, le=20)] | None = Field(
         None, description="in the place of split: parts of a run's training rows, each judges a trial of the others"
     )
-    per: Literal["seed", "cell"] | None = Field(
-        None, description="whether each seed chooses for itself (as with split when absent) or all by their mean"
-    )
     trials: Annotated[int, Field(ge=2, le=1000)] | None = Field(
         None, description="trials of every arm, drawn from its grid; the whole grid when absent"
     )
@@ -123,8 +120,8 @@ class TuningConfig(ConsistentModel):
 
     @property
     def judged_by_seed(self) -> bool:
-        """Whether each seed chooses its own trial."""
-        return (self.per or ("seed" if self.selection == "split" else "cell")) == "seed"
+        """Whether each seed chooses its own trial; the dev set chooses once for all seeds, as papers do."""
+        return self.selection == "split"
 
     @property
     def share(self) -> float:
@@ -139,10 +136,8 @@ class TuningConfig(ConsistentModel):
         return self.folds or 1
 
     def inconsistencies(self) -> Iterator[Inconsistency]:
-        """A choice on the dev set is one per cell; nothing to try."""
+        """Two ways to judge a trial; nothing to try."""
         on_dev = self.selection == "dev_as_published"
-        if on_dev and self.per == "seed":
-            yield ("per",), "selection: dev_as_published chooses once for all seeds, as papers do; set per: cell"
         if on_dev and self.folds is not None:
             yield ("folds",), "selection: dev_as_published sets no training rows aside; remove folds"
         if self.folds is not None and "split" in self.model_fields_set:

@@ -90,14 +90,12 @@ def tuned_method(
 
 def budget_lines(tuning: TuningConfig, methods: Iterable[Method]) -> list[str]:
     """The dry run's lines: how many trials each arm gets, and what chooses."""
-    apart = f"rows set aside ({1 - tuning.split:.0%} of a run's training rows)"
-    if tuning.folds is not None:
-        apart = f"{tuning.folds} folds of a run's training rows"
-    judge = f"{apart}, then trained on all rows"
     if tuning.selection != "split":
-        judge = "the dev set, as published: scores on it are optimistic"
-    each = "each seed chooses" if tuning.judged_by_seed else "one choice per cell, by the mean over seeds"
-    lines = [f"tuning: evaluated by {judge}; {each}"]
+        judge = "the dev set, as published, once for all seeds: scores on it are optimistic"
+    else:
+        part = f"{tuning.folds} folds of" if tuning.folds else f"rows set aside ({1 - tuning.split:.0%}) of"
+        judge = f"{part} a run's training rows, which it then trains on as a whole; each seed chooses"
+    lines = [f"tuning: evaluated by {judge}"]
     for method in methods:
         trials = trials_of(tuning, method)
         keys = list(dict.fromkeys(key for trial in trials for key in trial))

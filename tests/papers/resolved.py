@@ -45,7 +45,7 @@ REQUIRED = (
 )
 #: Keys of an arm without a file that describe it.
 _DESCRIBE = ("base", "description", "paper", "control_for", "differs_in", "variant_of")
-_REST = ("trials", "split", "per")
+_REST = ("trials", "split")
 
 
 def resolved(project: Project) -> Settings:

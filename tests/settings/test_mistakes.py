@@ -99,13 +99,6 @@ MISTAKES: list[tuple[str, str, str, int, str]] = [
         "unequal-trials",
     ),
     (PARAMS, "", "tuning: {methods: {noise: [{training.epochs: 3}, {training.epochs: 3}]}}", 16, "same-trial"),
-    (
-        PARAMS,
-        "",
-        "tuning: {selection: dev_as_published, per: seed, values: {training.epochs: [1]}}",
-        16,
-        "inconsistent",
-    ),
     (PARAMS, "", "tuning: {folds: 3, split: 0.5, values: {training.epochs: [1, 3]}}", 16, "inconsistent"),
     (TASK, "{kind: files}", "{}", 1, "key-missing"),
     (TASK, "{kind: files}", "{kind: files, sep: x}", 1, "unknown-key"),
@@ -271,7 +264,7 @@ def _places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 #: Every key of the schema, with a right value.
 FULL = {
     PARAMS: """
-      {"tuning": {"selection": "split", "split": 0.8, "per": "seed", "trials": 2,
+      {"tuning": {"selection": "split", "split": 0.8, "trials": 2,
         "values": {"training.learning_rate": [1.0e-5, 2.0e-5]}, "methods": {"mask": {}}},
        "execution": {"device": "cpu", "executor": "serial", "workers": 1, "ray": null, "tf32": false},
        "store": {"path": ".regft", "budget_gb": 1.0}, "ood": "all",

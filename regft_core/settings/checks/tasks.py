@@ -173,7 +173,6 @@ def check_folds(params: Params, document: Document, tasks: Mapping[str, TaskConf
                 f"'{name}' make no whole repeats, so rows are not judged equally often; add seeds "
                 f"{', '.join(map(str, missing))}"
             )
-        if tuning is not None and not (tuning.selection == "split" and tuning.judged_by_seed):
-            key, value = ("per", "seed") if tuning.selection == "split" else ("selection", "split")
+        if tuning is not None and tuning.selection != "split":
             message = f"values would be chosen by rows that judge the folds of task '{name}'"
-            yield document.problem("chosen-by-judges", ("tuning", key), message, f"set {key}: {value}")
+            yield document.problem("chosen-by-judges", ("tuning", "selection"), message, "set selection: split")

@@ -47,7 +47,7 @@ SHAPES = {
     "bert-large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
 }
 VOCABULARY = 30_522
-#: Environment of a run on a GPU, as ``grid/pool.py`` sets it: without, torch refuses to be deterministic.
+#: Environment of a run on a GPU, as ``grid/jobs.py`` sets it: without, torch refuses to be deterministic.
 WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false"}
 #: Issue targets, as ratios on a GPU; shown beside the measurement.
 TARGETS = {"hype_n": 1.05, "pats": 1.15, "mask_tuning": 2.1, "tdt": 2.7, "weight_mixup (search)": 4.2}

@@ -18,9 +18,8 @@ from regft_core.disk.files import remove, write_json
 from regft_core.errors import PlanOutdated, RegftError, StoreError
 from regft_core.grid.data import prepare
 from regft_core.grid.executors import JobsFailed
-from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of
+from regft_core.grid.jobs import PlannedJob, Planner, counted, jobs_of, run_on_executor
 from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_plan, write_plan
-from regft_core.grid.pool import run_on_executor
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store

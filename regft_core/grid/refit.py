@@ -16,9 +16,8 @@ from typing import Any
 
 from regft_core.errors import ConfigError, DataError, Problem
 from regft_core.grid.data import prepare
-from regft_core.grid.jobs import PlannedJob, Planner
+from regft_core.grid.jobs import PlannedJob, Planner, run_on_executor
 from regft_core.grid.keys import cell_keys
-from regft_core.grid.pool import run_on_executor
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context
 from regft_core.runs.job import Job

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from regft_core.errors import ConfigError, DataError, PlanOutdated
-from regft_core.grid import pool
+from regft_core.grid import jobs
 from regft_core.grid.compute import compute, compute_only
-from regft_core.grid.jobs import Planner
-from regft_core.grid.pool import prepared_devices, run_job
+from regft_core.grid.jobs import Planner, prepared_devices, run_job
 from regft_core.models.devices import refuse_slow_bf16
 from regft_core.runs import project as opening
 from regft_core.runs.context import Context
@@ -225,7 +224,7 @@ def test_a_configuration_edited_after_the_plan_is_refused(project: Path) -> None
 def test_rows_that_change_while_a_stage_runs_are_not_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(project, methods=["hype_n"], report={"reference": "hype_n"})
     plan(project)
-    original, cell = pool.run_job, f"hype_n/{TASK}/24"
+    original, cell = jobs.run_job, f"hype_n/{TASK}/24"
 
     def meanwhile(job: Any, *, device: str) -> str:
         line = original(job, device=device)
@@ -233,7 +232,7 @@ def test_rows_that_change_while_a_stage_runs_are_not_written(project: Path, monk
             edit(project / "work/subsamples" / TASK / "24/seed-1.jsonl", "the", "teh")
         return line
 
-    monkeypatch.setattr(pool, "run_job", meanwhile)
+    monkeypatch.setattr(jobs, "run_job", meanwhile)
     failures = compute(project, "finetune", say=quiet)
     assert list(failures) == [cell]
     assert "run `dvc repro` again" in failures[cell]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regft_core.disk.reading import read_json
-from regft_core.grid import pool
+from regft_core.grid import jobs
 from regft_core.grid.jobs import Planner
 from regft_core.runs.project import open_project
 from tests.grid.conftest import plan, reproduce
@@ -69,7 +69,7 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
     tuned: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, trained: list[tuple[str, int]]
 ) -> None:
     root = tuned("vanilla", "hype_n")
-    original = pool.try_values
+    original = jobs.try_values
 
     def failing(job: Any, *project: Any, **options: Any) -> Any:
         if (job.method, job.seed, job.trial) == ("vanilla", 1, 0):
@@ -77,7 +77,7 @@ def test_a_trial_that_raises_stops_its_own_cell_only(
         return original(job, *project, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(pool, "try_values", failing)
+        patched.setattr(jobs, "try_values", failing)
         failures = reproduce(root)
     assert list(failures) == [f"vanilla/{TASK}/{SIZE}"]
     assert (root / "work/evaluate/hype_n" / TASK / SIZE).is_dir()

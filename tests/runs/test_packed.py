@@ -11,7 +11,7 @@ import pytest
 
 from regft_core.errors import StoreError
 from regft_core.grid.executors.ray import _work_in_copy
-from regft_core.grid.pool import run_job
+from regft_core.grid.jobs import run_job
 from regft_core.runs.context import project_store
 from regft_core.runs.job import Job
 from regft_core.runs.project import open_project

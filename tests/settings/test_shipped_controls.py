@@ -122,22 +122,6 @@ def test_every_arm_of_a_preset(name: str) -> None:
         check(project, task)
 
 
-def test_what_is_matched_is_the_arms_own_compute() -> None:
-    """They had the compute of the method that they were written for: 3.0 for a first-order search of 1.8."""
-    project = shipped()
-    epochs = {}
-    for name in ("weight_mixup", "weight_mixup_first_order", "weight_mixup_joint", "tdt_without_ranking"):
-        control = built(project, name + MATCHED, None)
-        assert control is not None
-        epochs[name] = control.training.epochs
-    assert epochs == {
-        "weight_mixup": 12,
-        "weight_mixup_first_order": 7,
-        "weight_mixup_joint": 4,
-        "tdt_without_ranking": 8,
-    }
-
-
 def passes(method: Method) -> float:
     """Steps of all phases and members in which a pass forward and back counts one; all batches are of one size."""
     total = 0.0

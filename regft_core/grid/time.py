@@ -217,7 +217,7 @@ def measured(project: Project, cell: Cell, sizes: Sizes) -> float:
 
 
 def measure(request: Mapping[str, Any], *, device: str) -> float:
-    """Time a training step of the encoder, with a new head on the mean of its tokens, on random rows; seconds per token.
+    """Time a training step of the encoder, with a new head on the mean, on random rows; return seconds per token.
 
     On a CPU these are CPU seconds over threads: other load on the machine does not count.
     """

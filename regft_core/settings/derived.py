@@ -76,9 +76,9 @@ def changes_of(data: Mapping[str, Any], families: Iterable[Mapping[str, Any]], r
         except (KeyError, ConfigError):
             continue  # told where the method is read
         for name, flip in cls.controls.items():
-            if values := _flipped_options(data, regulariser, flip, cls.Config):
-                change = Change(flip.why, values, zero=_is_off(data, regulariser, flip, cls))
-                flips.setdefault(name, []).append((regulariser, change))
+            values, zero = _flipped(data, regulariser, flip, cls)
+            if values:
+                flips.setdefault(name, []).append((regulariser, Change(flip.why, values, zero=zero)))
     for name, several in flips.items():
         for regulariser, change in several:
             changes.setdefault(name if len(several) == 1 else f"{regulariser}_{name}", change)
@@ -142,14 +142,6 @@ def _plain(document: Document, arm: str, kind: Literal["shared", "matched"]) -> 
     }
 
 
-def _is_off(data: Mapping[str, Any], regulariser: str, flip: Any, cls: type[Declared]) -> bool:
-    """Whether the flipped regulariser does nothing, wherever the arm has it."""
-    parts = [part[regulariser] for _, part in regularisers_of(data) if regulariser in part]
-    with suppress(ValidationError, TypeError):  # told where the control is read
-        return not any(cls.declare(cls.Config.model_validate({**part, **flip.options})).active for part in parts)
-    return False
-
-
 def _trains_with_a_method(data: Mapping[str, Any]) -> bool:
     """Whether an arm that is no control takes steps, and differs from plain fine-tuning in more than its protocol."""
     method = len(_phases(data)) > 1 or any(part for _, part in regularisers_of(data))
@@ -175,18 +167,19 @@ def regularisers_of(data: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(name, part) for name, part in found if isinstance(part, dict)]
 
 
-def _flipped_options(data: Mapping[str, Any], regulariser: str, flip: Any, config: Any) -> dict[str, Any]:
-    """Return the layer that flips the regulariser's options wherever it is; empty where that changes nothing."""
-    phases = {}
+def _flipped(data: Mapping[str, Any], regulariser: str, flip: Any, cls: type[Declared]) -> tuple[dict[str, Any], bool]:
+    """Return the layer that flips a regulariser's options where that changes something, and whether it is off then."""
+    phases, zero = {}, True
     for phase, part in regularisers_of(data):
-        try:
-            before = config.model_validate(part[regulariser]) if regulariser in part else None
-        except ValidationError:
-            continue  # told where the arm is read
-        changes = before is not None and any(getattr(before, name) != value for name, value in flip.options.items())
-        if changes and flip.when(before):
-            phases[phase] = {"regularisers": {regulariser: dict(flip.options)}}
-    return {"phases": phases} if phases and isinstance(data.get("phases"), dict) else phases.get(FINETUNE, {})
+        if regulariser in part:
+            with suppress(ValidationError, TypeError):  # told where the arm or the control is read
+                before = cls.Config.model_validate(part[regulariser])
+                after = cls.Config.model_validate({**part[regulariser], **flip.options})
+                zero = zero and not cls.declare(after).active
+                if after != before and flip.when(before):
+                    phases[phase] = {"regularisers": {regulariser: dict(flip.options)}}
+    values = {"phases": phases} if phases and isinstance(data.get("phases"), dict) else phases.get(FINETUNE, {})
+    return values, zero
 
 
 def _applies(values: Mapping[str, Any], data: Mapping[str, Any]) -> bool:

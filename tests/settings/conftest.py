@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field
 
 from regft_core import shipped
 from regft_core.errors import ConfigError, Problem
+from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Declares
-from regft_core.hooks.description import Description, Flip
+from regft_core.hooks.description import Description
 from regft_core.schema import StrictModel
 from regft_core.schema.method import Cost
 
@@ -27,17 +28,11 @@ class MaskConfig(StrictModel):
     taken: bool = True
 
 
-class Plain:
-    """What ``regft_core.schema.method.Declared`` asks of a regulariser, for one that costs nothing."""
+class Plain(Regulariser):
+    """A regulariser that does and costs nothing."""
 
     name = "plain"
     Config: Any = StrictModel
-    controls: ClassVar[dict[str, Flip]] = {}
-    adds_terms = False
-
-    @classmethod
-    def declare(cls, options: Any) -> Declares:
-        return Declares()
 
 
 class Noise(Plain):

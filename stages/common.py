@@ -20,7 +20,7 @@ from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
 from regft_core.runs.project import open_project
-from regft_core.schema.file_format import FileFormat
+from regft_core.schema.sources import FileFormat
 from regft_core.settings.preset import lay_out, preset_document, preset_file
 from regft_core.settings.project import Project
 

@@ -14,7 +14,7 @@ from regft_core.fit.new_project import make_project
 from regft_core.fit.rows import Asked
 from regft_core.names import listing
 from regft_core.runs.project import open_project
-from regft_core.schema.file_format import FileFormat
+from regft_core.schema.sources import FileFormat
 
 from .cli import BEGAN
 from .common import ROWS, argument, asked_for, command, format_of, refuse_contradictions

@@ -32,7 +32,7 @@ from regft_core.data.table import parquet
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import DataError, RegftError, StoreError
-from regft_core.schema.tasks import HubSource, PackageSource
+from regft_core.schema.sources import HubSource, PackageSource
 
 FOLDER = ".datasets"
 _ROWS, _SOURCE = "rows.parquet", "source.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from regft_core.names import listing, nearest
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.schema.sources import UNSAID, FileFormat
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
 NAMED = f"save it as {', '.join(FORMATS[:-1])} (each also with .gz) or {FORMATS[-1]}; .jsonl has one JSON object a line"

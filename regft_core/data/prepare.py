@@ -17,7 +17,8 @@ from regft_core.disk.canonical import sha256_text
 from regft_core.disk.files import atomic_directory, write_json
 from regft_core.errors import DataError, together
 from regft_core.rng import derive, shuffled
-from regft_core.schema.tasks import FilesSource, Source, TaskConfig
+from regft_core.schema.sources import FilesSource, Source
+from regft_core.schema.tasks import TaskConfig
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from regft_core.data.reading import Fields, token_rows
 from regft_core.errors import DataError, ModelError
 from regft_core.names import listing
 from regft_core.rng import derive
-from regft_core.schema.prompts import MASK, PLACES
+from regft_core.schema.tasks import MASK, PLACES
 
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded, Tokens

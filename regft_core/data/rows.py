@@ -17,7 +17,8 @@ from regft_core.data.table import open_table
 from regft_core.errors import DataError
 from regft_core.kinds import Declared, WrongLabel, find
 from regft_core.kinds._reading import as_text, given
-from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, Source
+from regft_core.schema.sources import BuiltinSource, Source
+from regft_core.schema.tasks import ColumnsConfig
 
 #: Problems of one file that are spelled out; the rest are counted.
 SHOWN = 5

@@ -36,7 +36,7 @@ from regft_core.data.file_format import (
 from regft_core.disk.paths import what_is
 from regft_core.errors import DataError
 from regft_core.names import listing, suggestion
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.schema.sources import UNSAID, FileFormat
 
 #: Byte-order marks and their encodings; the longer ones first, for one begins with another.
 _MARKS = {

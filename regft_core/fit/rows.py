@@ -18,7 +18,7 @@ from regft_core.kinds import find
 from regft_core.kinds._reading import as_text
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema import NAME_LENGTH
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.schema.sources import UNSAID, FileFormat
 
 #: A class with a smaller share of the rows makes macro-F1 the metric.
 RARE = 0.2

@@ -42,7 +42,8 @@ from regft_core.runs.code import LoadedCode, code_of
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.work import dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import Method, other_tasks
-from regft_core.schema.tasks import FilesSource, TaskConfig
+from regft_core.schema.sources import FilesSource
+from regft_core.schema.tasks import TaskConfig
 from regft_core.settings.files import task_file
 from regft_core.settings.layers import sizes_of
 from regft_core.settings.project import Project

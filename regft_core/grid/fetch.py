@@ -17,7 +17,7 @@ from regft_core.models.fetch import hub_encoder
 from regft_core.models.source import encoder_present
 from regft_core.names import plural
 from regft_core.schema.method import other_tasks
-from regft_core.schema.tasks import FilesSource, HubSource, PackageSource, Source
+from regft_core.schema.sources import FilesSource, HubSource, PackageSource, Source
 from regft_core.settings.checks.sources import moves
 from regft_core.settings.files import task_file
 from regft_core.settings.project import Project

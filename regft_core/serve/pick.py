@@ -21,7 +21,7 @@ from regft_core.data.table import open_table
 from regft_core.disk.files import write_text
 from regft_core.errors import DataError
 from regft_core.kinds import find
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.serve.answers import (
     DIGITS,
     Counted,

@@ -27,7 +27,7 @@ from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
 from regft_core.names import plural
 from regft_core.output import drawing
-from regft_core.schema.file_format import UNSAID, FileFormat
+from regft_core.schema.sources import UNSAID, FileFormat
 from regft_core.serve.answers import (
     Columns,
     Counted,

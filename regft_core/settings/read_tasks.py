@@ -10,7 +10,8 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.names import suggestion
 from regft_core.schema.method import is_name
 from regft_core.schema.params import OodChoice, TaskSettings
-from regft_core.schema.tasks import FilesSource, OodConfig, TaskConfig
+from regft_core.schema.sources import FilesSource
+from regft_core.schema.tasks import OodConfig, TaskConfig
 from regft_core.settings.checks.sources import file_name, is_there
 from regft_core.settings.checks.tasks import check_task, referenced_tasks
 from regft_core.settings.document import Document, KeyPath

@@ -10,7 +10,8 @@ import pytest
 
 from regft_core.data.examples import Example
 from regft_core.data.rows import Declaration, read_split
-from regft_core.schema.tasks import ColumnsConfig, FilesSource
+from regft_core.schema.sources import FilesSource
+from regft_core.schema.tasks import ColumnsConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 

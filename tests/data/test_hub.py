@@ -14,7 +14,7 @@ from regft_core.data.examples import Example
 from regft_core.data.rows import read_split
 from regft_core.disk.reading import read_json
 from regft_core.errors import DataError, StoreError
-from regft_core.schema.tasks import HubSource
+from regft_core.schema.sources import HubSource
 from tests.errors import raises_code
 
 SOURCE = HubSource(kind="hub", id="someone/reviews", config="english", revision="0" * 40)

@@ -13,7 +13,7 @@ from regft_core.data import fetched
 from regft_core.data.rows import read_split
 from regft_core.disk.canonical import sha256_file
 from regft_core.errors import DataError
-from regft_core.schema.tasks import PackageSource
+from regft_core.schema.sources import PackageSource
 from tests.errors import raises_code
 
 

@@ -15,7 +15,7 @@ from regft_core.data.file_format import Row
 from regft_core.data.rows import Declaration, read_split, to_examples
 from regft_core.errors import DataError
 from regft_core.kinds import find
-from regft_core.schema.tasks import FilesSource
+from regft_core.schema.sources import FilesSource
 from tests.errors import raises_code
 
 Read = Callable[..., list[Example]]

@@ -20,8 +20,7 @@ from regft_core.data.file_format import DELIMITERS
 from regft_core.data.rows import read_split
 from regft_core.data.table import open_table
 from regft_core.errors import DataError
-from regft_core.schema.file_format import FileFormat
-from regft_core.schema.tasks import FilesSource
+from regft_core.schema.sources import FileFormat, FilesSource
 from tests.errors import raises_code
 from tests.odd_files import parquet, workbook
 

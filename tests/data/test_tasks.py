@@ -11,7 +11,8 @@ import yaml
 
 from regft_core.data.prepare import prepare_dataset, resolve_ood
 from regft_core.metrics import names
-from regft_core.schema.tasks import FilesSource, HubSource, TaskConfig
+from regft_core.schema.sources import FilesSource, HubSource
+from regft_core.schema.tasks import TaskConfig
 from tests.shared_data import materialise
 
 ROOT = Path(__file__).resolve().parents[2]

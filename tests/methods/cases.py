@@ -116,8 +116,8 @@ _DECLARED: dict[str, tuple[Any, Any, str]] = {
 
 def task(kind: str) -> Any:
     """A task of a kind, to ask regularisers about."""
-    from regft_core.schema.prompts import PromptConfig
-    from regft_core.schema.tasks import BuiltinSource, ColumnsConfig, SplitsConfig, TaskConfig
+    from regft_core.schema.sources import BuiltinSource
+    from regft_core.schema.tasks import ColumnsConfig, PromptConfig, SplitsConfig, TaskConfig
 
     labels, limits, metric = _DECLARED[kind]
     words = PromptConfig(template="{text} [MASK] {text_pair}", words={"a": "yes", "b": "no"})

@@ -16,7 +16,7 @@ from regft_core.data.rows import Declaration
 from regft_core.disk.canonical import sha256_file
 from regft_core.disk.files import write_json
 from regft_core.grid.fetch import tasks_to_prepare
-from regft_core.schema.tasks import HubSource
+from regft_core.schema.sources import HubSource
 from regft_core.settings.project import Project
 
 #: Rows of each set, and the number that a set's own rows are taken from.

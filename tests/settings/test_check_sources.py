@@ -11,7 +11,8 @@ import pytest
 
 from regft_core.data.builtin import generate
 from regft_core.errors import ConfigError, Problem
-from regft_core.schema.tasks import GENERATED, FoldsConfig
+from regft_core.schema.sources import GENERATED
+from regft_core.schema.tasks import FoldsConfig
 from regft_core.settings.project import LeftOut, Project
 from regft_core.settings.read_project import load_project
 from tests.settings import conftest

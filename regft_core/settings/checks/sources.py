@@ -16,7 +16,7 @@ from regft_core.data.table import opened
 from regft_core.disk.paths import what_is
 from regft_core.errors import Problem
 from regft_core.names import nearest, suggestion
-from regft_core.schema.tasks import BuiltinSource, FilesSource, HubSource, PackageSource, Source
+from regft_core.schema.sources import BuiltinSource, FilesSource, HubSource, PackageSource, Source
 from regft_core.settings.document import Document, KeyPath
 from regft_core.settings.validate import Found, validate
 

@@ -14,7 +14,8 @@ from regft_core.kinds import Declared, find
 from regft_core.kinds._possible import impossible
 from regft_core.names import listing, plural, suggestion
 from regft_core.schema.params import Params
-from regft_core.schema.tasks import GENERATED, RESERVED_SETS, BuiltinSource, FoldsConfig, OodConfig, Source, TaskConfig
+from regft_core.schema.sources import GENERATED, BuiltinSource, Source
+from regft_core.schema.tasks import RESERVED_SETS, FoldsConfig, OodConfig, TaskConfig
 from regft_core.settings.checks.params import duplicates
 from regft_core.settings.checks.sources import Use, check_source, same_rows
 from regft_core.settings.document import Document, KeyPath

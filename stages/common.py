@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from regft_core import output
 from regft_core.catalogue import KINDS
 from regft_core.errors import ConfigError, ModelError, Problem, RegftError
 from regft_core.grid.processes import die_with_parent
 from regft_core.runs.project import open_project
 from regft_core.schema.sources import FileFormat
+from regft_core.settings.document import Document
 from regft_core.settings.preset import lay_out, preset_document, preset_file
 from regft_core.settings.project import Project
+from regft_core.settings.validate import validate
 
 if TYPE_CHECKING:
     from regft_core.contract import Promise
@@ -114,18 +114,12 @@ OVERWRITE = flag("--overwrite", "replace an output that exists")
 def format_of(arguments: argparse.Namespace) -> FileFormat:
     """Return how the file is written, as the options of ``FORMAT`` say. Raises ConfigError for a wrong one."""
     delimiter = {"\\t": "\t", "tab": "\t"}.get(arguments.delimiter, arguments.delimiter)
-    decimal = getattr(arguments, "decimal", None)
-    try:
-        return FileFormat(delimiter=delimiter, encoding=arguments.encoding, sheet=arguments.sheet, decimal=decimal)
-    except ValidationError as error:
-        codes = {"encoding": "unknown-encoding", "delimiter": "wrong-delimiter"}
-        hint = "leave it out: most files tell it"
-        raise ConfigError(
-            [
-                Problem(codes[str(one["loc"][0])], f"--{one['loc'][0]}", 0, "", one["msg"], hint)
-                for one in error.errors()
-            ]
-        ) from error
+    said = {"delimiter": delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
+    said["decimal"] = getattr(arguments, "decimal", None)
+    how, problems = validate(FileFormat, Document(said, {}, "command line"))
+    if how is None:
+        raise ConfigError(problems)
+    return how
 
 
 def asked_for(file: Path, arguments: argparse.Namespace) -> Asked:

@@ -92,13 +92,10 @@ def _check_labels(
     elif find(kind).has_labels:
         own = task.labels or ()
         label_map = dict(zip(own, own)) if config.label_map is None else config.label_map
-        wrong = [f"'{label}' is mapped to nothing" for label in own if label not in label_map]
-        wrong += [f"'{label}' is not a label of this task" for label in label_map if label not in own]
-        wrong += [f"'{label}' is not a label of the set" for label in label_map.values() if label not in theirs]
-        wrong += [f"nothing becomes the set's '{label}'" for label in theirs if label not in label_map.values()]
-        if wrong:
-            hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}"
-            yield document.problem("labels-differ", at, "; ".join(wrong[:5]), hint)
+        if set(label_map) != set(own) or set(label_map.values()) != set(theirs):
+            shown = ", ".join(f"{label}: {other}" for label, other in label_map.items())
+            hint = f"label_map takes each of {listing(own)} to one of {listing(theirs)}, and all of these are reached"
+            yield document.problem("labels-differ", at, f"labels do not meet those of the set: {{{shown}}}", hint)
     elif config.label_map is not None:
         message = "'label_map' is for classification, and targets are compared as they are"
         yield document.problem("classification-only", at, message, "remove it")

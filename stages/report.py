@@ -16,11 +16,14 @@ from regft_core.grid.keys import read_failures
 from regft_core.names import plural
 from regft_core.report import project_report, show
 from regft_core.runs.project import open_project
-from regft_core.settings.files import LEADERBOARD, WIDTHS, store_path
+from regft_core.settings.files import LEADERBOARD, store_path
 from regft_core.settings.grid import cells
 
-from .common import command, flag, start
+from .common import COLUMNS, command, flag, start
 from .run import PRINTED
+
+#: Of a log that is no terminal.
+LOG_COLUMNS = 180
 
 
 @command(flag("--json", "print reports/results.json instead of the table, for scripts"))
@@ -49,12 +52,9 @@ def report(root: Path, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_text(report.results), end="")
     else:
-        show(report, output.console(width=None if sys.stdout.isatty() else WIDTHS[-1]))
-    texts = []
-    for width in WIDTHS:
-        show(report, Console(file=(text := io.StringIO()), width=width))
-        texts.append(text.getvalue())
-    write_text(root / LEADERBOARD, "\f".join(texts))  # what `regft run` shows when nothing is stale
+        show(report, output.console(width=None if sys.stdout.isatty() else LOG_COLUMNS))
+    show(report, Console(file=(text := io.StringIO()), width=COLUMNS))
+    write_text(root / LEADERBOARD, text.getvalue())  # what `regft run` shows when nothing is stale
     if PRINTED in os.environ:
         Path(os.environ[PRINTED]).touch()
     # After the report, so that its figures are there too.

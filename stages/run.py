@@ -18,7 +18,7 @@ from regft_core.grid.repro import repro
 from regft_core.grid.time import estimate, gpu_line
 from regft_core.runs.project import open_project
 from regft_core.runs.work import Work
-from regft_core.settings.files import LEADERBOARD, WIDTHS, no_project
+from regft_core.settings.files import LEADERBOARD, no_project
 from regft_core.settings.grid import cells
 from regft_core.settings.preset import FOLDER, lay_out, preset_file, preset_names
 from regft_core.settings.project import Project
@@ -66,10 +66,7 @@ def run_and_show(root: Path) -> None:
         if done:
             sys.exit(done)
         if not printed.is_file() and (root / LEADERBOARD).is_file():
-            columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTHS[-1]
-            texts = (root / LEADERBOARD).read_text(encoding="utf-8").split("\f")
-            fitting = [text for text, width in zip(texts, WIDTHS) if width <= columns]
-            print((fitting or texts)[-1 if fitting else 0], end="")
+            print((root / LEADERBOARD).read_text(encoding="utf-8"), end="")
             print("nothing was out of date; report: reports/report.html")
 
 

@@ -22,10 +22,9 @@ METHODS = "pipelines/methods"
 PRESETS = "pipelines/presets"
 CONTAMINATION = "pipelines/contamination.yaml"
 PUBLISHED = "published"
-#: All numbers of the report, and its leaderboard as text, once for each of ``WIDTHS``, with form feeds between.
+#: All numbers of the report, and its leaderboard as text.
 RESULTS = "reports/results.json"
 LEADERBOARD = "reports/leaderboard.txt"
-WIDTHS = (80, 120, 180)
 #: Folders of the YAML files that a project is read from, beside its params file and ``CONTAMINATION``.
 FOLDERS = (TASKS, METHODS, PUBLISHED)
 #: The key by which a project's file says that it takes the place of a shipped one; no part of what is read.

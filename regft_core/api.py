@@ -90,13 +90,12 @@ class Project:
     def plan(self) -> pd.DataFrame:
         """Return the runs that ``run`` would train, a row for each method, task and size, as ``regft plan`` counts.
 
-        Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run and ``in_grid`` of all runs
-        that are to be trained, in steps of plain fine-tuning.
+        Columns: ``seeds``, ``cached`` and ``to_train`` count runs; ``cost`` is of one run, in steps of plain
+        fine-tuning.
         """
         rows = grid_rows(open_project(self.root).snapshot())
         return pd.DataFrame(
-            {**asdict(row.cell), "seeds": row.seeds, "cached": row.cached, "to_train": row.to_train}
-            | {"cost": row.cost, "in_grid": row.in_grid}
+            {**asdict(row.cell), "seeds": row.seeds, "cached": row.cached, "to_train": row.to_train, "cost": row.cost}
             for row in rows
         )
 

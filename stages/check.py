@@ -106,7 +106,7 @@ def plan(root: Path, arguments: argparse.Namespace) -> None:
     warn(project)
     rows = grid_rows(project.snapshot())
     if arguments.json:
-        found = [asdict(row) | {"to_train": row.to_train, "in_grid": row.in_grid} for row in rows]
+        found = [asdict(row) | {"to_train": row.to_train} for row in rows]
         print(json.dumps(found, indent=1))
         return
     from regft_core.grid.time import estimate, gpu_line

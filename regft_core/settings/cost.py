@@ -71,11 +71,6 @@ class PlanRow:
         """Seeds whose run is not in the store."""
         return self.seeds - self.cached
 
-    @property
-    def in_grid(self) -> float | None:
-        """Plain-step equivalents that all its runs add to this grid; None when ``cost`` is unknown."""
-        return None if self.cost is None else self.cost * self.to_train
-
 
 def plan_rows(project: Project, registry: Registry, cached: Cached = lambda cell: set()) -> list[PlanRow]:
     """One row per cell of the grid.
@@ -181,16 +176,16 @@ def table(rows: list[PlanRow], seconds: Callable[[Cell], float | None]) -> str:
 
     ``seconds``: of one worker for what a cell still has to train.
     """
-    lines: list[tuple[str, ...]] = [("method", "seeds", "cached", "steps", "plain steps", "in grid", "time")]
+    lines: list[tuple[str, ...]] = [("method", "seeds", "cached", "steps", "plain steps", "time")]
     for row in sorted(rows, key=lambda row: (row.cell.task, str(row.cell.size))):
         if (title := f"{row.cell.task}-{row.cell.size}") not in (line[0] for line in lines):
-            lines.append((title, *[""] * 6))
-        steps = ["?" if number is None else f"{number:,.0f}" for number in (row.steps, row.cost, row.in_grid)]
+            lines.append((title, *[""] * 5))
+        steps = ["?" if number is None else f"{number:,.0f}" for number in (row.steps, row.cost)]
         left = seconds(row.cell)
         time = "-" if row.to_train == 0 else "?" if left is None else duration(left)
         lines.append((row.cell.method, str(row.seeds), str(row.cached), *steps, time))
     runs, unknown = sum(row.to_train for row in rows), sum(row.to_train for row in rows if row.cost is None)
-    known = sum(row.in_grid or 0 for row in rows)
+    known = sum(row.cost * row.to_train for row in rows if row.cost is not None)
     total = f"{runs} of {sum(row.seeds for row in rows)} runs to train, about {known:,.0f} plain steps"
     if unknown:
         total += f" and {unknown} runs of unknown length (size full, dataset not prepared)"

@@ -1,7 +1,7 @@
 """Progress of the runs of one stage on the screen, whichever process they run in.
 
 A run writes its position to a small file a few times a second; the parent process reads the
-files and draws one bar for the whole stage, with the time left, and one for each run at work. Without a
+files and shows a line for the whole stage, with the time left, and one for each run at work. Without a
 terminal (a log file) it prints a line now and then instead. A run that ends gets a line of its own.
 """
 
@@ -130,24 +130,18 @@ class ProgressBoard:
         return (before + inside * shares[phase]) / (self._work[run] or 1.0)
 
     def _run(self) -> None:
-        (self._draw_bars if sys.stderr.isatty() else self._print_lines)()
+        if not sys.stderr.isatty():
+            self._print_lines()
+            return
+        from rich.live import Live
+        from rich.text import Text
 
-    def _draw_bars(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
-        with Progress(*columns, console=console(error=True), transient=True) as bars:
-            whole = bars.add_task(self.title, total=1.0, text="")
-            tasks: dict[str, Any] = {}
+        with Live(console=console(error=True), transient=True, auto_refresh=False) as live:
             while not self._stop.wait(REFRESH_SECONDS):
                 states = self.states()
-                bars.update(whole, completed=self.share_done(states), text=self.summary(states))
-                for run in tasks.keys() - states.keys():
-                    bars.remove_task(tasks.pop(run))
-                for run, state in states.items():
-                    if run not in tasks:
-                        tasks[run] = bars.add_task(f"  {run}", total=1.0, text="")
-                    bars.update(tasks[run], completed=self._share_of_run(run, state), text=position(state))
+                lines = [f"{self.title}: {self.share_done(states):.0%} done, {self.summary(states)}"]
+                lines += [f"  {run}: {position(state)}" for run, state in states.items()]
+                live.update(Text("\n".join(lines)), refresh=True)
 
     def _print_lines(self) -> None:
         shown, last = "", time.monotonic()

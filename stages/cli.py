@@ -6,10 +6,7 @@ Only the file of the subcommand that runs is imported: the others' first lines a
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
-import io
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +16,7 @@ from pathlib import Path
 from regft_core import __version__, output
 from regft_core.names import nearest
 
-from .common import start
+from .common import COMMANDS, start
 
 #: When this process began, as ``time.monotonic`` tells it: what a command imports takes seconds.
 BEGAN = time.monotonic()
@@ -102,11 +99,9 @@ def completion(names: Sequence[str]) -> str:
 
 
 def options(name: str) -> list[str]:
-    """Return the options of a command, as its own help names them."""
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        dispatch(name, ["--help"])
-    return sorted(set(re.findall(r"^ +(?:-h, )?(--[a-z][a-z-]*)", shown.getvalue(), re.MULTILINE)))
+    """Return the options of a command."""
+    importlib.import_module(f".{declared()[name][0]}", __package__)
+    return sorted(["--help", *(option for option, _ in COMMANDS[name][1] if option.startswith("--"))])
 
 
 def dispatch(name: str, arguments: Sequence[str]) -> None:

@@ -195,17 +195,10 @@ class Cost:
     declared: float | None
     #: Quantity of a run's record -> its mean over the runs that finished.
     means: Mapping[str, float | None]
-    #: Share of processed tokens that are not padding.
-    token_share: float | None
     #: Largest peak of all phases and seeds; None on a CPU, where it is not measured.
     peak_memory_bytes: int | None
-    devices: tuple[str, ...]
-    #: Why a ratio is missing.
-    note: str = ""
-    #: Over the seeds of both: seconds of all training (search included), seconds of one fine-tuning step, peak memory.
+    #: Seconds of all training (search included), over the seeds of both on the same kind of device.
     measured: float | None = None
-    per_step: float | None = None
-    memory: float | None = None
     #: Smallest and largest of the seeds' own ratios: how much a busy machine blurs ``measured``.
     spread: tuple[float, float] | None = None
 
@@ -220,18 +213,9 @@ def _seconds(cost: records.Cost) -> float:
     return sum(seconds or 0.0 for seconds in (cost.train_seconds, cost.fit_seconds, cost.search_seconds))
 
 
-def _peak(costs: Iterable[records.Cost]) -> int | None:
-    return max((cost.peak_memory_bytes for cost in costs if cost.peak_memory_bytes), default=None)
-
-
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return a / b if a is not None and b is not None and b > 0 else None
-
-
-def _devices(cell: CellData) -> tuple[str, ...]:
+def _devices(cell: CellData) -> set[str]:
     """Kinds of device (``cpu``, ``cuda``) that ran the cell, as the environments of its runs say."""
-    places = ((run.environment or {}).get("device") or "unknown" for run in cell.finetune.runs)
-    return tuple(sorted({str(place).split(":")[0] for place in places}))
+    return {str((run.environment or {}).get("device")).split(":")[0] for run in cell.finetune.runs}
 
 
 def declared(cell: CellData) -> float | None:
@@ -256,37 +240,20 @@ def plain_cell(cells: Mapping[str, CellData], reference: str) -> CellData | None
 
 
 def cost_of(cell: CellData, plain: CellData | None) -> Cost:
-    """Cost of a cell, as ratios over the seeds that ran to the end in both cells.
-
-    Seconds of different kinds of device are not compared; the note says so.
-    """
+    """Cost of a cell; its ratio of seconds is over the seeds that ran to the end in both cells."""
     ok, base = (
         {run.seed: run.cost for run in data.runs if run.ok and run.cost.train_seconds is not None} if data else {}
         for data in (cell, plain)
     )
-    means = {name: _mean(ok.values(), name) for name in records.Cost.model_fields}
-    devices, others = _devices(cell), _devices(plain) if plain is not None else ()
-    both = sorted(ok.keys() & base.keys())
-    reasons = {
-        "no run finished": not ok,
-        "no plain fine-tuning in the grid": plain is None,
-        "no seed of both methods finished": not both,
-        f"measured on {', '.join(devices)}, plain fine-tuning on {', '.join(others)}": len({*devices, *others}) > 1,
-    }
-    note = next((reason for reason, holds in reasons.items() if holds), "")
-    mine, theirs = ([costs[seed] for seed in both if not note] for costs in (ok, base))
-    ratios = [ratio for ratio in map(_ratio, map(_seconds, mine), map(_seconds, theirs)) if ratio is not None]
+    comparable = plain is not None and len(_devices(cell) | _devices(plain)) == 1
+    pairs = [(_seconds(ok[seed]), _seconds(base[seed])) for seed in sorted(ok.keys() & base.keys()) if comparable]
+    ratios = [mine / theirs for mine, theirs in pairs if theirs]
     return Cost(
         declared(cell),
-        means,
-        _ratio(means["real_tokens"], means["padded_tokens"]),
-        _peak(ok.values()),
-        devices,
-        note,
-        measured=_ratio(sum(map(_seconds, mine)), sum(map(_seconds, theirs))),
-        per_step=_ratio(_mean(mine, "seconds_per_step"), _mean(theirs, "seconds_per_step")),
-        memory=_ratio(_peak(mine), _peak(theirs)),
-        spread=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
+        {name: _mean(ok.values(), name) for name in records.Cost.model_fields},
+        max((cost.peak_memory_bytes for cost in ok.values() if cost.peak_memory_bytes), default=None),
+        sum(mine for mine, _ in pairs) / sum(theirs for _, theirs in pairs) if ratios else None,
+        (min(ratios), max(ratios)) if len(ratios) > 1 else None,
     )
 
 

@@ -104,8 +104,7 @@ def _row(block: Block, row: Row) -> dict[str, Any]:
     numbers["collapsed"] = len(row.collapsed)
     numbers["no_better_than_constant"] = list(row.no_better(block.primary))
     numbers["same_answers_under_every_seed"] = row.still
-    ratios = ("declared", "measured", "per_step", "memory")
-    numbers["cost_ratio"] = {name: _plain(getattr(row.cost, name)) for name in ratios}
+    numbers["cost_ratio"] = {"declared": _plain(row.cost.declared), "measured": _plain(row.cost.measured)}
     if block.decision is not None and (choice := block.decision.choice(row.method)) is not None:
         leads = choice.method == row.method
         numbers["decision"] = {

@@ -72,9 +72,7 @@ def test_cost_ratios(built: Any) -> None:
     mixup, hype = found.row("weight_mixup").cost, found.row("hype_n").cost
     assert mixup.declared == pytest.approx(4.0)
     assert mixup.measured == pytest.approx((20.0 + 20.0) / 10.0)  # search and fine-tuning
-    assert mixup.per_step == pytest.approx(2.0)
     assert (hype.declared, hype.measured) == pytest.approx((1.0, 1.2))
-    assert hype.token_share == pytest.approx(0.9)
     (control,) = found.row("weight_mixup").against("control")
     assert control.compute_ratio == pytest.approx(4.0 / 3.8)
 
@@ -91,7 +89,7 @@ def test_changed_predictions_are_noticed(built: Any, tmp_path: Path) -> None:
 
 
 def test_memory_and_kinds_of_device(synthetic: Any, tmp_path: Path) -> None:
-    """The largest peak and its ratio; seconds of a GPU and a CPU are not compared."""
+    """The largest peak; seconds of a GPU and a CPU are not compared."""
     gpu, cpu = {"device": "cuda:0", "name": "a card"}, {"device": "cpu", "name": "a machine"}
     arms = {
         "vanilla": synthetic.Arm(memory=8 * 2**30, environment=gpu),
@@ -102,10 +100,8 @@ def test_memory_and_kinds_of_device(synthetic: Any, tmp_path: Path) -> None:
     config = ReportConfig(bootstrap_samples=100, mixed_environments="mark")
     report = write_report(Inputs(tmp_path, cells, (0, 1), config, synthetic.methods_of(arms)), None)
     costs = {row.method: row.cost for row in report.blocks[0].rows}
-    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].memory, costs["r3f"].devices) == (12 * 2**30, 1.5, ("cuda",))
-    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].memory, costs["cpu"].measured) == (None, None, None)
-    assert costs["cpu"].note == "measured on cpu, plain fine-tuning on cuda"
-    assert report.results["sst2-300"]["r3f"]["cost_ratio"]["memory"] == 1.5
+    assert (costs["r3f"].peak_memory_bytes, costs["r3f"].measured) == (12 * 2**30, 1.0)
+    assert (costs["cpu"].peak_memory_bytes, costs["cpu"].measured) == (None, None)
 
 
 @given(st.data())

@@ -96,13 +96,14 @@ def decide(
     command = f"regft export --method {pick.method} --task {block.task} --size {block.size} {which}"
     exported = pick.method not in without_export
     rivals = [c for c in choices if c is not pick and c.method not in constant]
+    left_text = f"Left out: {some([f'{method} ({why})' for method, why in left_out])}. Fix the cause and run again."
     text = (
         *sentences.taken(block, choices, pick, usual, list(tables), config, share),
         *sentences.weak(block, by_name[pick.method], by_name.get(baseline or ""), claims),
         *sentences.instead(pick, rivals, baseline, metric),
         *sentences.claimed(block, baseline, beating, against, config.confidence),
         *([] if exported else [f"{pick.method} has no export: its predictions are in work/evaluate."]),
-        f"Left out: {some([f'{method} ({why})' for method, why in left_out])}." if left_out else "No run failed.",
+        left_text if left_out else "No run failed.",
     )
     return Decision(text, left_out, tuple(choices), pick, baseline, beating, (command,) * exported)
 

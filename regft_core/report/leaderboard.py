@@ -153,18 +153,13 @@ def _measured(row: Row) -> Cell:
 def alerts(report: Report, block: Block) -> list[str]:
     """Return what needs an action before anybody relies on the block, in sentences."""
 
-    def seeds_of(count: Callable[[Row], int]) -> str:
-        """``vanilla (2 of 6 seeds)`` for each method with some; empty without."""
-        some_of = [(row, count(row)) for row in block.rows if count(row)]
-        return some([f"{row.method} ({number} of {plural(len(row.runs), 'seed')})" for row, number in some_of])
-
     texts = []
     if block.mixed_environments:
         texts.append("MIXED ENVIRONMENTS: runs of this table were made in different places")
-    if failed := seeds_of(lambda row: len(row.failed)):
-        texts.append(f"Runs failed: {failed}. Fix the cause, then `regft run`.")
-    if collapsed := seeds_of(lambda row: len(row.collapsed)):
-        texts.append(f"Collapsed ({BELOW}): {collapsed}.")
+    collapsed = [(row, len(row.collapsed)) for row in block.rows if row.collapsed]
+    if collapsed:
+        shown = [f"{row.method} ({count} of {plural(len(row.runs), 'seed')})" for row, count in collapsed]
+        texts.append(f"Collapsed ({BELOW}): {some(shown)}.")
     # Out of distribution the mark at the score suffices: a set may be built so that a shortcut fails there.
     low = {row.method: by for row in block.rows if (by := row.no_better(block.primary).get("dev"))}
     if low:

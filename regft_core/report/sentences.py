@@ -23,7 +23,6 @@ class Finding:
     method: str
     #: Against every control (the method at strength 0) where there is one, else against the reference; None without.
     word: str | None
-    judged_by: str
     sentences: tuple[str, ...]
 
 
@@ -39,7 +38,7 @@ def findings(blocks: Sequence[Block], reference: str) -> tuple[Finding, ...]:
 
 def _finding(block: Block, row: Row) -> Finding:
     controls, references = row.against("control"), row.against("reference")
-    judged, what = controls or references, "control" if controls else "reference"
+    judged = controls or references
     compared = [*judged, *(c for c in references if controls and not c.gain), *row.against("replacement")]
     sentences = [f"On {block.title},"]
     if not row.n_ok:
@@ -63,8 +62,7 @@ def _finding(block: Block, row: Row) -> Finding:
     parts += [f"{len(row.collapsed)} collapsed ({BELOW})"] if row.collapsed else []
     sentences += [f"Of {plural(len(row.runs), 'seed')}, {listed(parts)}."] if parts else []
     word = overall(c.verdict.word for c in judged) if row.n_ok else None
-    judged_by = f"{what}{'s' * (len(judged) > 1)} {listed([c.other for c in judged])}" if word else "no comparison"
-    return Finding(block.name, row.method, word, judged_by, (" ".join(sentences[:2]), *sentences[2:]))
+    return Finding(block.name, row.method, word, (" ".join(sentences[:2]), *sentences[2:]))
 
 
 def _sentence(c: Comparison) -> str:

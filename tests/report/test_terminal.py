@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import pytest
-
-from regft_core.report.formatting import interval, score
 from regft_core.report.leaderboard import leaderboard
 from tests.report import grids
-
-COMMAND = "$ regft export --method a_method_with_a_rather_long_name_indeed --task sst2 --size 300 --seed 0"
-
-
-@pytest.fixture(scope="module")
-def long(make: Any, synthetic: Any) -> Any:
-    arms = {
-        "vanilla": synthetic.Arm(0.7),
-        "a_method_with_a_rather_long_name_indeed": synthetic.Arm(0.9, shift=-0.7),
-        "its_control": synthetic.Arm(0.72, control_for="a_method_with_a_rather_long_name_indeed"),
-        "broken": synthetic.Arm(0.5, failed={0: "NaN"}),
-    }
-    return make(arms, {"sst2": synthetic.Task(n=200, ood=("reversed", "no_cue"))}, seeds=range(4))
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_nothing_is_cropped_or_split(long: Any, width: int) -> None:
-    text = grids.terminal(long.report, width)
-    lines = text.splitlines()
-    assert COMMAND in lines
-    assert all(len(line) <= width for line in lines if not line.startswith("$ "))
-    (block,) = long.report.blocks
-    for row in block.rows:
-        assert re.search(rf"^ +(\d+|-) +{row.method}  ", text, re.MULTILINE)
-        for name, own in row.scores.items():
-            found = own["accuracy"]
-            assert score(found.estimate.mean, "accuracy") in text
-            assert name != "dev" or interval(found.estimate.interval, "accuracy") in text
-    for head in ("dev", "reversed", "no_cue", "gain", "vs vanilla", "cost", "measured", "seeds"):
-        assert any(head in line for line in lines if line.startswith("method "))
-    assert not any("…" in line for line in lines)
 
 
 def test_the_terminal_is_that_of_the_golden_text() -> None:

@@ -29,7 +29,7 @@ BUDGETS: dict[str, tuple[int, int]] = {
     "regft_core/methods": (6850, 45),
     "regft_core/metrics": (500, 15),
     "regft_core/models": (4100, 26),
-    "regft_core/report": (5150, 29),
+    "regft_core/report": (5100, 29),
     "regft_core/runs": (4800, 25),
     "regft_core/schema": (1450, 8),
     "regft_core/serve": (2100, 12),

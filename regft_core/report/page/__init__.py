@@ -72,7 +72,6 @@ def render(
     protocol = inputs.protocol()
     shared = protocol or next((cell.finetune.training for cell in cells if cell.method == report.reference), {})
     on_tasks = {task: overrides(inputs.protocol(task) or {}, protocol) for task in inputs.task_training}
-    findings = {(finding.method, finding.block): finding for finding in report.findings}
     return _environment().get_template("report.html.j2").render(
         report=report,
         blocks=[_block(report, block, drawn[block.name], answered[block.name]) for block in report.blocks],
@@ -81,11 +80,6 @@ def render(
             f"board-{block.name}": [formatting.factor(block.primary), metrics.find(block.primary).digits]
             for block in report.blocks
         },
-        # Method by block: the verdicts of all comparisons on the validation set.
-        matrix=[
-            {"method": method, "cells": [findings.get((method, block.name)) for block in report.blocks]}
-            for method in dict.fromkeys(method for method, _ in findings)
-        ],
         answered=any(report.answers.values()),
         reference_beside=any(len(by_method) > 1 for by_method in report.answers.values()),
         origin=facts.origin(inputs.root),

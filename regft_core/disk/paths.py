@@ -29,7 +29,7 @@ def expand(root: Path, text: str) -> Path:
 
 
 def what_is(path: Path) -> str | None:
-    """Describe what is at ``path``, in words, or None for nothing: ``a file``, ``a directory``, ``a named pipe``.
+    """Describe what is at ``path``, in words, or None for nothing: ``a file``, ``a directory``.
 
     Links are followed. A path that cannot even be looked up is described by the reason.
     """
@@ -39,13 +39,9 @@ def what_is(path: Path) -> str | None:
         return f"a link to {path.readlink()}, which does not exist" if path.is_symlink() else None
     except (OSError, ValueError) as error:  # too long, a loop of links, no permission, NUL
         return f"unreadable ({getattr(error, 'strerror', None) or error})"
-    kinds = {
-        stat.S_ISREG: "a file",
-        stat.S_ISDIR: "a directory",
-        stat.S_ISFIFO: "a named pipe",
-        stat.S_ISSOCK: "a socket",
-    }
-    return next((words for test, words in kinds.items() if test(mode)), "a device")
+    if stat.S_ISREG(mode):
+        return "a file"
+    return "a directory" if stat.S_ISDIR(mode) else "neither a file nor a directory"
 
 
 def cache_folder() -> Path:

@@ -19,7 +19,8 @@ from regft_core.data.examples import Example
 from regft_core.data.reading import Reading
 from regft_core.disk.files import atomic_directory
 from regft_core.disk.tensors import read_tensors, write_tensors
-from regft_core.errors import ExportMismatch, ModelError, RunFailed, StoreError, text_of
+from regft_core.errors import ExportMismatch, ModelError, StoreError, text_of
+from regft_core.evaluate.evaluated import require_finite
 from regft_core.hooks.base import Regulariser
 from regft_core.hooks.declare import Setting
 from regft_core.hooks.phase_entries import Entry, answers_for_model
@@ -56,12 +57,8 @@ class Answers:
     def logits(self, examples: Sequence[Example]) -> npt.NDArray[np.float64]:
         """[n, K] for ``examples``, as they were scored. Raises RunFailed when one is not finite."""
         found = self._regulariser.predict(self.trainee, self._kept, examples)
-        if not np.isfinite(found).all():
-            raise RunFailed(
-                "not-finite",
-                f"{self._regulariser.name}: answers that are not finite numbers\n"
-                "    -> check the rows for texts without words, or use another method",
-            )
+        hint = "check the rows for texts without words, or use another method"
+        require_finite(found, [example.idx for example in examples], self._regulariser.name, hint)
         return found.astype(np.float64)
 
 

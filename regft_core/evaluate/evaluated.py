@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regft_core import metrics
+from regft_core.errors import RunFailed
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision, decided
 from regft_core.rng import derive
@@ -185,6 +186,14 @@ class EvaluatedRun:
             return judged
         draw = np.random.default_rng(derive(0, "evaluation.rows", judged.name)).permutation(len(judged))[:rows]
         return judged.take([int(index) for index in np.sort(draw)])
+
+
+def require_finite(logits: npt.NDArray[Any], ids: Sequence[str], whose: str, hint: str) -> None:
+    """Raise RunFailed, with the first example, where ``logits`` [n, K] of examples with these ids are no numbers."""
+    bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
+    if bad.any():
+        rows = f"{int(bad.sum())} of {len(bad)} examples (first: idx {ids[int(bad.argmax())]})"
+        raise RunFailed("not-finite", f"{whose}: answers that are NaN or infinite on {rows}\n    -> {hint}")
 
 
 # ------------------------------------------------------------------------------------------------------- label maps

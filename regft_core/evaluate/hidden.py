@@ -49,7 +49,10 @@ def _hooked(model: Any) -> Iterator[SiteHooks]:
 
 def _rows(tensor: Tensor, batch: Batch, site: LayerSite) -> Tensor:
     """``[rows, n, H]`` at the positions of the batch; raises Unfit where there are other positions (prompts)."""
-    rows = tensor.transpose(0, 1) if site.batch_dim == 1 else tensor
+    return _at_tokens(tensor.transpose(0, 1) if site.batch_dim == 1 else tensor, batch)
+
+
+def _at_tokens(rows: Tensor, batch: Batch) -> Tensor:
     if rows.shape[1] != batch.input_ids.shape[1]:
         raise Unfit("the model reads virtual tokens, so its hidden states have other positions than the input's tokens")
     return rows
@@ -78,9 +81,7 @@ def layer_states(model: Any, batch: Batch) -> list[States]:
         inputs = batch.model_inputs()
         if not takes_token_types(model):
             inputs.pop("token_type_ids", None)
-        last = model.base_model(**inputs)[0]
-    if last.shape[1] != batch.input_ids.shape[1]:
-        raise Unfit("the model reads virtual tokens, so its hidden states have other positions than the input's tokens")
+        last = _at_tokens(model.base_model(**inputs)[0], batch)
     return [*found, States(len(found), last.float(), found[-1].mask)]
 
 

@@ -13,7 +13,8 @@ import torch
 from regft_core.data.batches import Batch, Padding, collate, evaluation_tokens, fitting, longest_first
 from regft_core.data.encode import Encoded
 from regft_core.data.prompts import appended
-from regft_core.errors import ModelError, OutOfMemory, RunFailed
+from regft_core.errors import ModelError, OutOfMemory
+from regft_core.evaluate.evaluated import require_finite
 from regft_core.kinds import find
 from regft_core.models.features import answers
 from regft_core.models.layers import answering_in_fp32, last_linear
@@ -82,14 +83,8 @@ def predict(
         found = torch.cat(parts).cpu().numpy()
     logits = np.empty_like(found)
     logits[order] = found
-    bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
-    if bad.any():
-        raise RunFailed(
-            "not-finite",
-            f"the model's logits are NaN or infinite on {int(bad.sum())} of {len(bad)} examples (first: "
-            f"idx {encoded.ids[int(bad.argmax())]}); lower the learning rate"
-            + (f" or use precision fp32 instead of {precision}" if precision != "fp32" else ""),
-        )
+    other = "" if precision == "fp32" else f" or use precision fp32 instead of {precision}"
+    require_finite(logits, encoded.ids, "the model", f"lower the learning rate{other}")
     return logits
 
 

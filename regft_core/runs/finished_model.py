@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core import metrics
 from regft_core.data.examples import Example
-from regft_core.errors import RunFailed
 from regft_core.evaluate.analysis_result import BY_WINDOWS, Unfit
 from regft_core.hooks.declare import Setting
 from regft_core.kinds import find
 from regft_core.kinds._decision import Decision
-from regft_core.lazy import np
 from regft_core.runs.context import Context
 from regft_core.runs.encoder_tensors import WEIGHTS, left_out, load_pretrained
 from regft_core.runs.phase import Need, produce
@@ -202,14 +200,11 @@ class FinishedModel:
         ``on_batch`` hears how many examples are done, where a model answers in batches.
         """
         if self._stack.predictor is not None:
+            from regft_core.evaluate.evaluated import require_finite
+
             logits = self._stack.predict(self.trainee if self._has_model else None, dict(self.kept), examples)
-            bad = np.atleast_1d(np.logical_not(np.isfinite(logits)).any(axis=1))
-            if bad.any():
-                first = f"{int(bad.sum())} of {len(bad)} examples (first: idx {examples[int(bad.argmax())].idx})"
-                message = f"{self._stack.predictor.name}: answers that are not finite numbers on {first}"
-                raise RunFailed(
-                    "not-finite", f"{message}\n    -> look at that row; of a method of your own, at `predict`"
-                )
+            hint = "look at that row; of a method of your own, at `predict`"
+            require_finite(logits, [example.idx for example in examples], self._stack.predictor.name, hint)
             return logits
         return self.predict(self.encode(examples), on_batch)
 

@@ -72,23 +72,20 @@ def _over_folds(records: Sequence[Record]) -> Record:
     return {key: (first | together)[key] for key in TRIAL_KEYS}
 
 
-def trials_of_run(project: Project, method: str, task: str, size: str, seed: int) -> list[Job]:
-    """The trials of one run of the grid, in their order, once for each fold; empty where nothing is tuned."""
+def trials_that_choose(project: Project, job: Job) -> list[Job]:
+    """The trials that the choice for a run is made from, in their order, once for each fold; empty where none is tuned.
+
+    They are the run's own, or those of all seeds where these choose together.
+    """
     tuning = project.params.tuning
     folds = [None] if tuning is None or tuning.folds is None else range(tuning.folds)
+    together = tuning is not None and not tuning.judged_by_seed
     return [
-        Job(str(project.root), method, task, size, seed, values=one, trial=number, fold=fold)
-        for number, one in enumerate(project.trials(method))
+        replace(job, seed=seed, values=values, trial=number, fold=fold)
+        for seed in (project.params.grid.seeds if together else [job.seed])
+        for number, values in enumerate(project.trials(job.method))
         for fold in folds
     ]
-
-
-def trials_that_choose(project: Project, job: Job) -> list[Job]:
-    """The trials that the choice for a run is made from: its own, or those of all seeds where these choose together."""
-    tuning, seeds = project.params.tuning, project.params.grid.seeds
-    if tuning is not None and tuning.judged_by_seed:
-        seeds = (job.seed,)
-    return [trial for seed in seeds for trial in trials_of_run(project, job.method, job.task, job.size, seed)]
 
 
 def choice_of(job: Job, project: Project, *, device: str = "cpu") -> Record | None:
@@ -126,30 +123,28 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
     """
     context = Context(job, device, project)
     searched = search(context)
-    trained = finetune(context, searched)
-    record: Record = {"size": job.size, "seed": job.seed, "trial": job.trial, "values": dict(job.values or {})}
-    cost = searched["cost"]["train_seconds"] + searched["cost"]["fit_seconds"] + (trained.get("seconds") or 0.0)
-    record |= {"key": trained["key"], "status": trained["status"], "error": trained["error"], "score": None}
-    record |= {"seconds": cost, "steps": (searched["steps"] or 0) + trained.get("steps", 0)}
+    trained, cost = finetune(context, searched), searched["cost"]
+    record = {name: trained[name] for name in ("size", "seed", "key", "status", "error")} | {
+        "trial": job.trial,
+        "values": dict(job.values or {}),
+        "score": None,
+        "seconds": cost["train_seconds"] + cost["fit_seconds"] + (trained.get("seconds") or 0.0),
+        "steps": (searched["steps"] or 0) + trained.get("steps", 0),
+    }
     if trained["status"] != "ok":
         return record
-    return record | _judge(context, trained["key"])
-
-
-def _judge(context: Context, key: str) -> Record:
-    """The trial's score by the task's primary metric, from the store or computed now."""
-    from regft_core.evaluate.score import primary_score
 
     def score(_: Any) -> tuple[Record, dict[str, str | bytes]]:
+        from regft_core.evaluate.score import primary_score
+
         model, examples = FinishedModel(context), context.held_out if _by_split(context) else context.dev_rows
         labels = [example.label for example in examples]
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"status": "ok", "error": None, "score": value}, {}
 
-    result = scored_once(
-        context, score_identity(context, key), _score_scope(context), "the score of a trial", score
-    ).result
-    return {name: result.get(name) for name in ("status", "error", "score")}
+    identity = score_identity(context, trained["key"])
+    result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result
+    return record | {name: result.get(name) for name in ("status", "error", "score")}
 
 
 def score_identity(context: Context, key: str) -> Record:
@@ -166,7 +161,6 @@ def score_identity(context: Context, key: str) -> Record:
 
 
 def _score_scope(context: Context) -> Scope:
-    """The code that scores trials."""
     return scope_of("evaluate", kinds=[context.task["kind"]], metrics=[context.task["primary"]], source=context.source)
 
 

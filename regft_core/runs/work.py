@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 R = TypeVar("R", bound=Record)
+P = TypeVar("P")
 #: Files in the folder of a cell: of search and finetune, of evaluate, of every step of search and finetune.
 MANIFEST, RESULT, CURVES, LOGGED = "manifest.json", "result.json", "curves.csv", "method_metrics.csv"
 
@@ -173,19 +174,21 @@ class Work:
     def curves(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[CurvePoint] | None:
         """Loss, learning rate and gradient norm of every step of these seeds; None where there is no file."""
         path = self.folder(stage, cell) / CURVES
-        points = []
-        with _damaged(path, stage):
-            for seed, phase, step, _, *values in _lines(path, seeds):
-                loss, rate, norm = (float(value) if value else None for value in values)
-                points.append(CurvePoint(int(seed), phase, int(float(step)), loss, rate, norm))
-        return points if path.is_file() else None
+
+        def point(seed: str, phase: str, step: str, _: str, *values: str) -> CurvePoint:
+            loss, rate, norm = (float(value) if value else None for value in values)
+            return CurvePoint(int(seed), phase, int(float(step)), loss, rate, norm)
+
+        return _steps(path, stage, seeds, point) if path.is_file() else None
 
     def logged(self, stage: str, cell: Cell, seeds: Iterable[int]) -> list[Logged]:
         """Read the numbers that methods logged in the runs of these seeds."""
         path = self.folder(stage, cell) / LOGGED
-        with _damaged(path, stage):
-            rows = _lines(path, seeds)
-            return [Logged(int(row[0]), row[1], int(float(row[2])), name, float(value)) for *row, name, value in rows]
+
+        def number(seed: str, phase: str, step: str, name: str, value: str) -> Logged:
+            return Logged(int(seed), phase, int(float(step)), name, float(value))
+
+        return _steps(path, stage, seeds, number) if path.is_file() else []
 
     def task_file(self, task: str) -> Path:
         """The prepared task."""
@@ -232,20 +235,13 @@ def wrong(path: Path, what: str, stage: str, code: str = "damaged-output") -> Da
     return DataError(code, f"{path}: {what}\n    -> run `dvc repro` (stage {stage}), then this again")
 
 
-def _lines(path: Path, seeds: Iterable[int]) -> list[list[str]]:
-    """Return the rows of a CSV file with a row for each step of each seed, in the order of ``seeds``."""
-    if not path.is_file():
-        return []
+def _steps(path: Path, stage: str, seeds: Iterable[int], read: Callable[..., P]) -> list[P]:
+    """Read a CSV file with a row for each step of each seed, in the order of ``seeds``; raises DataError."""
     by_seed: dict[str, list[list[str]]] = {}
-    for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):
-        by_seed.setdefault(row[0], []).append(row)
-    return [row for seed in seeds for row in by_seed.get(str(seed), [])]
-
-
-@contextmanager
-def _damaged(path: Path, stage: str) -> Iterator[None]:
     try:
-        yield
+        for row in csv.reader(path.read_text(encoding="utf-8").splitlines()[1:]):
+            by_seed.setdefault(row[0], []).append(row)
+        return [read(*row) for seed in seeds for row in by_seed.get(str(seed), [])]
     except (OSError, ValueError, TypeError, IndexError, csv.Error) as error:
         raise wrong(path, f"not a log of steps ({error})", stage) from error
 

@@ -25,7 +25,7 @@ from regft_core.runs.trials import (
     choice_of,
     choose,
     score_identity,
-    trials_of_run,
+    trials_that_choose,
     try_values,
 )
 from regft_core.schema.params import TuningConfig
@@ -107,7 +107,7 @@ def test_a_trial_sees_no_row_that_judges_it(tuned: Path) -> None:
 def test_every_fold_of_the_training_rows_judges_once(project: Path) -> None:
     change(project, grid={"seeds": [0]}, tuning={"folds": 3, "values": {"training.learning_rate": [1e-6, 3e-3]}})
     whole = {row.idx for row in read_jsonl(Context(Job(str(project), "vanilla", TASK, SIZE, 0)).rows_file)}
-    trials = trials_of_run(open_project(project), "vanilla", TASK, SIZE, 0)
+    trials = trials_that_choose(open_project(project), job(project, "vanilla"))
     assert [(one.trial, one.fold) for one in trials] == [(trial, fold) for trial in (0, 1) for fold in (0, 1, 2)]
     judged: list[str] = []
     for one in trials[:3]:
@@ -131,7 +131,7 @@ def test_the_mean_over_folds_chooses_and_shares_of_one_training_cost_it_once(
     Project.open(project).run("lp_ft_share", TASK)
     (run,) = manifest(project, "finetune", "lp_ft_share")["runs"]
     assert [phase for phase, _ in trained].count("train") == 3  # once for each fold, once on all rows
-    jobs = trials_of_run(open_project(project), "lp_ft_share", TASK, SIZE, 0)
+    jobs = trials_that_choose(open_project(project), job(project, "lp_ft_share"))
     for trial in run["tuned"]["trials"]:
         scores = [try_values(one, open_project(project))["score"] for one in jobs if one.trial == trial["trial"]]
         assert trial["score"] == sum(scores) / 2

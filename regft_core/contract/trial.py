@@ -19,8 +19,7 @@ from regft_core.errors import ConfigError, Problem
 from regft_core.grid.data import prepare
 from regft_core.grid.keys import write_plan
 from regft_core.hooks.registry import discover
-from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
+from regft_core.runs.project import Job, open_project
 from regft_core.settings.checks.methods import composition_errors
 from regft_core.settings.derived import changes_of, regularisers_of
 from regft_core.settings.files import METHODS, find, method_file, names_in, read, task_file

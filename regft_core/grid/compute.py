@@ -23,9 +23,8 @@ from regft_core.grid.keys import FAILURES, Keys, cell_keys, read_failures, read_
 from regft_core.names import plural
 from regft_core.progress import ProgressBoard
 from regft_core.runs.context import Context, project_store
-from regft_core.runs.job import Job
 from regft_core.runs.outputs import trains_encoder, write_cell
-from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.project import Job, check_listed, open_project
 from regft_core.runs.run import STAGES, Record, Stage, look_up
 from regft_core.runs.work import Work, is_current
 from regft_core.schema.method import FINETUNE

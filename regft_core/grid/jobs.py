@@ -19,8 +19,7 @@ from regft_core.models.devices import refuse_slow_bf16, take_device
 from regft_core.names import plural
 from regft_core.runs.context import Context
 from regft_core.runs.evaluate import evaluation_key
-from regft_core.runs.job import Job
-from regft_core.runs.project import opened
+from regft_core.runs.project import Job, opened
 from regft_core.runs.rows import member_label
 from regft_core.runs.run import Stage, run
 from regft_core.runs.store import NotStored

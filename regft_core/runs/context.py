@@ -18,9 +18,8 @@ from regft_core.hooks import compose, phase_entries
 from regft_core.hooks.registry import Registry
 from regft_core.models.source import ModelSource, resolve_model
 from regft_core.runs.environment import environment
-from regft_core.runs.job import Job
 from regft_core.runs.keys import Keys
-from regft_core.runs.project import check_listed, open_project
+from regft_core.runs.project import Job, check_listed, open_project
 from regft_core.runs.rows import (
     PhaseData,
     groups_of,

@@ -8,8 +8,8 @@ from typing import Any
 from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
-from regft_core.runs.job import Job
 from regft_core.runs.phase import merged_record, produce
+from regft_core.runs.project import Job
 from regft_core.runs.rows import run_rows
 from regft_core.schema.method import Phase
 from regft_core.settings.cost import sized_cost

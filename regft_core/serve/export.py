@@ -18,8 +18,8 @@ from regft_core.models.export_record import AnsweredBy, Served, ServedPrompt
 from regft_core.models.onnx import require_onnx
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.job import Job
 from regft_core.runs.outputs import cell_of, take_shared
+from regft_core.runs.project import Job
 from regft_core.runs.records import RunRecord
 from regft_core.runs.run import look_up
 from regft_core.runs.work import Work

@@ -17,7 +17,7 @@ from regft_core.kinds import find
 from regft_core.kinds._decision import decided
 from regft_core.runs.context import Context
 from regft_core.runs.finished_model import FinishedModel
-from regft_core.runs.job import Job
+from regft_core.runs.project import Job
 from regft_core.schema.tasks import SubmissionConfig
 from regft_core.serve.export import finished_run
 from regft_core.settings.files import task_file

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from regft_core.data.examples import Example
-from regft_core.evaluate.evaluated import evaluated_set
+from regft_core.evaluate.evaluated import evaluated_set, label_indices
 from regft_core.evaluate.score import evaluate_run
+from regft_core.kinds import find
 from tests.statistics.single import compute
 
 MNLI = ["entailment", "neutral", "contradiction"]
@@ -139,3 +140,12 @@ def test_a_fold_of_few_rows_is_no_collapse_by_bad_luck(rows: int, collapsed: str
     predicted = [label if i % 4 < 2 else 1 - label for i, label in enumerate(gold)]
     found = scored(judge("dev", confident(predicted, 2), gold, NO_YES), NO_YES)
     assert (found.sets["dev"]["metrics"]["accuracy"], found.collapsed) == (0.5, collapsed)
+
+
+def test_mnli_to_hans_takes_the_argmax_before_merging():
+    to_set, kind = label_indices(MNLI, HANS, TO_HANS), find("classification")
+    assert to_set.tolist() == [0, 1, 1]
+    logits = np.log(np.array([[0.40, 0.35, 0.25], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]))
+    # Row 0: entailment is the argmax although the others sum to 0.6.
+    assert kind.predictions(logits, to_set).tolist() == [0, 1, 1]
+    np.testing.assert_allclose(kind.scores(logits, to_set, 2), [[0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])

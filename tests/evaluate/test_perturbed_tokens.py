@@ -10,7 +10,7 @@ from regft_core.data.examples import Example
 from regft_core.evaluate.analyses.deletion import without
 from regft_core.evaluate.analyses.robustness import perturbed
 from regft_core.evaluate.analysis_result import Unfit
-from regft_core.evaluate.token_edits import editable, with_masked, with_replaced
+from regft_core.evaluate.hidden import editable, with_masked, with_replaced
 from tests.evaluate.tiny_run import TinyModel, finished, found
 from tests.methods.harness import examples, source_of, tokenizer_of
 

@@ -21,8 +21,7 @@ from regft_core.grid.lengths import lengths_file, measure_task
 from regft_core.runs import training_run
 from regft_core.runs.context import Context, project_store
 from regft_core.runs.encoder_tensors import load_whole
-from regft_core.runs.job import Job
-from regft_core.runs.project import open_project
+from regft_core.runs.project import Job, open_project
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.train import finetune, search
 from regft_core.settings.files import METHODS, ships

@@ -16,7 +16,7 @@ from torch import Tensor
 from regft_core.api import Project
 from regft_core.errors import ModelError
 from regft_core.evaluate.answers import load_answers
-from regft_core.runs.job import Job
+from regft_core.runs.project import Job
 from regft_core.serve.export import export
 from regft_core.serve.model import load_served
 from regft_core.serve.predict import predict_file

@@ -118,7 +118,7 @@ def without(encoded: Encoded, order: PerToken, share: float, mask: int) -> Encod
 
     Equal values go in the order of the text. The rows of an example are one text here.
     """
-    from regft_core.evaluate.token_edits import editable, with_masked
+    from regft_core.evaluate.hidden import editable, with_masked
 
     kept = []
     for rows, values in zip(editable(encoded), order, strict=True):

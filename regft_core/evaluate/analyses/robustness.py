@@ -24,7 +24,7 @@ from regft_core.rng import derive
 if TYPE_CHECKING:
     from regft_core.data.encode import Encoded
     from regft_core.evaluate.evaluated import EvaluatedRun
-    from regft_core.evaluate.token_edits import PerRow
+    from regft_core.evaluate.hidden import PerRow
 
 DESCRIPTION = "scores when tokens are masked, or replaced by others of the same input, at random (TDT, figure 5)"
 NEEDS_MODEL = True
@@ -69,7 +69,7 @@ def perturbed(encoded: Encoded, rate: float, stream: int, mask: int) -> Encoded:
 
     ``stream`` is the seed of the draws; the tokens that change at one rate change at every larger one, too.
     """
-    from regft_core.evaluate.token_edits import with_replaced
+    from regft_core.evaluate.hidden import with_replaced
 
     generator = np.random.default_rng(stream)
 

@@ -133,17 +133,11 @@ def replacing(target: Path) -> Iterator[Path]:
         fsync(target.parent)
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
-    """Write a file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
-    with replacing(Path(path)) as temporary, open(temporary, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def write_text(path: Path | str, text: str) -> None:
-    """Write a UTF-8 text file atomically; raises ``StoreError``."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a UTF-8 text file atomically, creating its directory; raises ``StoreError`` (disk full, read-only)."""
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        fsync(temporary)
 
 
 def write_json(path: Path | str, value: Any) -> None:

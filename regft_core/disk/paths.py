@@ -69,11 +69,15 @@ class FileState(NamedTuple):
 
 
 def file_state(path: str) -> FileState | None:
-    """Return the state of a regular file, or None if there is none at ``path``."""
-    status = _look(path)
-    if status is None or not stat.S_ISREG(status.st_mode):
+    """Return the state of a file, or of a folder, which changes with its list of names; None for anything else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
         return None
-    return FileState(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_nlink)
+    times = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    if stat.S_ISDIR(status.st_mode):
+        return FileState(path, 0, *times, 0)
+    return FileState(path, status.st_size, *times, status.st_nlink) if stat.S_ISREG(status.st_mode) else None
 
 
 def unwritten(before: FileState | None, now: FileState | None) -> bool:
@@ -81,21 +85,6 @@ def unwritten(before: FileState | None, now: FileState | None) -> bool:
     if before is None or now is None or before.links == now.links:
         return before == now
     return before._replace(ctime_ns=now.ctime_ns, links=now.links) == now
-
-
-def folder_state(path: str) -> FileState | None:
-    """Return the state of a folder, which changes with its list of names; None if there is none at ``path``."""
-    status = _look(path)
-    if status is None or not stat.S_ISDIR(status.st_mode):
-        return None
-    return FileState(path, 0, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, 0)
-
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except (OSError, ValueError):
-        return None
 
 
 def settled(state: FileState | None) -> bool:

@@ -78,18 +78,12 @@ def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous tensors on the CPU, none of which shares memory with another."""
     import torch
 
-    seen: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name in sorted(tensors):
         tensor = tensors[name]
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise TypeError(f"{name!r} is not a dense tensor; numbers and texts belong in the JSON part")
-        tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != tensor.numel() * tensor.element_size():
-            tensor = tensor.clone(memory_format=torch.contiguous_format)
-        seen.add(tensor.untyped_storage().data_ptr())
-        plain[name] = tensor
+        plain[name] = tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
     return plain
 
 

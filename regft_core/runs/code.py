@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import regft_core
 from regft_core.catalogue import LOADED
 from regft_core.disk.canonical import sha256_json, sha256_text
-from regft_core.disk.paths import FileState, content_sha256, file_state, folder_state, settled
+from regft_core.disk.paths import FileState, content_sha256, file_state, settled
 from regft_core.errors import CodeChanged, ConfigError, Problem
 from regft_core.runs.hashed_code import Scope
 
@@ -201,7 +201,7 @@ def code_of(scope: Scope) -> Code:
     """
     if scope in _codes:
         code, looked_at = _codes[scope]
-        if all((file_state(old.path) or folder_state(old.path)) == old for old in looked_at):
+        if all(file_state(old.path) == old for old in looked_at):
             return code
     states, hashes, packages = dict[str, FileState](), dict[str, str](), dict[str, str | None]()
     content, used, waiting = list[list[str]](), dict[Path, set[str]](), list(scope.entries)
@@ -236,7 +236,7 @@ def code_of(scope: Scope) -> Code:
     packages = dict(sorted(packages.items()))
     sha256 = sha256_json({"code": sorted(content), "packages": packages})
     code = Code(sha256, dict(sorted(hashes.items())), packages, states)
-    looked_at = [*states.values(), *filter(None, map(folder_state, folders))]
+    looked_at = [*states.values(), *filter(None, map(file_state, folders))]
     if all(map(settled, looked_at)):
         _codes[scope] = code, looked_at
     return code

@@ -9,9 +9,8 @@ from regft_core.hooks import compose
 from regft_core.runs.context import Context
 from regft_core.runs.environment import describe_environment, other_environments
 from regft_core.runs.phase import merged_record, produce
-from regft_core.runs.project import Job
 from regft_core.runs.rows import run_rows
-from regft_core.schema.method import Phase
+from regft_core.schema.method import FINETUNE, Phase
 from regft_core.settings.cost import sized_cost
 from regft_core.settings.passes import epoch_steps
 
@@ -21,17 +20,29 @@ def search(context: Context) -> dict[str, Any]:
 
     A phase whose loss became NaN gives ``status: failed``, and the phases after it are not run.
     """
-    keys: dict[str, str] = {}
     done: dict[str, dict[str, Any]] = {}
-    for earlier in context.method.earlier:
-        phase = context.phase(earlier.name)
-        stored = produce(context, phase)
-        keys[phase.name] = stored.key
-        done[phase.name] = _named(stored.result, phase)
-        if stored.result["status"] != "ok":
-            error = f"phase '{phase.name}' failed: {stored.result['error']}"
-            return _record(context.job, keys, done) | {"status": "failed", "error": error}
-    return _record(context.job, keys, done) | {"status": "ok", "error": None}
+    failed = None
+    for phase in (context.phase(earlier.name) for earlier in context.method.earlier):
+        result = done[phase.name] = _named(produce(context, phase).result, phase)
+        if result["status"] != "ok":
+            failed = f"phase '{phase.name}' failed: {result['error']}"
+            break
+    results = list(done.values())
+    environment = results[-1]["environment"] if results else None
+    merged = merged_record(results)
+    merged["marks"] += other_environments(environment, results)
+    soups = {phase: result["soup"] for phase, result in done.items() if "soup" in result}
+    return {
+        "size": context.job.size,
+        "seed": context.job.seed,
+        "phases": {phase: context.keys.of(phase) for phase in done},
+        "phase_steps": {phase: result.get("steps", 0) for phase, result in done.items()},
+        "environment": environment,
+        **({"soups": soups} if soups else {}),
+        **merged,
+        "status": "failed" if failed else "ok",
+        "error": failed,
+    }
 
 
 def _named(result: dict[str, Any], phase: Phase) -> dict[str, Any]:
@@ -46,23 +57,6 @@ def _named(result: dict[str, Any], phase: Phase) -> dict[str, Any]:
     if "epoch_scores" in result:
         rows["epoch_scores"] = {**result["epoch_scores"], "scores": named(result["epoch_scores"]["scores"])}
     return {**result, "phase": phase.name, **rows}
-
-
-def _record(job: Job, keys: dict[str, str], by_phase: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    steps = {phase: result.get("steps", 0) for phase, result in by_phase.items()}
-    done = list(by_phase.values())
-    environment = done[-1]["environment"] if done else None
-    merged = merged_record(done)
-    merged["marks"] += other_environments(environment, done)
-    soups = {phase: result["soup"] for phase, result in by_phase.items() if "soup" in result}
-    return {
-        "size": job.size,
-        "seed": job.seed,
-        "phases": keys,
-        "phase_steps": steps,
-        "environment": environment,
-        **({"soups": soups} if soups else {}),
-    } | merged
 
 
 #: The mark of results whose values the development set chose.
@@ -80,41 +74,37 @@ def finetune(context: Context, searched: dict[str, Any]) -> dict[str, Any]:
     The plain weights (weight views folded) are in the run store under the record's ``key``.
     A run whose loss became NaN gives a record with ``status: failed``; other seeds go on.
     """
-    job = context.job
-    record: dict[str, Any] = {"size": job.size, "seed": job.seed, "phases": searched["phases"]}
-    if "tuned" in searched:
-        record["tuned"] = searched["tuned"]
-    if context.method.earlier:
-        record["search_cost"] = searched["cost"] | {"steps": searched["steps"]}
-    else:
-        record["search_cost"] = None
-    record |= {
+    phase, before = context.phase(FINETUNE), bool(context.method.earlier)
+    record: dict[str, Any] = {
+        "size": context.job.size,
+        "seed": context.job.seed,
+        "phases": searched["phases"],
+        **({"tuned": searched["tuned"]} if "tuned" in searched else {}),
+        "search_cost": searched["cost"] | {"steps": searched["steps"]} if before else None,
         "variant": compose.variants(context.method, context.registry),
-        "precision": context.phase("finetune").training.precision,
+        "precision": phase.training.precision,
+        "key": context.keys.of(FINETUNE),
+        "curve": [],
+        "diagnostics": [],
     }
     if searched["status"] != "ok":
-        failed = {"status": "failed", "error": searched["error"], "curve": [], "diagnostics": []}
-        return record | failed | {"key": context.keys.of("finetune"), "degraded": [], "environment": None}
-    phase = context.phase("finetune")
-    stored = produce(context, phase)
-    record |= {"key": stored.key} | stored.result
-    record.setdefault("curve", [])
-    record.setdefault("diagnostics", [])
-    shared, tasks = context.shared, context.project.tasks
-    tf32 = bool((stored.result.get("environment") or {}).get("tf32"))
-    marks = compose.degradations(context.registry, context.method, shared, context.task_config, tasks, tf32=tf32)
-    marks += [*searched.get("marks", []), *stored.result.get("marks", [])]
+        return record | {"status": "failed", "error": searched["error"], "degraded": [], "environment": None}
+    result = produce(context, phase).result
+    tf32 = bool((result.get("environment") or {}).get("tf32"))
+    given = context.method, context.shared, context.task_config, context.project.tasks
+    marks = compose.degradations(context.registry, *given, tf32=tf32)
+    marks += [*searched.get("marks", []), *result.get("marks", [])]
     if (rule := phase.training.checkpoint) != "last":
         share = f"{phase.training.checkpoint_share:.0%} of the training rows, set aside"
         marks.append(BEST_EPOCH.format("the development set, as published" if rule != "best_on_split" else share))
     if searched.get("tuned", {}).get("selection") == "dev_as_published":
         marks.append(CHOSEN_ON_DEV)
-    if context.method.earlier and searched["environment"] != stored.result["environment"]:
+    if before and searched["environment"] != result["environment"]:
         marks.append(f"the phases before were trained elsewhere ({describe_environment(searched['environment'])})")
-    record["degraded"] = list(dict.fromkeys(marks))
-    if stored.result["status"] == "ok":
-        ratio = _declared_ratio(context, {**searched["phase_steps"], phase.name: stored.result["steps"]})
-        record["cost"] = stored.result["cost"] | {"declared_ratio": ratio}
+    record |= result | {"degraded": list(dict.fromkeys(marks))}
+    if result["status"] == "ok":
+        ratio = _declared_ratio(context, {**searched["phase_steps"], phase.name: result["steps"]})
+        record["cost"] = result["cost"] | {"declared_ratio": ratio}
     return record
 
 
@@ -133,5 +123,5 @@ def _declared_ratio(context: Context, steps: Mapping[str, int]) -> float | None:
         if cost is None:
             return None
         costs.append(cost)
-    rows = context.data(context.phase("finetune")).summary.length
+    rows = context.data(context.phase(FINETUNE)).summary.length
     return sum(costs) / shared.accumulation / (shared.max_steps or shared.epochs * epoch_steps(shared, rows))

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator
 
 from regft_core.evaluate.analysis_result import Table
 
+
+def _number(value: Any) -> float:
+    """Return the number as it is: an integer stays one, so that a record that is read and written again is the same."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("Input should be a number")
+    return value
+
+
 #: Where a result says that it is not its paper's experiment: in ``results.json``, and as a tag in MLflow.
 MARK = "not_the_papers_experiment"
-#: An integer stays one, so that a record that is read and written again is the same.
-Number = Annotated[StrictInt | StrictFloat, Field(union_mode="left_to_right")]
+Number = Annotated[float, PlainValidator(_number), PlainSerializer(lambda value: value)]
 
 
 class Record(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import unicodedata
@@ -90,26 +89,17 @@ def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
 
 
 def read_jsonl(path: Path) -> list[Example]:
-    """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example."""
-    return read_hashed(path)[1]
-
-
-def read_hashed(path: Path) -> tuple[str, list[Example]]:
-    """SHA-256 of a file, and the examples in these very bytes.
+    """Read what ``write_jsonl`` wrote; raises DataError when the file is missing or a line is no example.
 
     Lines end at "\\n" only: texts may hold other Unicode line breaks (U+2028, U+0085), at
     which ``str.splitlines`` would cut a row in two.
-
-    Raises DataError as ``read_jsonl``.
     """
     try:
-        content = path.read_bytes()
-        lines = content.decode("utf-8").split("\n")
+        lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read ({getattr(error, 'strerror', None) or error})"
         raise DataError("cannot-read", f"{path}: {reason}; run the stage that writes it") from error
-    rows = [_parse(line, path, number) for number, line in enumerate(lines, start=1) if line]
-    return hashlib.sha256(content).hexdigest(), rows
+    return [_parse(line, path, number) for number, line in enumerate(lines, start=1) if line]
 
 
 def _parse(line: str, path: Path, number: int) -> Example:

@@ -25,7 +25,7 @@ from regft_core.data.subsample import write_subsamples
 from regft_core.disk.canonical import sha256_file, sha256_json
 from regft_core.disk.files import remove, write_json
 from regft_core.disk.reading import read_json
-from regft_core.errors import CodeChanged, ConfigError, PlanOutdated, Problem, StoreError
+from regft_core.errors import ConfigError, PlanOutdated, Problem, StoreError
 from regft_core.grid.fetch import require_named_sets, tasks_to_prepare
 from regft_core.grid.lengths import (
     fast_tokenizer,
@@ -38,7 +38,7 @@ from regft_core.grid.lengths import (
 from regft_core.kinds import find
 from regft_core.models.source import resolve_model
 from regft_core.names import listing
-from regft_core.runs.code import LoadedCode, code_of
+from regft_core.runs.code import code_of, load
 from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.work import dataset_folder, described_task, is_current, seal
 from regft_core.schema.method import Method, other_tasks
@@ -148,18 +148,16 @@ def _lengths(project: Project, task: str) -> None:
 def _key_of_rows(task: str, scope: Scope, inputs: Callable[[], Mapping[str, Any]]) -> Callable[[], str]:
     """Return what gives the key of rows that are about to be made; it is called before they are written.
 
-    ``inputs`` gives what they are made from as it is now. Raises CodeChanged, now or then, where the loaded code is not
-    what its files say, and then PlanOutdated where they would be made from something else.
+    ``inputs`` gives what they are made from as it is now. Raises CodeChanged where the loaded code is not what its
+    files say, and then PlanOutdated where they would be made from something else.
     """
-    again = "; nothing was written\n    -> run `dvc repro` again"
-    code, before = LoadedCode(scope), inputs()
-    if before["code"] != code.code.sha256:
-        raise CodeChanged("code-edited", f"the code that makes the rows of task '{task}' was edited{again}")
+    before = inputs()
+    load(scope)
 
     def key() -> str:
-        code.check()
         if inputs() != before:
-            raise PlanOutdated("rows-edited", f"files or code changed while rows of task '{task}' were made{again}")
+            what = f"files or code changed while rows of task '{task}' were made; nothing was written"
+            raise PlanOutdated("rows-edited", f"{what}\n    -> run `dvc repro` again")
         return sha256_json(before)
 
     return key

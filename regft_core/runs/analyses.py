@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from regft_core.catalogue import EVALUATIONS
-from regft_core.data.examples import text_key
+from regft_core.data.examples import read_jsonl, text_key
 from regft_core.data.splits import set_files
 from regft_core.disk.paths import content_sha256
 from regft_core.disk.reading import validation_text
@@ -33,7 +33,6 @@ from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.phase import produce
-from regft_core.runs.rows import rows_of
 from regft_core.runs.run_folder import StoredRun
 from regft_core.runs.trials import beside
 from regft_core.runs.work import dataset_folder, described_task
@@ -97,7 +96,6 @@ class JudgedRun:
         self.context, self.model, self.finetuned, self.logits = context, model, finetuned, logits
         self.task: dict[str, Any] = {key: context.task.get(key) for key in _TASK}
         self.files = {name: context.dataset / file for name, file in set_files(context.task).items() if name in logits}
-        self.rows_sha256 = {name: content_sha256(file) for name, file in self.files.items()}
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """Name -> what each evaluation that is switched on and fits the task found out about the run.
@@ -116,30 +114,33 @@ class JudgedRun:
 
     def _ensure(self, evaluation: Evaluation, options: StrictModel) -> StoredRun:
         """Return the findings of one evaluation, from the store or made now; where they are made is beside them."""
-        context, method = self.context, evaluation.other_method(options)
-        identity = {
+
+        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+            described = {
+                "description": evaluation.description,
+                "options": options.model_dump(mode="json"),
+                "environment": here if evaluation.needs_model else None,
+            }
+            return described | self._find(evaluation, options), {}
+
+        identity, scope = partial(self._identity, evaluation, options), _scope(self.context, evaluation, options)
+        return scored_once(self.context, identity, scope, f"evaluation '{evaluation.name}'", find)
+
+    def _identity(self, evaluation: Evaluation, options: StrictModel, context: Context) -> dict[str, Any]:
+        """Everything that determines what one evaluation finds out about the run, as a context sees its inputs."""
+        method = evaluation.other_method(options)
+        return {
             "format": RUN_FORMAT,
             "phase": "evaluation",
             "run": self.finetuned,
-            "task": self.task,
+            "task": {key: context.task.get(key) for key in _TASK},
             "sets": {
-                name: {"rows": self.rows_sha256[name], "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
+                name: {"rows": content_sha256(self.files[name]), "logits": hashlib.sha256(to_npy(logits)).hexdigest()}
                 for name, logits in self.logits.items()
             },
             **evaluation_inputs(context, evaluation, options),
             **({"other_run": beside(context, method).keys.of(FINETUNE)} if method else {}),
         }
-
-        def find(here: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str | bytes]]:
-            described = {
-                "description": evaluation.description,
-                "options": identity["options"],
-                "environment": here if evaluation.needs_model else None,
-            }
-            return described | self._find(evaluation, options), {}
-
-        scope = _scope(context, evaluation, options)
-        return scored_once(context, identity, scope, f"evaluation '{evaluation.name}'", find)
 
     def _find(self, evaluation: Evaluation, options: StrictModel) -> dict[str, Any]:
         """Run one evaluation. What it raises is recorded, so that it costs its own panel of the report.
@@ -178,7 +179,7 @@ class JudgedRun:
     def _sets(self) -> dict[str, EvaluatedSet]:
         from regft_core.evaluate.evaluated import evaluated_set
 
-        rows = {name: rows_of(file, self.rows_sha256[name]) for name, file in self.files.items()}
+        rows = {name: read_jsonl(file) for name, file in self.files.items()}
         decision = self.model.decision
         return {name: evaluated_set(name, rows[name], self.logits[name], self.task, decision) for name in rows}
 
@@ -204,7 +205,7 @@ class JudgedRun:
                 f"an evaluation reads the development rows of task '{task}', which is evaluated in folds"
                 "\n    -> name a task whose splits.dev is a file or a share",
             )
-        train, dev = (rows_of(folder / f"{name}.jsonl", described["content"][name]) for name in ("train", "dev"))
+        train, dev = (read_jsonl(folder / f"{name}.jsonl") for name in ("train", "dev"))
         if self.context.task.get("drawn"):  # from rows that the other task may have, too
             judging = {text_key(row) for row in self._sets["dev"].examples}
             train = [row for row in train if text_key(row) not in judging]

@@ -248,51 +248,31 @@ def code_of(scope: Scope) -> Code:
 _met: dict[str, str] = {}
 #: The clock that stamps files may be this much behind the one that programs read.
 _CLOCK_NS = 10_000_000
-_AGAIN = "\n    -> nothing was stored; run `dvc repro` again"
 
 
-class LoadedCode:
-    """The code of a result, loaded now and as a whole; made before the result is computed.
-
-    Attributes:
-        code: for the key.
+def load(scope: Scope) -> None:
+    """Import all modules of a scope, which a result is computed with.
 
     Raises:
-        CodeChanged: what this process has loaded is not what the files say.
+        CodeChanged: this process may have loaded, or read, another content of a file than it has now.
         ConfigError: as ``code_of``.
     """
+    code = code_of(scope)
+    if edited := [name for name in code.files if _came_later(name, code)]:
+        what = f"{', '.join(edited)} changed after this process had begun"
+        raise CodeChanged("code-edited", f"{what}\n    -> nothing was stored; run `dvc repro` again")
+    for module in code.files:
+        if "/" not in module:
+            with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
+                importlib.import_module(module)
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope, self.code = scope, code_of(scope)
-        if later := [name for name in self.code.files if self._came_later(name)]:
-            raise CodeChanged("code-edited", f"{', '.join(later)} changed after this process had begun{_AGAIN}")
-        for module in self.code.files:
-            if "/" not in module:
-                with suppress(ImportError):  # it needs an optional package; whoever calls it meets the same error
-                    importlib.import_module(module)
-        self.check()
 
-    def _came_later(self, name: str) -> bool:
-        """Whether this process may have loaded another content of a file than it has now."""
-        sha256, state = self.code.files[name], self.code.states[name]
-        if name in LOADED:  # of a plug-in its loader says what it loaded
-            return LOADED[name] != (state.mtime_ns, state.size)
-        if name not in _met and (name in sys.modules or "/" in name):
-            written = max(state.mtime_ns, state.ctime_ns)  # in the future: by another clock
-            if regft_core.LOADED_AT_NS - _CLOCK_NS <= written <= time.time_ns():
-                return True
-        return _met.setdefault(name, sha256) != sha256
-
-    def check(self) -> None:
-        """Raise CodeChanged unless the files still mean what was loaded; call it before a result is stored."""
-        try:
-            now = code_of(self._scope)
-        except ConfigError as error:
-            raise CodeChanged("code-edited", f"the code of this run changed:\n{error}{_AGAIN}") from error
-        before, after = self.code.files, now.files
-        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        # Put back as it was, a data file may have been read in between; a module is not read again.
-        changed |= {name for name, state in self.code.states.items() if "/" in name and now.states.get(name) != state}
-        if changed:
-            what = ", ".join(sorted(changed))
-            raise CodeChanged("code-edited", f"the code of this run changed while it was running: {what}{_AGAIN}")
+def _came_later(name: str, code: Code) -> bool:
+    sha256, state = code.files[name], code.states[name]
+    if name in LOADED:  # of a plug-in its loader says what it loaded
+        return LOADED[name] != (state.mtime_ns, state.size)
+    if name not in _met and (name in sys.modules or "/" in name):
+        written = max(state.mtime_ns, state.ctime_ns)  # in the future: by another clock
+        if regft_core.LOADED_AT_NS - _CLOCK_NS <= written <= time.time_ns():
+            return True
+    return _met.setdefault(name, sha256) != sha256

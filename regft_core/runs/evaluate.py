@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from regft_core.data.examples import read_jsonl
 from regft_core.data.splits import set_files
 from regft_core.disk.canonical import sha256_json
 from regft_core.disk.paths import content_sha256
@@ -18,7 +19,6 @@ from regft_core.runs.hashed_code import Scope, scope_of
 from regft_core.runs.keys import RUN_FORMAT
 from regft_core.runs.made_once import scored_once
 from regft_core.runs.outputs import reads_text
-from regft_core.runs.rows import rows_of
 from regft_core.schema.method import FINETUNE
 
 
@@ -73,11 +73,9 @@ def evaluate(context: Context, trained: dict[str, Any]) -> dict[str, Any]:
     if trained["status"] != "ok":
         return record | NOT_EVALUATED | {"predictions": {}, "evaluations": {}}
     model = FinishedModel(context)
-    identity = evaluation_identity(context, context.keys.of(FINETUNE))
+    identity = partial(evaluation_identity, finetuned=context.keys.of(FINETUNE))
     result, files = context.store.read_intact(
-        lambda: scored_once(
-            context, identity, _scope(context), "the evaluation", lambda _: _evaluate(context, model, identity["sets"])
-        ),
+        lambda: scored_once(context, identity, _scope(context), "the evaluation", lambda _: _evaluate(context, model)),
         lambda run: (run.result, {file: run.read_bytes(file) for file in run.files}),
     )
     logits = {name: from_npy(content) for name, content in _under(LOGITS, files).items()}
@@ -102,13 +100,8 @@ def _cost(trained: dict[str, Any]) -> dict[str, Any]:
     return cost
 
 
-def _evaluate(
-    context: Context, model: FinishedModel, sets_sha256: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str | bytes]]:
-    """Evaluate a run; returns its result, and the files beside it.
-
-    ``sets_sha256``: hashes of the sets' files, which must be what is read.
-    """
+def _evaluate(context: Context, model: FinishedModel) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+    """Evaluate a run; returns its result, and the files beside it."""
     from regft_core.evaluate.evaluated import evaluated_set
     from regft_core.evaluate.score import evaluate_run
 
@@ -120,7 +113,7 @@ def _evaluate(
 
     sets = {}
     for name, file in set_files(context.task).items():
-        examples = rows_of(context.dataset / file, sets_sha256[name])
+        examples = read_jsonl(context.dataset / file)
         sets[name] = evaluated_set(name, examples, model.answer(examples, show), context.task, model.decision)
         seen += len(examples)
     scores, rows = evaluate_run(sets, context.task, reads_text=reads_text(context))

@@ -1,7 +1,7 @@
 """A result is made once: by the code that this process has loaded, under a lock, for the key that it was asked for.
 
-Its key is computed before it is made. Before it is written, code, data files beside it and encoders are compared with
-that key once more: where one was edited meanwhile, nothing is stored.
+Its key is computed before it is made, and once more before it is written, from all inputs as they are then. Where the
+keys differ, an input was edited meanwhile and nothing is stored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from regft_core.data.encode import vector_memory
 from regft_core.disk.canonical import sha256_json
-from regft_core.errors import CodeChanged, PlanOutdated, RunFailed
-from regft_core.runs.code import LoadedCode
+from regft_core.errors import InputChanged, PlanOutdated, RunFailed
+from regft_core.names import listing
+from regft_core.runs.code import load
 from regft_core.runs.environment import set_up
 from regft_core.runs.hashed_code import Scope
 from regft_core.runs.run_folder import OpenRun, StoredRun
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def made_once(
     context: Context,
     key: str,
-    identity: Callable[[], Mapping[str, Any]],
+    identity: Callable[[Context], Mapping[str, Any]],
     scope: Callable[[], Scope],
     what: str,
     make: Callable[[OpenRun, dict[str, Any]], StoredRun],
@@ -34,34 +35,38 @@ def made_once(
     """Return the run with this key from the store; else ``make`` makes and commits it.
 
     Args:
-        identity: of the run, as it is now; ``scope``: the code that makes it; ``what`` names it in messages.
+        identity: of the run, as a context sees its inputs; ``scope``: the code that makes it; ``what`` names it in
+            messages.
         make: hears the environment as torch has it now.
         serves: whether a finished run has what is asked of it.
 
     Raises:
-        PlanOutdated: the run would have another key now.
-        CodeChanged, InputChanged: code or encoder are edited meanwhile.
+        PlanOutdated: the run has another key now.
+        CodeChanged: this process has loaded other code.
+        InputChanged: an input is edited meanwhile.
     """
     stored = context.store.get(key)
     if stored is not None and serves(stored):
         return stored
-    settled = identity()
+    settled = identity(context)
     if sha256_json(settled) != key:  # else what the store has under the present key would pass for it
         raise PlanOutdated(
             "out-of-date",
             f"the encoder, configuration, code, data or packages of {what} of {context.job.name} "
             "are no longer those it was trained with\n    -> nothing was stored; run `dvc repro`",
         )
-    code = LoadedCode(scope())
-    if settled["code"] != code.code.sha256:
-        raise CodeChanged("code-edited", f"the code of {what} was edited a moment ago; run `dvc repro` again")
-    # Weights may be read from their file whenever they are first used. Rows are kept as they were read, and hashed so.
-    encoders = [(source, source.check()) for source in context.sources]
+    load(scope())
+
+    def inputs(seen: Context) -> dict[str, Any]:
+        # Weights may be read from their file whenever they are first used, also where the key has them by another run.
+        return {**identity(seen), "encoder": [(source.name, source.files) for source in seen.sources]}
+
+    before = inputs(context)
 
     def unchanged() -> None:
-        code.check()
-        for source, states in encoders:
-            source.check(states)
+        now = inputs(context.anew())
+        if edited := [name for name in before if before[name] != now.get(name)]:
+            raise InputChanged(f"{listing(edited)} of {what} of {context.job.name}", "changed while it was computed")
 
     here = set_up(context.device, context.params.execution)
     try:
@@ -75,7 +80,7 @@ def made_once(
 
 def scored_once(
     context: Context,
-    identity: Mapping[str, Any],
+    identity: Callable[[Context], Mapping[str, Any]],
     scope: Scope,
     what: str,
     compute: Callable[[Mapping[str, Any]], tuple[dict[str, Any], dict[str, str | bytes]]],
@@ -92,4 +97,4 @@ def scored_once(
             result, files = {"status": "failed", "error": str(error)}, {}
         return working.commit(result, {}, files)
 
-    return made_once(context, sha256_json(identity), lambda: identity, lambda: scope, what, make)
+    return made_once(context, sha256_json(identity(context)), identity, lambda: scope, what, make)

@@ -74,7 +74,7 @@ def produce(context: Context, phase: Phase, need: Need = "result", member: int |
     return made_once(
         context,
         keys.of(phase.name, member),
-        lambda: keys.identity(phase.name, member),
+        lambda now: now.keys.identity(phase.name, member),
         lambda: keys.merge_scope(phase) if merged else keys.training_scope(phase),
         f"phase '{member_label(phase.run_name, member)}'",
         make,

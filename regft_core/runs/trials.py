@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -142,7 +143,7 @@ def try_values(job: Job, project: Project, *, device: str = "cpu") -> Record:
         value = primary_score(model.answer(examples), labels, context.task, model.decision)
         return {"status": "ok", "error": None, "score": value}, {}
 
-    identity = score_identity(context, trained["key"])
+    identity = partial(score_identity, key=trained["key"])
     result = scored_once(context, identity, _score_scope(context), "the score of a trial", score).result
     return record | {name: result.get(name) for name in ("status", "error", "score")}
 

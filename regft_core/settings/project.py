@@ -58,7 +58,7 @@ class Project:
     def snapshot(self) -> Project:
         """Return this project for one plan: what thousands of keys have in common is worked out ``once``.
 
-        For planning, where nothing is trained. Whoever trains looks again (``LoadedCode``).
+        For planning, where nothing is trained. A run that trains looks again (``runs/made_once.py``).
         """
         return replace(self, _worked_out={})
 

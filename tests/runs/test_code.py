@@ -14,7 +14,7 @@ import pytest
 import regft_core
 from regft_core.errors import CodeChanged, ConfigError
 from regft_core.runs import code
-from regft_core.runs.code import LoadedCode, code_of
+from regft_core.runs.code import code_of, load
 from regft_core.runs.hashed_code import Scope
 from tests.errors import raises_code
 
@@ -161,26 +161,18 @@ def later(toy: Path, file: str, old: str, new: str) -> None:
         ("toy/run_words/b.txt", "", "2", True),
     ],
 )
-def test_an_edit_while_it_runs_is_refused_at_the_end(toy: Path, file: str, old: str, new: str, refused: bool) -> None:
-    loaded = LoadedCode(SCOPE)
+def test_what_was_edited_after_it_was_loaded_is_refused(
+    toy: Path, file: str, old: str, new: str, refused: bool
+) -> None:
+    load(SCOPE)
+    before = code_of(SCOPE).sha256
     later(toy, file, old, new)
-    if not refused:
-        loaded.check()
-        assert LoadedCode(SCOPE).code.sha256 == loaded.code.sha256  # the next run in this process
-        return
-    for again in (loaded.check, lambda: LoadedCode(SCOPE)):
+    if refused:
         with pytest.raises((CodeChanged, ConfigError)):
-            again()
-
-
-def test_a_data_file_that_was_put_back_may_have_been_read_in_between(toy: Path) -> None:
-    loaded = LoadedCode(SCOPE)
-    later(toy, "toy/run.json", "1", "2")
-    later(toy, "toy/run.json", "2", "1")
-    with raises_code(CodeChanged, "code-edited", "run.json"):
-        loaded.check()
-    loaded = LoadedCode(SCOPE)  # what is read from here on is what it says
-    loaded.check()
+            load(SCOPE)
+    else:
+        load(SCOPE)  # the next run in this process
+        assert code_of(SCOPE).sha256 == before
 
 
 def touch(path: Path) -> None:
@@ -194,19 +186,11 @@ def test_an_edit_after_an_early_import_is_refused(toy: Path, file: str) -> None:
     time.sleep(0.03)
     touch(toy / file)
     with raises_code(CodeChanged, "code-edited", "changed after this process had begun"):
-        LoadedCode(SCOPE)
+        load(SCOPE)
 
 
 def test_an_early_import_alone_is_fine_and_a_time_in_the_future_says_nothing(toy: Path) -> None:
     """Network storage may be ahead of this machine's clock."""
     os.utime(toy / "toy/base.py", (4e9, 4e9))
     importlib.import_module("toy.run")
-    LoadedCode(SCOPE).check()
-
-
-def test_an_edit_while_loading_is_refused(toy: Path) -> None:
-    (toy / "toy" / "base.py").write_text(
-        "import pathlib\npathlib.Path(__file__).with_name('late.py').write_text('VALUE = 4')\nFACTOR = 10\n"
-    )
-    with raises_code(CodeChanged, "code-edited", "toy.late"):
-        LoadedCode(SCOPE)
+    load(SCOPE)
